@@ -1,0 +1,67 @@
+# `make` prints what there is to do. Everything runs from the virtual environment that `make setup` makes.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+# uv reads its own variable for a package index; whoever has set pip's means the same one.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
+##@ Start here
+
+help:  ## Show this list
+	@awk 'BEGIN {FS = ":.*  ## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*  ## / {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.complete  ## Make the virtual environment from the locked requirements
+
+test: setup  ## Run every test, on real binaries (built once into a cache)
+	$(BIN)/python -m localfleet build etcd kube-apiserver kubectl
+	$(BIN)/pytest -m ""
+
+##@ While you work
+
+check: setup  ## Format, lint, types, import contracts, pure tests, generated files current
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-show-timings
+	$(BIN)/python -m modelplane_operator.api.crd --check
+	$(BIN)/pytest --quiet
+
+fmt: setup  ## Format the code and mend what the linter can mend
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix --quiet .
+
+lint: setup  ## Lint only
+	$(BIN)/ruff check .
+
+type: setup  ## Type-check only
+	$(BIN)/pyright
+
+crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the models
+	$(BIN)/python -m modelplane_operator.api.crd
+
+golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
+	$(BIN)/pytest --quiet -m "" --golden-update
+
+lock:  ## Resolve the dependencies again and write requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
+
+clean:  ## Remove what was built here (the cache of built binaries stays)
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# pip installs uv alone, from the same lock and by the same hashes: uv then installs the rest in a quarter of the time.
+.venv/.complete: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make setup: $(PYTHON) is older than 3.11; name a newer one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "setting up .venv"
+	@$(PYTHON) -m venv --clear .venv
+	@awk '/^uv==/ {on = 1; print; next} /^[^ ]/ {on = 0} on' requirements.txt > .venv/uv.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements.txt
+	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
+	@touch $@
+
+.PHONY: help setup test check fmt lint type crds golden lock clean

@@ -1,0 +1,1 @@
+"""A control plane for AI inference over a fleet of Kubernetes clusters."""
