@@ -13,11 +13,11 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import orjson
@@ -94,9 +94,9 @@ def read_kubeconfig(path: Path) -> Access:
 
 
 def _named(config: Manifest, kind: str, name: str, path: Path) -> Manifest:
-    for entry in config.get(f"{kind}s") or []:
+    for entry in entries(config, f"{kind}s"):
         if entry.get("name") == name:
-            return entry.get(kind) or {}
+            return section(entry, kind)
     raise KubeconfigError(f"{path} has no {kind} named {name!r}")
 
 
@@ -168,7 +168,7 @@ class KubeClient:
 
 
 @asynccontextmanager
-async def connect(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+async def connect(kubeconfig: Path) -> AsyncGenerator[KubeClient]:
     """A client for the kubeconfig's current context, closed at the end."""
     access = read_kubeconfig(kubeconfig)
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
@@ -187,7 +187,7 @@ def refusal(status: int, payload: bytes) -> ApiError:
         body = None
     if not isinstance(body, dict):
         return ApiError(status, "Unknown", payload[:200].decode(errors="replace"))
-    said: Manifest = body
+    said = cast(Manifest, body)
     return ApiError(status, said.get("reason") or "Unknown", said.get("message") or "")
 
 
@@ -274,6 +274,24 @@ class Mirror:
                     raise refusal(manifest.get("code", 500), orjson.dumps(manifest))
             version = manifest["metadata"]["resourceVersion"]
         return version
+
+
+def section(manifest: Manifest, *path: str) -> Manifest:
+    """The object at a path inside a manifest; empty when it is absent or null."""
+    found: Any = manifest
+    for field in path:
+        found = found.get(field) or {}
+    return found
+
+
+def entries(manifest: Manifest, *path: str) -> list[Manifest]:
+    """The list of objects at a path inside a manifest; empty when it is absent or null."""
+    return section(manifest, *path[:-1]).get(path[-1]) or []
+
+
+def words(manifest: Manifest, *path: str) -> list[str]:
+    """The list of strings at a path inside a manifest; empty when it is absent or null."""
+    return section(manifest, *path[:-1]).get(path[-1]) or []
 
 
 def key_of(manifest: Manifest) -> Key:

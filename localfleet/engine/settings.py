@@ -1,15 +1,13 @@
 """What can be asked of a simulated engine, and how it is read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Annotated, Any, get_type_hints
 
 ANNOTATION_PREFIX = "localfleet.dev/"
 ARGUMENT_PREFIX = "--localfleet-"
 NODE_DOWN = "localfleet.dev/node-down"
-
-T = TypeVar("T")
 
 
 class Hang(StrEnum):
@@ -20,26 +18,22 @@ class Hang(StrEnum):
     EVERYTHING = "true"
 
 
-def _setting(default: T, purpose: str) -> T:
-    return field(default=default, metadata={"purpose": purpose})
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The behaviour of one engine. A setting's public name is its field's, with dashes."""
 
-    startup_seconds: float = _setting(0.0, "how long weights load before the port opens")
-    first_token_seconds: float = _setting(0.02, "time to the first token")
-    tokens_per_second: float = _setting(200.0, "per request, after the first; 0: no pause")
-    output_tokens: int = _setting(32, "length of an answer when the request does not say")
-    max_running: int = _setting(64, "requests served at a time; the others wait")
-    error_rate: float = _setting(0.0, "share of generation requests that fail, spread evenly")
-    error_status: int = _setting(500, "the HTTP status of those failures")
-    hang: Hang = _setting(Hang.NOTHING, "true: nothing is answered, streams stop; generation: /health still works")
-    crash: int = _setting(-1, "the exit code with which the engine goes down after each start; -1: never")
-    crash_after_seconds: float = _setting(0.0, "how long after its start it goes down")
-    crash_times: int = _setting(0, "only the first N starts go down; 0: every one")
-    model: str = _setting("", "the only model name it serves; empty: what its arguments say")
+    startup_seconds: Annotated[float, "how long weights load before the port opens"] = 0.0
+    first_token_seconds: Annotated[float, "time to the first token"] = 0.02
+    tokens_per_second: Annotated[float, "per request, after the first; 0: no pause"] = 200.0
+    output_tokens: Annotated[int, "length of an answer when the request does not say"] = 32
+    max_running: Annotated[int, "requests served at a time; the others wait"] = 64
+    error_rate: Annotated[float, "share of generation requests that fail, spread evenly"] = 0.0
+    error_status: Annotated[int, "the HTTP status of those failures"] = 500
+    hang: Annotated[Hang, "true: nothing is answered, streams stop; generation: /health works"] = Hang.NOTHING
+    crash: Annotated[int, "the exit code with which the engine goes down after each start; -1: never"] = -1
+    crash_after_seconds: Annotated[float, "how long after its start it goes down"] = 0.0
+    crash_times: Annotated[int, "only the first N starts go down; 0: every one"] = 0
+    model: Annotated[str, "the only model name it serves; empty: what its arguments say"] = ""
 
 
 class SettingError(ValueError):
@@ -48,7 +42,8 @@ class SettingError(ValueError):
 
 def purposes() -> Mapping[str, str]:
     """What each setting is for, by public name, with its default."""
-    return {_public(entry.name): f"{entry.metadata['purpose']} [{entry.default}]" for entry in fields(Settings)}
+    hints = get_type_hints(Settings, include_extras=True)
+    return {_public(entry.name): f"{hints[entry.name].__metadata__[0]} [{entry.default}]" for entry in fields(Settings)}
 
 
 def read(texts: Mapping[str, str], *, onto: Settings) -> Settings:

@@ -1,0 +1,184 @@
+"""The part of a kubelet that engine pods need: one task per pod keeps its engine, and its status, at what is true."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from localfleet.engine.engine import Engine
+from localfleet.engine.lifecycle import advance, wake_at
+from localfleet.engine.pods import Pod, has_engine, read_pod
+from localfleet.engine.server import Listeners
+from localfleet.engine.settings import NODE_DOWN, SettingError, Settings
+from localfleet.engine.statuses import read_lives, status_changes
+from localfleet.kubeclient import STRATEGIC_MERGE, ApiError, Key, KubeClient, Manifest, Mirror, section
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+# how often a draining pod is looked at: its last request ends without an event of its own
+DRAIN_POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One pod's task: its bell, and the engine it keeps."""
+
+    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    engine: Engine | None = None
+    removed: bool = False
+
+
+class Kubelet:
+    """Every engine pod of one cluster."""
+
+    def __init__(self, client: KubeClient, *, cluster: str, defaults: Settings, scale: float) -> None:
+        self.pods = Mirror(client, "/api/v1/pods", changed=self._pod_changed)
+        self.nodes = Mirror(client, "/api/v1/nodes", changed=self._node_changed)
+        self._client = client
+        self._cluster = cluster
+        self._defaults = defaults
+        self._scale = scale
+        self._by_address: dict[str, Engine] = {}
+        self._watched: dict[Key, _Watched] = {}
+        self._down: set[str] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._listeners: Listeners | None = None
+
+    def find(self, address: str) -> Engine | None:
+        """The engine that lives at an address."""
+        return self._by_address.get(address)
+
+    async def run(self, listeners: Listeners) -> None:
+        """Mirror pods and nodes and keep every engine pod, for ever."""
+        self._listeners = listeners
+        async with asyncio.TaskGroup() as self._tasks:
+            self._tasks.create_task(self.nodes.run())
+            await self.nodes.synced.wait()
+            self._tasks.create_task(self.pods.run())
+
+    def _pod_changed(self, key: Key) -> None:
+        assert self._tasks is not None  # noqa: S101 - mirrors run inside run()
+        if watched := self._watched.get(key):
+            watched.bell.set()
+        elif (manifest := self.pods.objects.get(key)) and has_engine(manifest):
+            self._watched[key] = watched = _Watched()
+            self._tasks.create_task(self._keep(key, watched))
+
+    def _node_changed(self, key: Key) -> None:
+        node = self.nodes.objects.get(key)
+        down = section(node or {}, "metadata", "annotations").get(NODE_DOWN) == "true"
+        if down == (key[1] in self._down):
+            return
+        self._down ^= {key[1]}
+        for watched in self._watched.values():
+            if watched.engine is not None and watched.engine.pod.node == key[1]:
+                watched.bell.set()
+
+    async def _keep(self, key: Key, watched: _Watched) -> None:
+        while manifest := self.pods.objects.get(key):
+            watched.bell.clear()
+            wait = await self._step(watched, manifest)
+            try:
+                async with asyncio.timeout(wait):
+                    await watched.bell.wait()
+            except TimeoutError:
+                pass
+        self._retire(watched)
+        del self._watched[key]
+
+    async def _step(self, watched: _Watched, manifest: Manifest) -> float | None:
+        """Bring one pod up to now; answer the seconds after which it wants another look."""
+        pod = self._read(manifest)
+        if watched.engine is not None and watched.engine.pod.uid != pod.uid:
+            self._retire(watched)
+        if not pod.running or pod.address is None:
+            return None
+        now = time.time()
+        if watched.engine is None:
+            lives = read_lives(pod, manifest["status"], now, scale=self._scale)
+            watched.engine = self._by_address[pod.address] = Engine(pod, lives, self._cluster)
+            for port in pod.servers:
+                await self._open(port)
+        engine = watched.engine
+        if pod.node in self._down:
+            engine.update(pod, engine.lives, node_down=True)
+            return None
+        lives = advance(pod, engine.lives, now, scale=self._scale)
+        engine.update(pod, lives, node_down=False)
+        try:
+            if pod.termination is not None and await self._terminate(watched, engine, pod, now):
+                return None
+            await self._write(pod, manifest, status_changes(pod, lives, manifest["status"], now))
+        except ApiError as error:
+            if error.status not in (404, 409):  # gone, or another pod by now: the watch will say so
+                log.warning("status of %s refused: %s", engine.name, error)
+            return RETRY_SECONDS
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.info("status of %s not written: %s", engine.name, error or type(error).__name__)
+            return RETRY_SECONDS
+        if pod.termination is not None:
+            return DRAIN_POLL_SECONDS
+        wake = wake_at(pod, lives)
+        return None if wake is None else max(0.0, wake - time.time())
+
+    def _read(self, manifest: Manifest) -> Pod:
+        try:
+            return read_pod(manifest, defaults=self._defaults)
+        except SettingError as error:
+            log.warning("settings of %s are ignored: %s", manifest["metadata"]["name"], error)
+            return read_pod(_without_settings(manifest), defaults=self._defaults)
+
+    async def _terminate(self, watched: _Watched, engine: Engine, pod: Pod, now: float) -> bool:
+        """Take a deleted pod through its grace period; True once its object is removed."""
+        assert pod.termination is not None  # noqa: S101 - the caller checked
+        if now >= pod.termination.stop_at and not engine.draining:
+            engine.drain()
+        if now >= pod.termination.deadline:
+            engine.cut()
+        elif not engine.draining or engine.busy:
+            return False
+        if not watched.removed:
+            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+            await self._client.request("DELETE", _path(pod), body)
+            watched.removed = True
+        return True
+
+    async def _write(self, pod: Pod, manifest: Manifest, changes: Manifest) -> None:
+        if not changes:
+            return
+        body = {"metadata": {"uid": pod.uid}, "status": changes}
+        written = await self._client.request("PATCH", f"{_path(pod)}/status", body, content_type=STRATEGIC_MERGE)
+        if self.pods.objects.get((pod.namespace, pod.name)) is manifest:
+            self.pods.note(written)
+
+    async def _open(self, port: int) -> None:
+        assert self._listeners is not None  # noqa: S101 - set by run()
+        await self._listeners.open(port)
+
+    def _retire(self, watched: _Watched) -> None:
+        engine, watched.engine, watched.removed = watched.engine, None, False
+        if engine is None:
+            return
+        engine.draining = True
+        engine.cut()
+        if engine.pod.address is not None and self._by_address.get(engine.pod.address) is engine:
+            del self._by_address[engine.pod.address]
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def _without_settings(manifest: Manifest) -> Manifest:
+    containers = [
+        {key: value for key, value in container.items() if key not in ("args", "command")}
+        for container in manifest["spec"]["containers"]
+    ]
+    return {
+        **manifest,
+        "metadata": {**manifest["metadata"], "annotations": {}},
+        "spec": {**manifest["spec"], "containers": containers},
+    }
