@@ -28,7 +28,7 @@ check: setup  ## Format, lint, types, import contracts, pure tests, generated fi
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-show-timings
-	$(BIN)/python -m modelplane_operator.api.crd --check
+	$(BIN)/python scripts/generate.py --check
 	$(BIN)/pytest --quiet
 
 fmt: setup  ## Format the code and mend what the linter can mend
@@ -42,7 +42,7 @@ type: setup  ## Type-check only
 	$(BIN)/pyright
 
 crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the models
-	$(BIN)/python -m modelplane_operator.api.crd
+	$(BIN)/python scripts/generate.py
 
 golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
 	$(BIN)/pytest --quiet -m "" --golden-update

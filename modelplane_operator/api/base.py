@@ -1,0 +1,154 @@
+"""A resource: an object of one of our kinds, and the facts a CustomResourceDefinition needs about its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import ConfigDict, model_validator
+
+from modelplane_operator.api.conditions import Condition, ConditionType
+from modelplane_operator.api.model import Manifest, Model
+
+Scope = Literal["Cluster", "Namespaced"]
+
+MODELPLANE = "modelplane.ai"
+INFRASTRUCTURE = "infrastructure.modelplane.ai"
+VERSION = "v1alpha1"
+
+
+class Key(NamedTuple):
+    """Which object: an empty namespace means a cluster-scoped one."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class OwnerReference(Model):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Metadata(Model):
+    """The parts of ObjectMeta that we read; the others are carried along."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`."""
+
+    name: str
+    path: str
+    type: Literal["string", "integer", "date"] = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where `kubectl scale` and autoscalers read and write."""
+
+    replicas: str
+    observed: str
+    selector: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a CustomResourceDefinition says beside the schema."""
+
+    kind: str
+    group: str
+    short: str
+    scope: Scope
+    columns: tuple[Column, ...] = ()
+    conditions: tuple[type[ConditionType], ...] = ()
+    scale: Scale | None = None
+    plural: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        singular = self.kind.lower()
+        object.__setattr__(self, "plural", f"{singular}es" if singular.endswith("s") else f"{singular}s")
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{VERSION}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+
+class WrongKindError(ValueError):
+    """An object of another kind was given to be read as this one."""
+
+
+class Status(Model):
+    """What a kind reports beside its conditions is added by the kind."""
+
+    conditions: tuple[Condition, ...] = ()
+    """What is true of this object now, one entry per aspect; `kubectl wait --for=condition=Ready` reads these."""
+
+
+Spec_co = TypeVar("Spec_co", bound=Model, covariant=True)
+Status_co = TypeVar("Status_co", bound=Status, covariant=True)
+
+
+class Resource(Model, Generic[Spec_co, Status_co]):
+    """An object of one of our kinds. A kind says what its `spec` and `status` are."""
+
+    definition: ClassVar[Definition]
+
+    metadata: Metadata
+    spec: Spec_co
+    status: Status_co | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_type(cls, given: Any) -> Any:
+        """The type is the class: check it, and keep it out of the fields."""
+        if not isinstance(given, Mapping):
+            return given  # pydantic says what is wrong with it
+        manifest: dict[str, Any] = dict(given)  # pyright: ignore[reportUnknownArgumentType]
+        wanted = (cls.definition.api_version, cls.definition.kind)
+        found = (manifest.pop("apiVersion", wanted[0]), manifest.pop("kind", wanted[1]))
+        if found != wanted:
+            raise WrongKindError(f"this is {found[0]} {found[1]}, not {wanted[0]} {wanted[1]}")
+        return manifest
+
+    @classmethod
+    def parse(cls, manifest: Manifest) -> Self:
+        """Read an object as the API server stores it."""
+        return cls.model_validate(manifest)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.metadata.namespace or "", self.metadata.name)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self.status.conditions if self.status else ()
+
+    def to_manifest(self) -> Manifest:
+        return {"apiVersion": self.definition.api_version, "kind": self.definition.kind, **super().to_manifest()}

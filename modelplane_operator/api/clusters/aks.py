@@ -1,0 +1,105 @@
+"""AKSCluster: a cluster on Azure Kubernetes Service."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.clusters.parts import (
+    GPU_NEEDS_BLOCK,
+    Cidr,
+    DiskSize,
+    Gpu,
+    KubeconfigSecret,
+    KubernetesVersion,
+    NodeCount,
+    PoolRole,
+    fixed_network,
+)
+from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.inference_cluster import NOT_SYSTEM, Location
+from modelplane_operator.api.model import Model, list_map, must
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+
+
+class AKSNetworking(Model):
+    """Address ranges of the cluster. They cannot change."""
+
+    vnet_cidr: Cidr = "10.0.0.0/16"
+    """Addresses of the virtual network."""
+    subnet_cidr: Cidr = "10.0.0.0/20"
+    """Addresses for nodes. Pods have 10.244.0.0/16 and Services 10.96.0.0/16: keep clear of both."""
+
+
+class AKSPool(Model):
+    """A node pool."""
+
+    rules: ClassVar = (GPU_NEEDS_BLOCK,)
+
+    name: Annotated[str, Field(min_length=1, max_length=12, pattern="^[a-z][a-z0-9]{0,11}$"), must(NOT_SYSTEM)]
+    """Name of the pool, and value of the node label modelplane.ai/pool: at most 12 lower-case letters and digits,
+    beginning with a letter."""
+    role: PoolRole
+    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    vm_size: String63
+    """VM size, for example `Standard_ND96isr_H100_v5`."""
+    disk_size_gb: DiskSize = 100
+    """Size of the OS disk in GB."""
+    node_count: NodeCount = 1
+    """Nodes to start with, or the size of a fixed pool."""
+    min_node_count: NodeCount = 0
+    """Fewest nodes the autoscaler leaves. AKS cannot make the first node of a pool that claims devices: keep one."""
+    max_node_count: NodeCount = 8
+    """Most nodes the autoscaler makes."""
+    zones: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=8)], ...], Field(min_length=1, max_length=3)
+    ] = ()
+    """Availability zones to place the nodes in, for example `1`."""
+    gpu: Gpu | None = None
+    """The accelerators; needed with role GPU."""
+    fabric: Literal["None", "InfiniBand"] = "None"
+    """`InfiniBand` adds NVIDIA's network operator to the cluster."""
+
+
+class AKSClusterSpec(Spec):
+    """A cluster on Azure Kubernetes Service."""
+
+    rules: ClassVar = (
+        fixed_network("vnetCidr", "'10.0.0.0/16'"),
+        fixed_network("subnetCidr", "'10.0.0.0/20'"),
+    )
+
+    location: Location
+    """Azure region. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.34"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+    networking: AKSNetworking | None = None
+    """Address ranges. Without them, the defaults."""
+    node_pools: Annotated[tuple[AKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """The node pools."""
+
+
+class AKSClusterStatus(Status):
+    """What is known of the cluster."""
+
+    secrets: tuple[KubeconfigSecret, ...] = ()
+    """Credentials that came with the cluster."""
+    cache: CacheStatus | None = None
+    """Storage for model caches."""
+
+
+class AKSCluster(Resource[AKSClusterSpec, AKSClusterStatus]):
+    """A cluster on Azure Kubernetes Service, with its network and node pools. An InferenceCluster makes its own."""
+
+    definition: ClassVar = Definition(
+        kind="AKSCluster",
+        group=INFRASTRUCTURE,
+        short="aks",
+        scope="Namespaced",
+        columns=(Column("LOCATION", ".spec.location"),),
+        conditions=(Synced, Ready),
+    )

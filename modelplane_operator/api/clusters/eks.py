@@ -1,0 +1,110 @@
+"""EKSCluster: a cluster on Amazon EKS."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.clusters.parts import (
+    GPU_NEEDS_BLOCK,
+    GPU_NEEDS_ZONES,
+    Cidr,
+    DiskSize,
+    Gpu,
+    KubeconfigSecret,
+    KubernetesVersion,
+    NodeCount,
+    PoolName,
+    PoolRole,
+    Zones,
+    fixed_network,
+)
+from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.inference_cluster import CapacityBlock, Region
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+
+SUBNETS = ("10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20")
+
+
+class EKSNetworking(Model):
+    """Address ranges of the cluster. They cannot change."""
+
+    vpc_cidr: Cidr = "10.0.0.0/16"
+    """Addresses of the VPC."""
+    subnet_cidrs: Annotated[tuple[Cidr, ...], Field(min_length=2, max_length=6)] = SUBNETS
+    """Addresses of the public subnets, one in each zone from the first on. Each zone's private subnet is 48 further on
+    in the third number of the address."""
+
+
+class EKSPool(Model):
+    """A node group."""
+
+    rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
+
+    name: PoolName
+    """Name of the pool, and value of the node label modelplane.ai/pool."""
+    role: PoolRole
+    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    instance_type: String63
+    """Instance type, for example `p5.48xlarge`."""
+    disk_size_gb: DiskSize = 100
+    """Size of the root disk in GB."""
+    node_count: NodeCount = 1
+    """Nodes to start with, or the size of a fixed pool."""
+    min_node_count: NodeCount = 0
+    """Fewest nodes the autoscaler leaves."""
+    max_node_count: NodeCount = 8
+    """Most nodes the autoscaler makes."""
+    gpu: Gpu | None = None
+    """The accelerators; needed with role GPU."""
+    capacity_block: CapacityBlock | None = None
+    """An AWS Capacity Block to take the nodes from."""
+    zones: Zones = ()
+    """Zones to place the nodes in; needed with role GPU."""
+    fabric: Literal["None", "EFA"] = "None"
+    """`EFA` gives the nodes EFA network cards and the driver that pods claim them through."""
+
+
+class EKSClusterSpec(Spec):
+    """A cluster on Amazon EKS."""
+
+    rules: ClassVar = (
+        fixed_network("vpcCidr", "'10.0.0.0/16'"),
+        fixed_network("subnetCidrs", f"[{', '.join(repr(subnet) for subnet in SUBNETS)}]"),
+    )
+
+    region: Region
+    """AWS region. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.36"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+    networking: EKSNetworking | None = None
+    """Address ranges. Without them, the defaults."""
+    node_pools: Annotated[tuple[EKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """The node groups."""
+
+
+class EKSClusterStatus(Status):
+    """What is known of the cluster."""
+
+    secrets: tuple[KubeconfigSecret, ...] = ()
+    """Credentials that came with the cluster."""
+    cache: CacheStatus | None = None
+    """Storage for model caches."""
+
+
+class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):
+    """A cluster on Amazon EKS, with its network and node groups. An InferenceCluster makes its own."""
+
+    definition: ClassVar = Definition(
+        kind="EKSCluster",
+        group=INFRASTRUCTURE,
+        short="eks",
+        scope="Namespaced",
+        columns=(Column("REGION", ".spec.region"),),
+        conditions=(Synced, Ready),
+    )

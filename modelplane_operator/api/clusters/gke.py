@@ -1,0 +1,122 @@
+"""GKECluster: a cluster on Google Kubernetes Engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.clusters.parts import (
+    GPU_NEEDS_BLOCK,
+    GPU_NEEDS_ZONES,
+    Cidr,
+    DiskSize,
+    Gpu,
+    KubernetesVersion,
+    NodeCount,
+    PoolName,
+    PoolRole,
+    ProducedSecret,
+    Zones,
+    fixed_network,
+)
+from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.inference_cluster import Region
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+
+
+class GKENetworking(Model):
+    """Address ranges of the cluster. They cannot change."""
+
+    pod_cidr: Cidr = "10.1.0.0/16"
+    """Addresses for pods."""
+    service_cidr: Cidr = "10.2.0.0/16"
+    """Addresses for Services."""
+    node_cidr: Cidr = "10.0.0.0/24"
+    """Addresses for nodes."""
+
+
+class GKEGpu(Gpu):
+    """The accelerators of a node."""
+
+    accelerator_count: Annotated[int, Field(ge=1, le=16)] = 1
+    """Accelerators attached to every node."""
+
+
+class GKEPool(Model):
+    """A node pool."""
+
+    rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
+
+    name: PoolName
+    """Name of the pool, and value of the node label modelplane.ai/pool."""
+    role: PoolRole
+    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    machine_type: String63
+    """Machine type, for example `a3-highgpu-8g`."""
+    disk_size_gb: DiskSize = 100
+    """Size of the boot disk in GB."""
+    node_count: NodeCount = 1
+    """Nodes to start with, or the size of a fixed pool."""
+    min_node_count: NodeCount = 0
+    """Fewest nodes the autoscaler leaves."""
+    max_node_count: NodeCount = 8
+    """Most nodes the autoscaler makes."""
+    gpu: GKEGpu | None = None
+    """The accelerators; needed with role GPU."""
+    zones: Zones = ()
+    """Zones to place the nodes in; needed with role GPU."""
+
+
+class GKEClusterSpec(Spec):
+    """A cluster on Google Kubernetes Engine."""
+
+    rules: ClassVar = (
+        fixed_network("podCidr", "'10.1.0.0/16'"),
+        fixed_network("serviceCidr", "'10.2.0.0/16'"),
+        fixed_network("nodeCidr", "'10.0.0.0/24'"),
+    )
+
+    region: Region
+    """Google Cloud region. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.35"
+    """Kubernetes version of the control plane."""
+    project: str | None = None
+    """Google Cloud project. Without one, the project of the credentials."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+    networking: GKENetworking | None = None
+    """Address ranges. Without them, the defaults."""
+    node_pools: Annotated[tuple[GKEPool, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """The node pools."""
+
+
+class GKESecret(ProducedSecret):
+    """A credential that came with the cluster."""
+
+    type: Literal["Kubeconfig", "GoogleApplicationCredentials"]
+    """What kind of credential it is."""
+
+
+class GKEClusterStatus(Status):
+    """What is known of the cluster."""
+
+    secrets: tuple[GKESecret, ...] = ()
+    """Credentials that came with the cluster."""
+    cache: CacheStatus | None = None
+    """Storage for model caches."""
+
+
+class GKECluster(Resource[GKEClusterSpec, GKEClusterStatus]):
+    """A cluster on Google Kubernetes Engine, with its network and node pools. An InferenceCluster makes its own."""
+
+    definition: ClassVar = Definition(
+        kind="GKECluster",
+        group=INFRASTRUCTURE,
+        short="gke",
+        scope="Namespaced",
+        columns=(Column("REGION", ".spec.region"),),
+        conditions=(Synced, Ready),
+    )

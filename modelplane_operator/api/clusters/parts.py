@@ -1,0 +1,68 @@
+"""What the clouds' cluster kinds have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.inference_cluster import NOT_SYSTEM
+from modelplane_operator.api.model import Model, Rule, must
+from modelplane_operator.api.shared import String63
+
+KubernetesVersion = Annotated[str, Field(min_length=1, max_length=16)]
+Cidr = Annotated[str, Field(max_length=18)]
+PoolName = Annotated[str, Field(min_length=1, max_length=40), must(NOT_SYSTEM)]
+DiskSize = Annotated[int, Field(ge=10, le=65536)]
+NodeCount = Annotated[int, Field(ge=0, le=1000)]
+AtLeastOneNode = Annotated[int, Field(ge=1, le=1000)]
+Zones = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=63)], ...], Field(min_length=1, max_length=8)]
+PoolRole = Literal["System", "GPU"]
+
+GPU_NEEDS_BLOCK = Rule(
+    "self.role != 'GPU' || has(self.gpu)",
+    "A pool with role GPU needs its accelerators: add `gpu: {acceleratorType: ...}`.",
+)
+GPU_NEEDS_ZONES = Rule(
+    "self.role != 'GPU' || has(self.zones)",
+    "A pool with role GPU must say where there are GPUs: add `zones`.",
+)
+MIN_NEEDS_MAX = Rule(
+    "!has(self.minNodeCount) || has(self.maxNodeCount)",
+    "minNodeCount means something only for an autoscaled pool: add maxNodeCount, or remove it.",
+)
+
+
+def fixed_network(field: str, default: str) -> Rule:
+    """A field of the optional block `networking` keeps its first value, whether that was written or the default."""
+
+    def effective(of: str) -> str:
+        return f"(has({of}.networking) ? {of}.networking.{field} : {default})"
+
+    return Rule(
+        f"{effective('self')} == {effective('oldSelf')}",
+        f"networking.{field} cannot change, since the network under a running cluster cannot: make a new cluster.",
+    )
+
+
+class Gpu(Model):
+    """The accelerators of a node."""
+
+    accelerator_type: String63
+    """Value of the node label modelplane.ai/gpu."""
+
+
+class ProducedSecret(Model):
+    """A credential that came with the cluster; a kind says which there can be."""
+
+    name: Annotated[str, Field(max_length=253)]
+    """Name of the Secret, in the cluster's namespace."""
+    key: Annotated[str, Field(max_length=253)]
+    """Key within it."""
+
+
+class KubeconfigSecret(ProducedSecret):
+    """A credential that came with the cluster."""
+
+    type: Literal["Kubeconfig"]
+    """What kind of credential it is."""

@@ -1,0 +1,77 @@
+"""VultrCluster: a cluster on Vultr."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.clusters.parts import (
+    GPU_NEEDS_BLOCK,
+    MIN_NEEDS_MAX,
+    AtLeastOneNode,
+    Gpu,
+    KubeconfigSecret,
+    KubernetesVersion,
+    PoolName,
+    PoolRole,
+)
+from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.inference_cluster import Region
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.api.shared import Credentials, Spec, String63
+
+
+class VultrPool(Model):
+    """A node pool."""
+
+    rules: ClassVar = (GPU_NEEDS_BLOCK, MIN_NEEDS_MAX)
+
+    name: PoolName
+    """Name of the pool, and value of the node label modelplane.ai/pool."""
+    role: PoolRole
+    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    plan: String63
+    """Plan, for example `vcg-a100-12c-120g-80vram`."""
+    node_count: AtLeastOneNode = 1
+    """Nodes to start with, or the size of a fixed pool. Vultr keeps at least one."""
+    min_node_count: AtLeastOneNode | None = None
+    """Fewest nodes the autoscaler leaves; without it, `nodeCount`."""
+    max_node_count: AtLeastOneNode | None = None
+    """Most nodes the autoscaler makes. Without it the pool keeps its size."""
+    gpu: Gpu | None = None
+    """The accelerators; needed with role GPU."""
+
+
+class VultrClusterSpec(Spec):
+    """A cluster on Vultr."""
+
+    region: Region
+    """Vultr region. It cannot change."""
+    kubernetes_version: KubernetesVersion = "v1.36.1+3"
+    """Version of Vultr's Kubernetes, with its build."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+    node_pools: Annotated[tuple[VultrPool, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """The node pools."""
+
+
+class VultrClusterStatus(Status):
+    """What is known of the cluster."""
+
+    secrets: tuple[KubeconfigSecret, ...] = ()
+    """Credentials that came with the cluster."""
+
+
+class VultrCluster(Resource[VultrClusterSpec, VultrClusterStatus]):
+    """A cluster on Vultr, with its node pools. An InferenceCluster makes its own."""
+
+    definition: ClassVar = Definition(
+        kind="VultrCluster",
+        group=INFRASTRUCTURE,
+        short="vke",
+        scope="Namespaced",
+        columns=(Column("REGION", ".spec.region"),),
+        conditions=(Synced, Ready),
+    )

@@ -1,0 +1,100 @@
+"""Conditions: what is true of an object now, in words that scripts and people can rely on.
+
+A condition type is an enum and each of its members is a reason with the status it stands for, so that a type, its
+reasons and their documentation are declared once, beside the kind. Types and reasons are part of the API: we add, and
+never rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from modelplane_operator.api.model import Model
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
+
+
+class Condition(Model):
+    """One aspect of an object's state, in the form every Kubernetes tool reads."""
+
+    type: str
+    """Which aspect this is about, in CamelCase."""
+    status: Annotated[ConditionStatus, WithJsonSchema({"type": "string"})]
+    """Whether it holds: `True`, `False`, or `Unknown` when it cannot be told."""
+    reason: str
+    """Why, as one CamelCase word that a script can compare."""
+    message: str | None = None
+    """Why, as a sentence for a person, with the names and numbers to act on."""
+    last_transition_time: datetime
+    """When `status` last changed."""
+    observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
+    """The `metadata.generation` this was judged at; when it is older than the object's, this condition is outdated."""
+
+
+class ConditionType(Enum):
+    """A subclass is a condition type, its docstring what it tells; a member is (reason, status, what that means)."""
+
+    def __init__(self, reason: str, status: ConditionStatus, meaning: str) -> None:
+        self.reason = reason
+        self.status: ConditionStatus = status
+        self.meaning = meaning
+
+    @property
+    def type(self) -> str:
+        return self.__class__.__name__
+
+    def condition(self, now: datetime, *, message: str = "", generation: int | None = None) -> Condition:
+        """This reason, as a condition that holds from `now`."""
+        return Condition(
+            type=self.type,
+            status=self.status,
+            reason=self.reason,
+            message=message[:MESSAGE_LENGTH],
+            last_transition_time=now,
+            observed_generation=generation,
+        )
+
+
+class Synced(ConditionType):
+    """Whether the last attempt to bring the object's children in line with it went through."""
+
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written."
+    RECONCILE_ERROR = "ReconcileError", "False", "A write failed; the message carries the error. It is tried again."
+    RECONCILE_PAUSED = "ReconcilePaused", "False", "The object carries the pause annotation and is left alone."
+
+
+class Ready(ConditionType):
+    """Whether all that the object asks for is there and works."""
+
+    AVAILABLE = "Available", "True", "All of it is there."
+    CREATING = "Creating", "False", "Some of it is not there yet; the message names what."
+    DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way."
+
+
+def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
+    """The known conditions with the news laid over them, sorted by type.
+
+    The transition time moves only when the status does, so that judging the same again gives the same conditions.
+    """
+    merged = {condition.type: condition for condition in known}
+    for condition in news:
+        before = merged.get(condition.type)
+        same_status = before is not None and before.status == condition.status
+        merged[condition.type] = (
+            condition.model_copy(update={"last_transition_time": before.last_transition_time})
+            if before is not None and same_status
+            else condition
+        )
+    return tuple(merged[name] for name in sorted(merged))
+
+
+def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:
+    """Whether this condition is there and `True`."""
+    return any(condition.type == wanted.__name__ and condition.status == "True" for condition in conditions)

@@ -1,0 +1,126 @@
+"""A kind as a CustomResourceDefinition: pydantic's JSON schema, made structural."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from modelplane_operator.api.base import VERSION, Column, Resource
+from modelplane_operator.api.model import Manifest
+
+# crossplane: so that `kubectl get crossplane` goes on listing everything for those who are used to it.
+CATEGORIES = ("crossplane", "modelplane")
+
+SHARED_COLUMNS = (
+    Column("SYNCED", ".status.conditions[?(@.type=='Synced')].status"),
+    Column("READY", ".status.conditions[?(@.type=='Ready')].status"),
+    Column("AGE", ".metadata.creationTimestamp", "date"),
+)
+
+# Names of our objects become label values, which may have 63 characters.
+METADATA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 63}}}
+
+
+def definition(kind: type[Resource[Any, Any]]) -> Manifest:
+    """The CustomResourceDefinition of a kind, complete."""
+    of = kind.definition
+    scale = of.scale and {
+        "specReplicasPath": of.scale.replicas,
+        "statusReplicasPath": of.scale.observed,
+        "labelSelectorPath": of.scale.selector,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": of.name},
+        "spec": {
+            "group": of.group,
+            "scope": of.scope,
+            "names": {
+                "kind": of.kind,
+                "listKind": f"{of.kind}List",
+                "plural": of.plural,
+                "singular": of.kind.lower(),
+                "shortNames": [of.short],
+                "categories": list(CATEGORIES),
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+                    "additionalPrinterColumns": [
+                        {"name": column.name, "type": column.type, "jsonPath": column.path}
+                        for column in (*of.columns, *SHARED_COLUMNS)
+                    ],
+                    "schema": {"openAPIV3Schema": schema(kind)},
+                }
+            ],
+        },
+    }
+
+
+def schema(kind: type[Resource[Any, Any]]) -> Manifest:
+    """The structural schema of a kind."""
+    given = kind.model_json_schema(by_alias=True, schema_generator=_AsDeclared)
+    whole = _structural(given, given.get("$defs", {}))
+    return {
+        "type": "object",
+        "description": whole["description"],
+        "required": ["spec"],
+        "properties": {
+            "metadata": METADATA,
+            "spec": whole["properties"]["spec"],
+            "status": whole["properties"]["status"],
+        },
+    }
+
+
+class _AsDeclared(GenerateJsonSchema):
+    """Keywords in the order they were declared in: it is the order in which people read them."""
+
+    def sort(self, value: Manifest, parent_key: str | None = None) -> Manifest:
+        return value
+
+
+def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Manifest:
+    """A schema node without references, nulls, titles and empty defaults: none of them exist in a structural schema."""
+
+    def nested(child: Mapping[str, Any]) -> Manifest:
+        return _structural(child, definitions)
+
+    plain = _resolved(node, definitions)
+    result: Manifest = {}
+    for keyword, value in plain.items():
+        match keyword:
+            case "title" | "$defs":
+                pass
+            case "description":
+                result[keyword] = " ".join(value.split())
+            case "default" if value is None or value in ([], {}):
+                pass
+            case "additionalProperties" if isinstance(value, bool):
+                pass
+            case "const":
+                result["enum"] = [value]
+            case "properties":
+                result[keyword] = {name: nested(child) for name, child in value.items()}
+            case "items" | "additionalProperties":
+                result[keyword] = nested(value)
+            case _:
+                result[keyword] = value
+    return result
+
+
+def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Manifest:
+    """The node with its reference, or the one alternative beside null, written out; its own keywords win."""
+    own = {keyword: value for keyword, value in node.items() if keyword not in ("$ref", "anyOf")}
+    if "$ref" in node:
+        return {**_resolved(definitions[node["$ref"].rpartition("/")[2]], definitions), **own}
+    if "anyOf" in node:
+        (alternative,) = (choice for choice in node["anyOf"] if choice != {"type": "null"})
+        return {**_resolved(alternative, definitions), **own}
+    return own

@@ -1,0 +1,185 @@
+"""InferenceClass: what one kind of GPU node has, and how a cloud makes such a node."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Definition, Resource, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import Model, Rule, list_map, must
+from modelplane_operator.api.shared import (
+    Attribute,
+    Claim,
+    ClusterSpec,
+    DeviceCount,
+    NonEmpty,
+    String63,
+    String253,
+)
+
+DiskSize = Annotated[int, Field(ge=10)]
+
+
+class Accelerator(Model):
+    """The accelerators of a node."""
+
+    type: String63
+    """The accelerator's name, as the node label modelplane.ai/gpu carries it. On GKE it is Google's own name, such as
+    `nvidia-l4`, and decides what is attached."""
+    count: Annotated[int, Field(ge=1, le=16)]
+    """Accelerators per node. GKE attaches this many; elsewhere the machine type decides."""
+
+
+class GKENode(Model):
+    """A node on Google Kubernetes Engine."""
+
+    machine_type: NonEmpty
+    """Machine type, for example `g2-standard-12`."""
+    disk_size_gb: DiskSize = 100
+    """Size of the boot disk in GB."""
+    accelerator: Accelerator
+    """What is attached to the machine."""
+
+
+class EKSNode(Model):
+    """A node on Amazon EKS."""
+
+    instance_type: NonEmpty
+    """Instance type, for example `p5.48xlarge`. It decides the GPUs."""
+    disk_size_gb: DiskSize = 100
+    """Size of the root disk in GB."""
+    accelerator: Accelerator
+    """What the instance type has."""
+
+
+class AKSNode(Model):
+    """A node on Azure Kubernetes Service."""
+
+    vm_size: NonEmpty
+    """VM size, for example `Standard_ND96isr_H100_v5`. It decides the GPUs."""
+    disk_size_gb: DiskSize = 100
+    """Size of the OS disk in GB."""
+    accelerator: Accelerator
+    """What the VM size has."""
+
+
+class NebiusNode(Model):
+    """A node on Nebius."""
+
+    platform: String63
+    """Compute platform, for example `gpu-h100-sxm`."""
+    preset: String63
+    """Shape within the platform, for example `8gpu-128vcpu-1600gb`."""
+    disk_size_gb: DiskSize = 100
+    """Size of the boot disk in GB."""
+    drivers_preset: String63 = "cuda13.0"
+    """NVIDIA drivers that come with the node."""
+    accelerator: Accelerator
+    """What the preset has."""
+
+
+class VultrNode(Model):
+    """A node on Vultr."""
+
+    plan: String63
+    """Plan, for example `vcg-a100-12c-120g-80vram`. It decides the GPUs."""
+    accelerator: Accelerator
+    """What the plan has."""
+
+
+def _block_of(provider: str) -> Rule:
+    field = provider.lower()
+    return Rule(
+        f"self.provider != '{provider}' || has(self.{field})",
+        f"Provider {provider} needs its own block: add `provisioning.{field}`.",
+    )
+
+
+class Provisioning(Model):
+    """How to make such a node on a cloud."""
+
+    rules: ClassVar = tuple(_block_of(provider) for provider in ("GKE", "EKS", "AKS", "Nebius", "Vultr"))
+
+    provider: Literal["GKE", "EKS", "AKS", "Nebius", "Vultr"]
+    """The cloud. The block of the same name must be there."""
+    gke: GKENode | None = None
+    """How to make the node on Google Kubernetes Engine."""
+    eks: EKSNode | None = None
+    """How to make the node on Amazon EKS."""
+    aks: AKSNode | None = None
+    """How to make the node on Azure Kubernetes Service."""
+    nebius: NebiusNode | None = None
+    """How to make the node on Nebius."""
+    vultr: VultrNode | None = None
+    """How to make the node on Vultr."""
+
+
+EXACTLY_ONE_VALUE = Rule(
+    "[has(self.string), has(self.version), has(self.bool), has(self.int)].filter(x, x).size() == 1",
+    "An attribute has exactly one value: give one of string, version, bool or int.",
+)
+
+
+class ClassCapacity(Model):
+    """An amount."""
+
+    value: Annotated[str, Field(min_length=1, max_length=32)]
+    """A Kubernetes quantity, for example `81559Mi`. Give what a workload can use, not the nominal size."""
+
+
+class ClassDevice(Model):
+    """One kind of device on the node."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.claim != 'DRA' || has(self.deviceClassName)",
+            "A device that is claimed through DRA needs a deviceClassName, such as gpu.nvidia.com; a device that only "
+            "guides placement has `claim: Synthetic`.",
+        ),
+    )
+
+    name: String63
+    """Name of the device in this class, for example `gpu`."""
+    claim: Claim = "DRA"
+    """`DRA`: pods claim it from the cluster. `Synthetic`: it only guides placement, nothing is claimed."""
+    driver: String253
+    """DRA driver of the device, for example `gpu.nvidia.com`. Attribute and capacity keys without a domain belong to
+    it."""
+    device_class_name: String253 | None = None
+    """DeviceClass on the cluster through which pods claim the device."""
+    count: DeviceCount = 1
+    """Devices of this kind on each node."""
+    attributes: Annotated[
+        dict[str, Annotated[Attribute, must(EXACTLY_ONE_VALUE)]],
+        Field(max_length=32),
+    ] = {}
+    """What the device is like, by key: `architecture`, or `domain/id` for another domain than the driver's."""
+    capacity: Annotated[dict[str, ClassCapacity], Field(max_length=32)] = {}
+    """How much the device has, keyed like the attributes: `memory`."""
+
+
+class InferenceClassSpec(ClusterSpec):
+    """One kind of GPU node."""
+
+    description: str | None = None
+    """What this node is, in your words."""
+    provisioning: Provisioning | None = None
+    """How to make such a node on a cloud. Leave it out for clusters that you bring."""
+    devices: Annotated[tuple[ClassDevice, ...], Field(min_length=1, max_length=16), list_map("name")]
+    """The devices of one node: an entry for each kind of device, not for each piece."""
+
+
+class Accepted(ConditionType):
+    """Whether the class can be used."""
+
+    AVAILABLE = "Available", "True", "Clusters may name this class in their node pools."
+
+
+class InferenceClass(Resource[InferenceClassSpec, Status]):
+    """One kind of GPU node: the devices it has, for models to ask for, and how a cloud makes it."""
+
+    definition: ClassVar = Definition(
+        kind="InferenceClass", group=MODELPLANE, short="icl", scope="Cluster", conditions=(Accepted, Synced, Ready)
+    )

@@ -1,0 +1,353 @@
+"""InferenceCluster: a GPU cluster of the fleet, made on a cloud or brought along."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import Model, Rule, list_map, must
+from modelplane_operator.api.shared import (
+    Attribute,
+    CacheStatus,
+    Claim,
+    ClusterSpec,
+    Credentials,
+    Effect,
+    GatewayStatus,
+    NonEmpty,
+    String63,
+    String253,
+)
+
+Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
+
+NOT_SYSTEM = Rule(
+    "self != 'system'",
+    "The name system is taken by the pool that the operator adds to every cluster for its own pods: choose another.",
+)
+
+
+def fixed(what: str) -> Rule:
+    """A field that keeps its first value."""
+    return Rule(
+        "self == oldSelf",
+        f"The {what} of a cluster cannot change, since all that runs there would be lost: make a new cluster and drain "
+        "this one with a NoExecute taint.",
+    )
+
+
+String32 = Annotated[str, Field(min_length=1, max_length=32)]
+Region = Annotated[String32, must(fixed("region"))]
+Location = Annotated[String32, must(fixed("location"))]
+
+
+# Where the cluster comes from -----------------------------------------------------------------------------------------
+
+
+class KubeconfigRef(Model):
+    """A kubeconfig in a Secret in `modelplane-system`."""
+
+    name: String253
+    """Name of the Secret."""
+    key: String253 = "kubeconfig"
+    """Key within it."""
+
+
+class IdentityRef(Model):
+    """A cloud identity in a Secret in `modelplane-system`."""
+
+    name: String253
+    """Name of the Secret."""
+    key: String253 = "private_key"
+    """Key within it."""
+    type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
+        "GoogleApplicationCredentials"
+    )
+    """What kind of identity it is; it must be of the cloud that the cluster runs on."""
+
+
+class ExistingCache(Model):
+    """Storage for model caches on a cluster that you bring."""
+
+    storage_class_name: String253 | None = None
+    """A StorageClass of the cluster whose volumes many nodes can write to. Without one the cluster holds no
+    ModelCache."""
+
+
+class Existing(Model):
+    """How to reach a cluster that you bring."""
+
+    secret_ref: KubeconfigRef
+    """The cluster's kubeconfig."""
+    identity_secret_ref: IdentityRef | None = None
+    """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
+    cache: ExistingCache | None = None
+    """Storage for model caches."""
+
+
+class GKE(Model):
+    """A cluster to make on Google Kubernetes Engine."""
+
+    region: Region
+    """Google Cloud region, for example `us-central1`. It cannot change."""
+    kubernetes_version: str = "1.35"
+    """Kubernetes version of the control plane."""
+    project: str | None = None
+    """Google Cloud project. Without one, the project of the credentials."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+
+
+class EKS(Model):
+    """A cluster to make on Amazon EKS."""
+
+    region: Region
+    """AWS region, for example `us-west-2`. It cannot change."""
+    kubernetes_version: str = "1.36"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+
+
+class AKS(Model):
+    """A cluster to make on Azure Kubernetes Service."""
+
+    location: Location
+    """Azure region, for example `westeurope`. It cannot change."""
+    kubernetes_version: str = "1.34"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+
+
+class Nebius(Model):
+    """A cluster to make on Nebius."""
+
+    kubernetes_version: str = "1.34"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+
+
+class Vultr(Model):
+    """A cluster to make on Vultr."""
+
+    region: Region
+    """Vultr region, for example `ewr`. It cannot change."""
+    kubernetes_version: str = "v1.36.1+3"
+    """Version of Vultr's Kubernetes, with its build."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`."""
+
+
+def _block_of(source: str) -> Rule:
+    field = source.lower()
+    return Rule(
+        f"self.source != '{source}' || has(self.{field})",
+        f"Source {source} needs its own block: add `cluster.{field}`.",
+    )
+
+
+class ClusterOrigin(Model):
+    """Where the cluster comes from."""
+
+    rules: ClassVar = tuple(_block_of(source) for source in ("Existing", "GKE", "EKS", "AKS", "Nebius", "Vultr"))
+
+    source: Annotated[Source, must(fixed("source"))]
+    """The cloud to make it on, or `Existing` for a cluster that you bring. The block of the same name must be there.
+    It cannot change."""
+    existing: Existing | None = None
+    """How to reach a cluster that you bring."""
+    gke: GKE | None = None
+    """A cluster to make on Google Kubernetes Engine."""
+    eks: EKS | None = None
+    """A cluster to make on Amazon EKS."""
+    aks: AKS | None = None
+    """A cluster to make on Azure Kubernetes Service."""
+    nebius: Nebius | None = None
+    """A cluster to make on Nebius; `{}` will do."""
+    vultr: Vultr | None = None
+    """A cluster to make on Vultr."""
+
+
+# What it offers -------------------------------------------------------------------------------------------------------
+
+
+class Taint(Model):
+    """Keeps replicas off the cluster, except those that tolerate it."""
+
+    key: NonEmpty
+    """Key that a toleration names."""
+    value: str | None = None
+    """Value that a toleration names; absent means empty."""
+    effect: Effect
+    """`NoSchedule` keeps new replicas off; `NoExecute` also moves running ones elsewhere."""
+
+
+class CapacityBlock(Model):
+    """Machines that AWS holds for a time."""
+
+    capacity_reservation_id: Annotated[str, Field(min_length=4, max_length=64, pattern="^cr-[0-9a-f]+$")]
+    """Id of the Capacity Block reservation, for example `cr-0123456789abcdef0`."""
+
+
+class InfiniBand(Model):
+    """An InfiniBand fabric of Nebius."""
+
+    fabric: String63
+    """Id of an existing fabric, for example `fabric-2`."""
+
+
+ONLY_WITH_INFINIBAND = Rule(
+    "!has(self.infiniband) || self.type == 'InfiniBand'",
+    "The infiniband block goes with `type: InfiniBand`: set that type, or remove the block.",
+)
+
+
+class PoolFabric(Model):
+    """The network between the nodes of a pool."""
+
+    rules: ClassVar = (ONLY_WITH_INFINIBAND,)
+
+    type: Literal["None", "EFA", "InfiniBand"] = "None"
+    """`EFA` on EKS, `InfiniBand` on AKS and Nebius; elsewhere it changes nothing."""
+    infiniband: InfiniBand | None = None
+    """Which InfiniBand fabric to join; Nebius needs it."""
+
+
+class NodePool(Model):
+    """Nodes of one class."""
+
+    name: Annotated[str, Field(max_length=40), must(NOT_SYSTEM)]
+    """Name of the pool. The nodes carry it as label modelplane.ai/pool; on a cluster that you bring, you set that
+    label. On AKS: at most 12 lower-case letters and digits, beginning with a letter."""
+    class_name: String253
+    """InferenceClass of the nodes."""
+    node_count: Annotated[int, Field(ge=0)] = 1
+    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with."""
+    min_node_count: Annotated[int, Field(ge=0)] | None = None
+    """Fewest nodes the autoscaler leaves."""
+    max_node_count: Annotated[int, Field(ge=1)] | None = None
+    """Most nodes the autoscaler makes, and what models can count on. Without it the pool keeps its size."""
+    zones: tuple[str, ...] = ()
+    """Zones to place the nodes in. GKE and EKS need them; AKS takes them; elsewhere they change nothing."""
+    capacity_block: CapacityBlock | None = None
+    """An AWS Capacity Block to take the nodes from; on EKS only."""
+    fabric: PoolFabric | None = None
+    """The network between the nodes."""
+
+
+class InferenceClusterSpec(ClusterSpec):
+    """A GPU cluster of the fleet."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.cluster.source != 'Nebius' || !has(self.nodePools) || self.nodePools.all(p, !has(p.fabric) || "
+            "p.fabric.type != 'InfiniBand' || has(p.fabric.infiniband))",
+            "On Nebius an InfiniBand pool must say which fabric it joins: add `infiniband: {fabric: ...}`.",
+        ),
+    )
+
+    cluster: ClusterOrigin
+    """Where the cluster comes from."""
+    taints: Annotated[tuple[Taint, ...], list_map("key", "effect")] = ()
+    """What keeps replicas off this cluster, or drains it."""
+    node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
+    """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""
+
+
+# What is known of it --------------------------------------------------------------------------------------------------
+
+
+class PublishedCapacity(Model):
+    """An amount."""
+
+    value: Annotated[str, Field(max_length=32)]
+    """A Kubernetes quantity."""
+
+
+class PublishedDevice(Model):
+    """A device of the pool's class, as it was when the pool was last resolved."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """Name of the device in its class."""
+    claim: Claim | None = None
+    """Whether pods claim it, or it only guides placement."""
+    driver: Annotated[str, Field(max_length=253)]
+    """DRA driver of the device."""
+    device_class_name: Annotated[str, Field(max_length=253)] | None = None
+    """DeviceClass through which pods claim it."""
+    count: int | None = None
+    """Devices of this kind on each node."""
+    attributes: Annotated[dict[str, Attribute], Field(max_length=32)] = {}
+    """What the device is like."""
+    capacity: Annotated[dict[str, PublishedCapacity], Field(max_length=32)] = {}
+    """How much it has."""
+
+
+class GpuPool(Model):
+    """What the scheduler can count on in one pool."""
+
+    name: str
+    """Name of the pool."""
+    nodes: int | None = None
+    """Nodes it has, or can have when it is autoscaled."""
+    devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
+    """Devices of each node."""
+
+
+class ProviderConfigRef(Model):
+    """A handle to the cluster."""
+
+    name: str | None = None
+    """Name of the handle."""
+
+
+class InferenceClusterStatus(Status):
+    """What is known of the cluster."""
+
+    provider_config_ref: ProviderConfigRef | None = None
+    """Handle by which the cluster is reached, under the name it has had since Crossplane."""
+    gateway: GatewayStatus | None = None
+    """The cluster's gateway."""
+    cache: CacheStatus | None = None
+    """Storage for model caches."""
+    gpu_pools: Annotated[tuple[GpuPool, ...], Field(max_length=8), list_map("name")] = ()
+    """What models can be placed on: all that the scheduler knows of the cluster."""
+    namespace: str | None = None
+    """Namespace of the objects that make up the cluster."""
+    replicas: int | None = None
+    """ModelReplicas placed on the cluster. While it is above 0 the cluster is not deleted."""
+
+
+class ClusterReady(ConditionType):
+    """Whether the cluster itself runs."""
+
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
+    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how this cloud makes such a node."
+    PROVISIONING = "Provisioning", "False", "The cloud is making it."
+    CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
+
+
+class BackendReady(ConditionType):
+    """Whether the serving stack on the cluster works."""
+
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
+    INSTALLING = "Installing", "False", "It is being installed."
+    BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+
+
+class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
+    """A GPU cluster of the fleet: one to make on a cloud, or one that exists."""
+
+    definition: ClassVar = Definition(
+        kind="InferenceCluster",
+        group=MODELPLANE,
+        short="ic",
+        scope="Cluster",
+        columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
+        conditions=(ClusterReady, BackendReady, Synced, Ready),
+    )

@@ -1,0 +1,37 @@
+"""Every label, annotation and finalizer key, once."""
+
+from __future__ import annotations
+
+PREFIX = "modelplane.ai/"
+
+# On replicas and their endpoints: what ModelServices select by, and what `kubectl get -l` asks for.
+DEPLOYMENT = f"{PREFIX}deployment"
+CLUSTER = f"{PREFIX}cluster"
+REPLICA_INDEX = f"{PREFIX}replica-index"
+
+# On pods of a workload cluster.
+SERVING = f"{PREFIX}serving"  # the pods that answer requests, by replica
+WORKLOAD = f"{PREFIX}workload"  # the pods of one Deployment
+GANG_ROLE = f"{PREFIX}lws-role"
+
+# On nodes of a workload cluster.
+POOL = f"{PREFIX}pool"
+GPU = f"{PREFIX}gpu"
+
+MODEL_CACHE = f"{PREFIX}modelcache"
+RELEASE = f"{PREFIX}release"
+
+# On every child, whichever cluster it is on: whose it is. The uid decides what may be pruned.
+OWNER_KIND = f"{PREFIX}owner-kind"
+OWNER_NAMESPACE = f"{PREFIX}owner-namespace"
+OWNER_NAME = f"{PREFIX}owner-name"
+OWNER_UID = f"{PREFIX}owner-uid"
+
+PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
+FINALIZER = f"{PREFIX}finalizer"
+FIELD_MANAGER = "modelplane"
+
+# What the picker of a replica with split prefill and decode tells the engines apart by.
+PICKER_ROLE = "llm-d.ai/role"
+PICKER_SERVING = "llm-d.ai/inference-serving"
+SERVICE_NAME = "kubernetes.io/service-name"

@@ -1,0 +1,83 @@
+"""The building block of the API: a frozen model, and what pydantic's JSON schema cannot say about one.
+
+One declaration serves three readers: pydantic parses objects with it, `crd.py` renders the
+CustomResourceDefinition from it, `reference.py` writes the documentation from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL rule of the API server: the expression that must hold, and what to tell a person when it does not."""
+
+    expression: str
+    message: str
+
+    def to_manifest(self) -> Manifest:
+        return {"rule": self.expression, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Schema keywords that pydantic does not know, for one field, list item or map value."""
+
+    keywords: Mapping[str, Any]
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Manifest:
+        return {**handler(core_schema), **self.keywords}
+
+
+def must(*rules: Rule) -> Extra:
+    """Rules over the value of one field; rules over a whole object are its model's `rules`."""
+    return Extra({"x-kubernetes-validations": [rule.to_manifest() for rule in rules]})
+
+
+def list_map(*keys: str) -> Extra:
+    """A list whose items are told apart by these keys: duplicates are refused, server-side apply merges by item."""
+    return Extra({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+
+
+ATOMIC = Extra({"x-kubernetes-list-type": "atomic"})
+AT_LEAST_ONE_PROPERTY = Extra({"minProperties": 1})
+
+
+def _add_rules(schema: Manifest, model: type[Model]) -> None:
+    if model.rules:
+        schema["x-kubernetes-validations"] = [rule.to_manifest() for rule in model.rules]
+
+
+class Model(BaseModel):
+    """A frozen piece of the API. An absent optional field is `None` (a list: empty), and stays absent when written.
+
+    Unknown fields are passed over, so that an object stored by a newer version still reads; the API server is what
+    refuses a user's unknown field. The text under a field is its description, for `kubectl explain` too.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=_add_rules,  # pyright: ignore[reportArgumentType]  # pydantic types the model too loosely
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def to_manifest(self) -> Manifest:
+        """This object as Kubernetes reads it: what was given, under its wire names.
+
+        Defaults that nobody gave stay out: the API server fills them in, and a user's object comes back as it was.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)

@@ -1,0 +1,110 @@
+"""ModelCache: a model's weights, staged near the GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import Model, Rule
+from modelplane_operator.api.shared import ClusterSelector, NonEmpty, Spec
+
+
+class TokenRef(Model):
+    """A token in a Secret in the cache's namespace."""
+
+    name: NonEmpty
+    """Name of the Secret."""
+    key: str = "HF_TOKEN"
+    """Key within it."""
+
+
+class HuggingFace(Model):
+    """A repository on Hugging Face."""
+
+    repo: NonEmpty
+    """Repository, for example `Qwen/Qwen3-8B`."""
+    revision: str | None = None
+    """Branch, tag or commit. Without one, the repository's default branch."""
+    auth_secret: TokenRef | None = None
+    """Token for a gated or private repository."""
+    size_gib: Annotated[int, Field(ge=1, le=100000, alias="sizeGiB")]
+    """Size in GiB of the volume on each cluster."""
+
+
+class ModelCacheSpec(Spec):
+    """Weights to stage, and where."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.source != 'HuggingFace' || has(self.huggingFace)",
+            "Source HuggingFace needs its own block: add `huggingFace: {repo: ..., sizeGiB: ...}`.",
+        ),
+    )
+
+    source: Literal["HuggingFace"]
+    """Where the weights come from. The block of the same name must be there."""
+    hugging_face: HuggingFace | None = None
+    """A repository on Hugging Face."""
+    cluster_selector: ClusterSelector | None = None
+    """Which clusters hold the weights. Without it, every cluster that has storage for caches."""
+
+
+class CacheSummary(Model):
+    """The clusters in one figure."""
+
+    ready: str | None = None
+    """Clusters that hold the weights, of those that shall: `2/3`."""
+
+
+class CachedCluster(Model):
+    """The weights on one cluster."""
+
+    name: str
+    """Name of the InferenceCluster."""
+    phase: Literal["Pending", "Hydrating", "Ready", "Failed"] | None = None
+    """`Pending` without a volume, `Hydrating` while the weights come, then `Ready` or `Failed`."""
+    message: str | None = None
+    """What went wrong or is awaited."""
+
+
+class ModelCacheStatus(Status):
+    """Where the weights are."""
+
+    summary: CacheSummary | None = None
+    """The clusters in one figure."""
+    clusters: tuple[CachedCluster, ...] = ()
+    """The weights on each cluster."""
+
+
+class ClustersMatched(ConditionType):
+    """Whether there is a cluster to stage the weights on."""
+
+    MATCHED = "Matched", "True", "At least one cluster matches and has storage for caches."
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches the selector and has storage for caches."
+
+
+class ArtifactReady(ConditionType):
+    """Whether the weights are on every matching cluster."""
+
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches."
+    AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist."
+    FAILED = "Failed", "False", "Staging failed on some cluster."
+    PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet."
+    HYDRATING = "Hydrating", "False", "No cluster holds them yet."
+    STAGED = "Staged", "True", "Every matching cluster holds them."
+
+
+class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
+    """A model's weights, staged on a volume of every matching cluster, for engines to start from."""
+
+    definition: ClassVar = Definition(
+        kind="ModelCache",
+        group=MODELPLANE,
+        short="mc",
+        scope="Namespaced",
+        columns=(Column("SOURCE", ".spec.huggingFace.repo"), Column("READY", ".status.summary.ready")),
+        conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
+    )

@@ -1,0 +1,256 @@
+"""ModelDeployment: which engines to run, on what hardware, and how many replicas of the whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map
+from modelplane_operator.api.shared import (
+    LABEL_RULES,
+    MEMBER_SHAPE,
+    WORKER_ONLY_ON_WORKER,
+    ClusterSelector,
+    DeviceCount,
+    Effect,
+    Engine,
+    Labels,
+    ModelCacheRef,
+    NonEmptySelector,
+    PodTemplate,
+    Role,
+    ServingMode,
+    Spec,
+    String63,
+    Worker,
+    serving_rules,
+)
+
+
+class DeviceRequest(Model):
+    """Devices that every pod of a member needs."""
+
+    name: String63
+    """Name of the request, unique in its member."""
+    count: DeviceCount = 1
+    """Devices for each pod; all of them from one device entry of the node's class."""
+    selectors: Annotated[tuple[NonEmptySelector, ...], Field(min_length=1, max_length=8), ATOMIC]
+    """Conditions that a device must all meet."""
+
+
+class NodeSelector(Model):
+    """What the node of a pod must have."""
+
+    devices: Annotated[tuple[DeviceRequest, ...], Field(min_length=1, max_length=16), list_map("name")]
+    """Device requests; one node must meet all of them."""
+
+
+class Member(Model):
+    """One kind of pod of an engine."""
+
+    rules: ClassVar = (WORKER_ONLY_ON_WORKER,)
+
+    role: Role = "Standalone"
+    """`Standalone` is a pod by itself. A gang has a `Leader`, which answers requests, and `Worker` pods behind it."""
+    node_selector: NodeSelector | None = None
+    """What the node must have. Without it the pod claims no device and runs where the rest of its engine does."""
+    worker: Worker | None = None
+    """How many pods follow the leader; only for role Worker. Without it, one."""
+    template: PodTemplate
+    """The pod."""
+
+
+class DeployedEngine(Engine):
+    """One serving unit of a replica: a pod, or a gang of pods over several nodes."""
+
+    rules: ClassVar = (
+        MEMBER_SHAPE,
+        Rule(
+            "self.members.exists(m, has(m.nodeSelector))",
+            "An engine needs devices: give at least one of its members a nodeSelector.",
+        ),
+    )
+
+    members: Annotated[tuple[Member, ...], Field(min_length=1, max_length=2), ATOMIC]
+    """One member with role Standalone, or a Leader and a Worker."""
+
+
+Engines = Annotated[tuple[DeployedEngine, ...], Field(min_length=1, max_length=8), list_map("name")]
+
+
+class Serving(Model):
+    """How the engines of a replica share the work."""
+
+    mode: ServingMode = "Unified"
+    """`Unified`: every engine answers whole requests. `PrefillDecode`: one engine reads prompts, another writes
+    answers."""
+
+
+class Toleration(Model):
+    """Lets replicas onto clusters with a taint."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.operator != 'Equal' || (has(self.key) && self.key != '')",
+            "A toleration with operator Equal, which is the default, needs a key. To tolerate every taint, write "
+            "`operator: Exists` and no key.",
+        ),
+        Rule(
+            "self.operator != 'Exists' || !has(self.value)",
+            "A toleration with operator Exists ignores the value: remove the value, or use operator Equal.",
+        ),
+    )
+
+    key: str | None = None
+    """Key of the taint. Without a key, and with operator Exists, every taint is tolerated."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """`Equal` compares key and value, `Exists` only the key."""
+    value: str | None = None
+    """Value of the taint, for operator Equal; absent means empty."""
+    effect: Effect | None = None
+    """Effect of the taint. Without one, both."""
+
+
+class ReplicaSpec(Model):
+    """One replica: its engines, all on one cluster, and which clusters may run it."""
+
+    rules: ClassVar = serving_rules()
+
+    cluster_selector: ClusterSelector | None = None
+    """Which clusters may run replicas. Without it, every cluster."""
+    model_cache_ref: ModelCacheRef | None = None
+    """Weights to start from: the cache is mounted at /mnt/models, and replicas go where it is staged."""
+    serving: Serving | None = None
+    """How the engines share the work. Without it, Unified."""
+    tolerations: Annotated[tuple[Toleration, ...], ATOMIC] = ()
+    """Taints of InferenceClusters that replicas put up with. Taints of nodes are seen to by the operator."""
+    engines: Engines
+    """The engines of one replica."""
+
+
+class ReplicaMetadata(Model):
+    """Labels for replicas and their endpoints."""
+
+    rules: ClassVar = LABEL_RULES
+
+    labels: Labels = {}
+    """Labels for every ModelReplica and ModelEndpoint, for ModelServices to select by. They do not reach pods."""
+
+
+class ReplicaTemplate(Model):
+    """What every replica is made from."""
+
+    metadata: ReplicaMetadata | None = None
+    """Labels for replicas and their endpoints."""
+    spec: ReplicaSpec
+    """The replica."""
+
+
+class ModelDeploymentSpec(Spec):
+    """What to run, and how many of it.
+
+    The fields from `clusterSelector` on are the older, flat shape: they say directly what `template.spec` says now.
+    """
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.template) != has(self.engines)",
+            "Describe the replica once: under `template`, or in the older shape with `engines` directly under `spec`.",
+        ),
+        Rule(
+            "!has(self.template) || !(has(self.clusterSelector) || has(self.modelCacheRef) || has(self.serving))",
+            "With `template`, clusterSelector, modelCacheRef and serving belong in `template.spec`: move them there.",
+        ),
+        *serving_rules(when="!has(self.engines) || "),
+    )
+
+    replicas: Annotated[int, Field(ge=0, le=1000)]
+    """Replicas over the whole fleet; `kubectl scale` sets it."""
+    template: ReplicaTemplate | None = None
+    """What every replica is made from."""
+    cluster_selector: ClusterSelector | None = None
+    """Older shape of `template.spec.clusterSelector`."""
+    model_cache_ref: ModelCacheRef | None = None
+    """Older shape of `template.spec.modelCacheRef`."""
+    serving: Serving | None = None
+    """Older shape of `template.spec.serving`."""
+    engines: Engines = ()
+    """Older shape of `template.spec.engines`."""
+
+
+class ReplicaCount(Model):
+    """Replicas, counted."""
+
+    total: int | None = None
+    """Replicas that have a cluster."""
+    ready: int | None = None
+    """Replicas that answer."""
+
+
+class ModelDeploymentStatus(Status):
+    """How far the deployment is."""
+
+    replicas: ReplicaCount | None = None
+    """Replicas, counted."""
+    selector: str | None = None
+    """Label selector of the deployment's replicas, for autoscalers."""
+
+
+class ReplicasScheduled(ConditionType):
+    """Whether every replica has a cluster."""
+
+    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster."
+    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written."
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone."
+    INVALID_NODE_SELECTOR = "InvalidNodeSelector", "False", "A selector is not valid; replicas that run are left alone."
+    INSUFFICIENT_CAPACITY = (
+        "InsufficientCapacity",
+        "False",
+        "Some replica fits nowhere; the message says what is short.",
+    )
+
+
+class ReplicasReady(ConditionType):
+    """Whether every replica answers."""
+
+    NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster."
+    MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them."
+    ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
+
+
+class ModelCacheResolved(ConditionType):
+    """Whether the cache that the deployment names is there; absent when it names none."""
+
+    RESOLVED = "ModelCacheResolved", "True", "The cache exists."
+    UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed."
+    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed."
+
+
+class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
+    """Engines to run as replicas over the fleet, wherever there is hardware that they ask for."""
+
+    definition: ClassVar = Definition(
+        kind="ModelDeployment",
+        group=MODELPLANE,
+        short="md",
+        scope="Namespaced",
+        columns=(Column("REPLICAS", ".status.replicas.ready"),),
+        conditions=(ReplicasScheduled, ReplicasReady, ModelCacheResolved, Synced, Ready),
+        scale=Scale(replicas=".spec.replicas", observed=".status.replicas.total", selector=".status.selector"),
+    )
+
+    @property
+    def replica(self) -> ReplicaSpec:
+        """What every replica is made from, whichever shape it was written in."""
+        spec = self.spec
+        if spec.template:
+            return spec.template.spec
+        return ReplicaSpec(
+            cluster_selector=spec.cluster_selector,
+            model_cache_ref=spec.model_cache_ref,
+            serving=spec.serving,
+            engines=spec.engines,
+        )

@@ -1,0 +1,124 @@
+"""ModelReplica: one replica of a deployment, placed: which cluster, which pools, which devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map
+from modelplane_operator.api.shared import (
+    MEMBER_SHAPE,
+    WORKER_ONLY_ON_WORKER,
+    DeviceCount,
+    Engine,
+    ModelCacheRef,
+    NonEmpty,
+    NonEmptySelector,
+    PodTemplate,
+    Role,
+    ServingMode,
+    Spec,
+    String63,
+    String253,
+    Worker,
+    serving_rules,
+)
+
+
+class ResolvedRequest(Model):
+    """Devices that every pod of a member claims."""
+
+    name: String63
+    """Name of the request, as the deployment has it."""
+    device_class_name: String253
+    """DeviceClass to claim them through, from the InferenceClass of the pool."""
+    count: DeviceCount = 1
+    """Devices for each pod."""
+    selectors: Annotated[tuple[NonEmptySelector, ...], Field(max_length=8), ATOMIC] = ()
+    """Conditions that a device must meet, as the deployment has them."""
+
+
+class PlacedMember(Model):
+    """One kind of pod of an engine, placed."""
+
+    rules: ClassVar = (WORKER_ONLY_ON_WORKER,)
+
+    role: Role = "Standalone"
+    """`Standalone`, or `Leader` and `Worker` of a gang."""
+    node_pool_name: NonEmpty
+    """Pool whose nodes run the pods."""
+    device_requests: Annotated[tuple[ResolvedRequest, ...], Field(min_length=1, max_length=16), list_map("name")] = ()
+    """Devices that every pod claims. Without it the pod claims none."""
+    worker: Worker | None = None
+    """How many pods follow the leader; only for role Worker. Without it, one."""
+    template: PodTemplate
+    """The pod."""
+
+
+class PlacedEngine(Engine):
+    """One serving unit of the replica, placed."""
+
+    rules: ClassVar = (
+        MEMBER_SHAPE,
+        Rule(
+            "self.members.exists(m, has(m.deviceRequests))",
+            "An engine needs devices: give at least one of its members deviceRequests.",
+        ),
+    )
+
+    members: Annotated[tuple[PlacedMember, ...], Field(min_length=1, max_length=2), ATOMIC]
+    """One member with role Standalone, or a Leader and a Worker."""
+
+
+class PlacedServing(Model):
+    """How the engines of the replica share the work."""
+
+    mode: ServingMode = "Unified"
+    """`Unified` or `PrefillDecode`, as the deployment has it."""
+
+
+class ModelReplicaSpec(Spec):
+    """One replica, placed."""
+
+    rules: ClassVar = serving_rules()
+
+    cluster_name: NonEmpty
+    """InferenceCluster that runs the replica, for as long as the replica exists."""
+    model_cache_ref: ModelCacheRef | None = None
+    """Weights to start from."""
+    serving: PlacedServing | None = None
+    """How the engines share the work. Without it, Unified."""
+    engines: Annotated[tuple[PlacedEngine, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """The engines of the replica."""
+
+
+class ModelAccepted(ConditionType):
+    """Whether the engines' workloads are on the cluster."""
+
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet."
+    DEPLOYING = "Deploying", "False", "The workloads are being written."
+    ACCEPTED = "Accepted", "True", "Every engine has its workload."
+
+
+class ModelReady(ConditionType):
+    """Whether the engines answer."""
+
+    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet."
+    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet."
+    SERVING = "Serving", "True", "Every engine answers."
+
+
+class ModelReplica(Resource[ModelReplicaSpec, Status]):
+    """One replica on one cluster. The operator writes it; reading it shows where a replica went and how it is."""
+
+    definition: ClassVar = Definition(
+        kind="ModelReplica",
+        group=MODELPLANE,
+        short="mr",
+        scope="Namespaced",
+        columns=(Column("CLUSTER", ".spec.clusterName"),),
+        conditions=(ModelAccepted, ModelReady, Synced, Ready),
+    )

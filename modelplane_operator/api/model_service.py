@@ -1,0 +1,70 @@
+"""ModelService: one URL over any set of endpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import Model
+from modelplane_operator.api.shared import Spec
+
+
+class EndpointSelector(Model):
+    """Which ModelEndpoints of the namespace are meant."""
+
+    match_labels: dict[str, str]
+    """Labels that an endpoint must all carry, with exactly these values. `{}` means every endpoint."""
+
+
+class WeightedEndpoints(Model):
+    """A group of endpoints and its share of the requests."""
+
+    weight: Annotated[int, Field(ge=1, le=1000000)] = 1
+    """Share of this group, relative to the other groups."""
+    selector: EndpointSelector
+    """The endpoints of this group. An endpoint that several groups select belongs to the first."""
+
+
+class ModelServiceSpec(Spec):
+    """The endpoints behind the URL."""
+
+    endpoints: Annotated[tuple[WeightedEndpoints, ...], Field(min_length=1)]
+    """Groups of endpoints, each with its share of the requests."""
+
+
+class ModelServiceStatus(Status):
+    """What is known of the URL."""
+
+    address: str | None = None
+    """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
+
+
+class EndpointsResolved(ConditionType):
+    """Whether there are endpoints behind the URL."""
+
+    RESOLVED = "Resolved", "True", "At least one endpoint is selected; the message counts them."
+    NO_ENDPOINTS = "NoEndpoints", "False", "No endpoint of the namespace carries the selected labels."
+
+
+class RoutingReady(ConditionType):
+    """Whether the gateway sends requests to the endpoints."""
+
+    ROUTE_CONFIGURED = "RouteConfigured", "True", "The gateway has accepted the route and an endpoint can answer."
+    CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer."
+    WAITING_FOR_GATEWAY = "WaitingForGateway", "False", "There is no InferenceGateway named default with an address."
+
+
+class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
+    """One URL over any set of endpoints: a model's replicas, a canary beside them, a provider outside."""
+
+    definition: ClassVar = Definition(
+        kind="ModelService",
+        group=MODELPLANE,
+        short="ms",
+        scope="Namespaced",
+        columns=(Column("ADDRESS", ".status.address"),),
+        conditions=(EndpointsResolved, RoutingReady, Synced, Ready),
+    )

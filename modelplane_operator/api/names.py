@@ -1,0 +1,138 @@
+"""Every derived name, once.
+
+A derived name is a readable part and a hash of everything that makes the object what it is. The namespace is part of
+that, and the parts are joined by a character that no name contains, so that different objects have different names
+however their namespaces and names are cut. The reference joins with dashes and hashes to five digits: there
+`a-b` / `c` and `a` / `b-c` share a volume, and a deployment with a thousand replicas has two of one name.
+
+All names are DNS labels that begin with a letter, since Services demand it, and leave room for what is appended to
+them: by us, and by the controllers that make pods.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+LABEL: Final = 63  # the longest DNS label, and the longest label value
+HASH: Final = 10  # 40 bits: among a thousand replicas two of one name are as likely as one in two million
+
+SYSTEM_NAMESPACE: Final = "modelplane-system"
+HUB_GATEWAY: Final = "modelplane"
+CLUSTER_GATEWAY: Final = "inference-gateway"
+DEFAULT_GATEWAY: Final = "default"  # the InferenceGateway that models are served through
+
+_PICKER = "-epp"
+_POOL = "-pool"
+# A gang's pods carry `<workload>-<group>-<ten characters>` as a label value; there are at most 64 groups.
+_WORKLOAD_ROOM = LABEL - len("-63") - len("-0123456789")
+
+
+def derived(*identity: str, show: str, room: int = LABEL) -> str:
+    """A name that shows `show` as far as there is room, and differs whenever the identity does."""
+    digest = hashlib.sha256("/".join(identity).encode()).hexdigest()[:HASH]
+    legal = re.sub(r"[^a-z0-9]+", "-", show.lower()).lstrip("-")
+    readable = legal if legal[:1].isalpha() else f"m-{legal}"
+    return f"{readable[: room - HASH - 1].rstrip('-')}-{digest}"
+
+
+# On the hub ---------------------------------------------------------------------------------------------------------
+
+
+def replica(namespace: str, deployment: str, cluster: str, index: int) -> str:
+    """A ModelReplica, its ModelEndpoint, its route, and its segment of the URL."""
+    room = LABEL - max(len(_PICKER), len(_POOL))
+    return derived("replica", namespace, deployment, cluster, str(index), show=deployment, room=room)
+
+
+def endpoint_backend(namespace: str, endpoint: str) -> str:
+    """The Service and EndpointSlice that stand for a ModelEndpoint."""
+    return derived("endpoint", namespace, endpoint, show=endpoint)
+
+
+def service_route(namespace: str, service: str) -> str:
+    """The HTTPRoute of a ModelService."""
+    return derived("service", namespace, service, show=service)
+
+
+def kubeconfig_secret(cluster: str) -> str:
+    """The Secret with the kubeconfig of a cluster that we made."""
+    return _from_cluster(cluster, "kubeconfig")
+
+
+def provider_config(cluster: str) -> str:
+    """What an InferenceCluster publishes as its handle."""
+    return _from_cluster(cluster, "cluster-kubeconfig")
+
+
+def serving_stack(cluster: str) -> str:
+    """The ServingStack of an InferenceCluster."""
+    return _from_cluster(cluster, "serving-stack")
+
+
+def _from_cluster(cluster: str, part: str) -> str:
+    """A name that the reference gives too, for what administrators look up by name.
+
+    One variable part and a fixed one cannot be cut in two ways, so that its form is as good as ours.
+    """
+    full = f"{cluster}-{part}"
+    digest = hashlib.sha256(full.encode()).hexdigest()[:5]
+    return f"{full[:57].rstrip('-')}-{digest}"
+
+
+# On a cloud ---------------------------------------------------------------------------------------------------------
+
+
+def cloud(namespace: str, name: str, uid: str, *, room: int = LABEL) -> str:
+    """A resource on a cloud account, which other hubs may share."""
+    return derived("cloud", namespace, name, uid, show=name, room=room)
+
+
+# On a workload cluster ----------------------------------------------------------------------------------------------
+
+
+def remote_namespace(namespace: str) -> str:
+    """Where the objects of a hub namespace live on every workload cluster."""
+    plain = f"modelplane-{namespace}"
+    if plain == SYSTEM_NAMESPACE or len(plain) > LABEL:  # a tenant called `system` must not land among our own
+        return derived("namespace", namespace, show=plain)
+    return plain
+
+
+def workload(replica: str, engine: str) -> str:
+    """The Deployment or LeaderWorkerSet of an engine.
+
+    Never the replica's own name: a LeaderWorkerSet makes a Service with its name, if that is free.
+    """
+    return derived("workload", replica, engine, show=f"{replica}-{engine}", room=_WORKLOAD_ROOM)
+
+
+def claim_template(replica: str, engine: str, role: str) -> str:
+    """The ResourceClaimTemplate of an engine's member."""
+    return derived("claims", replica, engine, role, show=f"{replica}-{engine}-{role}")
+
+
+def inference_pool(replica: str) -> str:
+    """The InferencePool of a replica."""
+    return f"{replica}{_POOL}"
+
+
+def picker(replica: str) -> str:
+    """The endpoint picker of a replica, and everything it needs."""
+    return f"{replica}{_PICKER}"
+
+
+def cache_volume(namespace: str, cache: str) -> str:
+    """The volume of a ModelCache."""
+    return derived("cache", namespace, cache, show=f"modelcache-{cache}")
+
+
+def cache_job(namespace: str, cache: str) -> str:
+    """The Job that fills the volume of a ModelCache."""
+    return derived("cache-job", namespace, cache, show=f"modelcache-{cache}-hydrate")
+
+
+def cache_token(namespace: str, cache: str) -> str:
+    """The copy of the token that a ModelCache needs."""
+    return derived("cache-token", namespace, cache, show=f"modelcache-{cache}-auth")

@@ -1,0 +1,349 @@
+"""Fragments that several kinds share."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule, must
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+String63 = Annotated[str, Field(min_length=1, max_length=63)]
+String253 = Annotated[str, Field(min_length=1, max_length=253)]
+
+Role = Literal["Standalone", "Leader", "Worker"]
+Phase = Literal["Prefill", "Decode"]
+ServingMode = Literal["Unified", "PrefillDecode"]
+Claim = Literal["DRA", "Synthetic"]
+Effect = Literal["NoSchedule", "NoExecute"]
+
+
+# Every kind: what Crossplane put on it --------------------------------------------------------------------------------
+
+
+class _NameRef(Model):
+    name: str
+    """Name of the referenced object."""
+
+
+class _Labels(Model):
+    match_labels: dict[str, str]
+    """Labels that the selected object carries."""
+
+
+class ResourceRef(Model):
+    """An object that Crossplane composed."""
+
+    api_version: str
+    """API version of the composed object."""
+    kind: str
+    """Kind of the composed object."""
+    name: str | None = None
+    """Name of the composed object."""
+
+
+class ClusterResourceRef(ResourceRef):
+    namespace: str | None = None
+    """Namespace of the composed object."""
+
+
+class _Composition(Model):
+    """Settings for Crossplane, read by nothing here: manifests written for it apply unchanged."""
+
+    composition_ref: _NameRef | None = None
+    """Accepted and ignored."""
+    composition_selector: _Labels | None = None
+    """Accepted and ignored."""
+    composition_revision_ref: _NameRef | None = None
+    """Accepted and ignored."""
+    composition_revision_selector: _Labels | None = None
+    """Accepted and ignored."""
+    composition_update_policy: Literal["Automatic", "Manual"] | None = None
+    """Accepted and ignored."""
+
+
+class Crossplane(_Composition):
+    resource_refs: Annotated[tuple[ResourceRef, ...], ATOMIC] = ()
+    """Accepted and ignored."""
+
+
+class ClusterCrossplane(_Composition):
+    resource_refs: Annotated[tuple[ClusterResourceRef, ...], ATOMIC] = ()
+    """Accepted and ignored."""
+
+
+class Spec(Model):
+    """The part of a namespaced object that its author writes."""
+
+    crossplane: Crossplane | None = None
+    """Accepted for manifests written for Crossplane, and ignored: nothing here runs on it."""
+
+
+class ClusterSpec(Model):
+    """The part of a cluster-scoped object that its author writes."""
+
+    crossplane: ClusterCrossplane | None = None
+    """Accepted for manifests written for Crossplane, and ignored: nothing here runs on it."""
+
+
+# References and selectors ---------------------------------------------------------------------------------------------
+
+
+class ClusterSelector(Model):
+    """Which InferenceClusters are meant."""
+
+    match_labels: dict[str, str] = {}
+    """Labels that an InferenceCluster must all carry, with exactly these values. Empty means every cluster."""
+
+
+class ModelCacheRef(Model):
+    """A ModelCache in the same namespace."""
+
+    name: NonEmpty
+    """Name of the ModelCache."""
+
+
+class Credentials(Model):
+    """The cloud account to work with."""
+
+    type: Literal["ProviderConfig", "ClusterProviderConfig"] = "ClusterProviderConfig"
+    """Accepted for manifests written for Crossplane; both values mean the Secret that `name` names."""
+    name: String253 = "default"
+    """Name of the Secret in `modelplane-system` that holds the account's credentials. `default` without such a Secret
+    means the operator's own cloud identity."""
+
+
+# Serving: what ModelDeployment and ModelReplica have in common --------------------------------------------------------
+
+_QUALIFIED_NAME = (
+    r"'^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'"
+)
+
+NO_RESERVED_LABELS = Rule(
+    "!has(self.labels) || self.labels.all(k, !k.startsWith('modelplane.ai/'))",
+    "Label keys under modelplane.ai/ are set by the operator: choose a prefix of your own, such as example.com/team.",
+)
+LABEL_KEYS = Rule(
+    f"!has(self.labels) || self.labels.all(k, k.matches({_QUALIFIED_NAME}))",
+    "A label key must be a name of at most 63 letters, digits, '-', '_' or '.', that begins and ends with a letter or "
+    "digit, optionally after a DNS prefix and '/': for example team or example.com/team.",
+)
+LABEL_KEY_PREFIXES = Rule(
+    "!has(self.labels) || self.labels.all(k, k.split('/')[0].size() <= 253)",
+    "The prefix of a label key, before '/', may have at most 253 characters: shorten it.",
+)
+LABEL_VALUES = Rule(
+    "!has(self.labels) || self.labels.all(k, self.labels[k].matches('^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'))",
+    "A label value must be empty, or letters, digits, '-', '_' and '.', beginning and ending with a letter or digit.",
+)
+ANNOTATION_KEYS = Rule(
+    f"!has(self.annotations) || self.annotations.all(k, k.matches({_QUALIFIED_NAME}))",
+    "An annotation key must be a name of at most 63 letters, digits, '-', '_' or '.', that begins and ends with a "
+    "letter or digit, optionally after a DNS prefix and '/': for example note or example.com/note.",
+)
+ANNOTATION_KEY_PREFIXES = Rule(
+    "!has(self.annotations) || self.annotations.all(k, k.split('/')[0].size() <= 253)",
+    "The prefix of an annotation key, before '/', may have at most 253 characters: shorten it.",
+)
+LABEL_RULES = (NO_RESERVED_LABELS, LABEL_KEYS, LABEL_KEY_PREFIXES, LABEL_VALUES)
+
+# Bounded on every side: without the limits the API server's cost estimate for the rules above is over its budget.
+Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
+Annotations = Annotated[dict[str, Annotated[str, Field(max_length=8192)]], Field(max_length=32)]
+
+
+class KeyRef(Model):
+    """One key of a Secret or ConfigMap in the deployment's namespace; it is copied to the clusters that run it."""
+
+    name: str
+    """Name of the Secret or ConfigMap."""
+    key: str
+    """Key within it."""
+    optional: bool | None = None
+    """Whether the engine may start without it."""
+
+
+class FieldRef(Model):
+    """A field of the pod."""
+
+    field_path: str
+    """Path of the field, for example `status.podIP`."""
+    api_version: str | None = None
+    """API version that the path is written for."""
+
+
+class EnvSource(Model):
+    """Where the value of an environment variable comes from."""
+
+    secret_key_ref: KeyRef | None = None
+    """A key of a Secret."""
+    config_map_key_ref: KeyRef | None = None
+    """A key of a ConfigMap."""
+    field_ref: FieldRef | None = None
+    """A field of the pod, such as its address."""
+
+
+class Env(Model):
+    """An environment variable."""
+
+    name: str
+    """Name of the variable."""
+    value: str | None = None
+    """Its value, as it stands."""
+    value_from: EnvSource | None = None
+    """Where to take its value from."""
+
+
+class Container(Model):
+    """The engine's container."""
+
+    name: NonEmpty
+    """Always `engine`."""
+    image: NonEmpty
+    """Image of the engine, for example `vllm/vllm-openai:v0.11.0`."""
+    command: tuple[str, ...] = ()
+    """Replaces the image's entry point. With a command, nothing is added to the arguments."""
+    args: tuple[str, ...] = ()
+    """Arguments of the engine. With a cache and no command, `--model=/mnt/models` is added unless there is a
+    `--model`."""
+    env: tuple[Env, ...] = ()
+    """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK."""
+
+
+class PodSpec(Model):
+    """The part of a pod that is yours; ports, probes, volumes, devices and tolerations are set by the operator."""
+
+    containers: Annotated[
+        tuple[Container, ...],
+        Field(min_length=1, max_length=1),
+        must(
+            Rule(
+                "self.exists_one(c, c.name == 'engine')",
+                "The container must be called engine: write `name: engine`. There is exactly one.",
+            )
+        ),
+    ]
+    """Exactly one container, called `engine`."""
+    image_pull_secrets: tuple[_NameRef, ...] = ()
+    """Registry Secrets in the deployment's namespace; they are copied to the clusters that run it."""
+
+
+class PodMetadata(Model):
+    """Labels and annotations for the pods of one member."""
+
+    rules: ClassVar = (*LABEL_RULES, ANNOTATION_KEYS, ANNOTATION_KEY_PREFIXES)
+
+    labels: Labels = {}
+    """Extra labels for the pods. Keys under modelplane.ai/ are refused."""
+    annotations: Annotations = {}
+    """Extra annotations for the pods."""
+
+
+class PodTemplate(Model):
+    """The pod that a member runs."""
+
+    metadata: PodMetadata | None = None
+    """Extra labels and annotations for the pods."""
+    spec: PodSpec | None = None
+    """The engine's container. A member without it cannot run."""
+
+
+class Worker(Model):
+    """How many pods follow the leader."""
+
+    nodes: Annotated[int, Field(ge=1, le=63)]
+    """Follower pods per copy, each on a node of its own. Leave the whole block out for one."""
+
+
+class CelSelector(Model):
+    """A condition that a device must meet."""
+
+    cel: Annotated[str, Field(min_length=1, max_length=10240)] | None = None
+    """An expression over `device` that gives true or false, in the language of Kubernetes DRA selectors, for example
+    `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0`."""
+
+
+# An empty selector would match every device.
+NonEmptySelector = Annotated[CelSelector, AT_LEAST_ONE_PROPERTY]
+DeviceCount = Annotated[int, Field(ge=1, le=64)]
+
+WORKER_ONLY_ON_WORKER = Rule(
+    "!has(self.worker) || self.role == 'Worker'",
+    "The worker block sizes the followers of a gang: set it only on the member with role Worker.",
+)
+MEMBER_SHAPE = Rule(
+    "(self.members.size() == 1 && self.members[0].role == 'Standalone') || (self.members.exists_one(m, m.role == "
+    "'Leader') && self.members.exists(m, m.role == 'Worker') && !self.members.exists(m, m.role == 'Standalone'))",
+    "An engine is either one member with role Standalone, or one Leader and one Worker.",
+)
+
+
+class Engine(Model):
+    """One serving unit of a replica; a kind adds the members."""
+
+    name: String63
+    """Name of the engine, unique in its replica. It becomes part of workload names: a DNS label is best."""
+    copies: Annotated[int, Field(ge=1, le=64)] = 1
+    """Identical copies of this engine in every replica."""
+    phase: Phase | None = None
+    """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+
+
+def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
+    """The rules that tie `serving` and `engines` of one object together; `when` limits them to objects that hold it."""
+    unless_split = f"{when}!has(self.serving) || self.serving.mode != 'PrefillDecode'"
+    return (
+        Rule(
+            f"{unless_split} || size(self.engines) == 2",
+            "Serving mode PrefillDecode needs exactly two engines: one with phase Prefill and one with phase Decode.",
+        ),
+        Rule(
+            f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Prefill')",
+            "Serving mode PrefillDecode needs exactly one engine with `phase: Prefill`.",
+        ),
+        Rule(
+            f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Decode')",
+            "Serving mode PrefillDecode needs exactly one engine with `phase: Decode`.",
+        ),
+        Rule(
+            f"{when}(has(self.serving) && self.serving.mode == 'PrefillDecode') || "
+            "!self.engines.exists(e, has(e.phase))",
+            "An engine's phase means something only with serving mode PrefillDecode: remove the phase, or set "
+            "`serving: {mode: PrefillDecode}`.",
+        ),
+    )
+
+
+# Devices: what InferenceClass declares and InferenceCluster publishes -------------------------------------------------
+
+
+class Attribute(Model):
+    """A typed value: exactly one of the four."""
+
+    string: Annotated[str, Field(max_length=253)] | None = None
+    """A text."""
+    version: Annotated[str, Field(max_length=32)] | None = None
+    """A semantic version: three numbers, such as 9.0.0."""
+    boolean: Annotated[bool | None, Field(alias="bool")] = None
+    """True or false."""
+    integer: Annotated[int | None, Field(alias="int", json_schema_extra={"format": "int64"})] = None
+    """A whole number."""
+
+
+# The kinds' status rows --------------------------------------------------------------------------------------------
+
+
+class GatewayStatus(Model):
+    """The gateway of a workload cluster."""
+
+    address: str | None = None
+    """IP address or host name under which the cluster's gateway is reached."""
+
+
+class CacheStatus(Model):
+    """Storage for model caches."""
+
+    storage_class_name: Annotated[str, Field(max_length=253)] | None = None
+    """StorageClass for volumes that many nodes can write to. Without one the cluster holds no ModelCache."""

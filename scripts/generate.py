@@ -1,0 +1,67 @@
+"""Write what follows from the models: crds/, the chart's copy of it, and docs/reference/.
+
+With --check nothing is written: it says which files are not what the models say, and fails when there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from modelplane_operator.api import KINDS, Kind, crd, reference
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = (Path("crds"), Path("charts/modelplane-operator/crds"), Path("docs/reference"))
+HEADER = "# Written by `make crds` from modelplane_operator/api; edit the models.\n"
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: a CRD is read by people."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Every file that follows from the models, with what it must hold."""
+    for kind in KINDS:
+        manifest = yaml.dump(crd.definition(kind), Dumper=_Plain, sort_keys=False, width=120)
+        for folder in FOLDERS[:2]:
+            yield folder / f"{kind.definition.plural}.yaml", HEADER + manifest
+        yield FOLDERS[2] / f"{kind.definition.kind.lower()}.md", reference.page(kind, example(kind))
+
+
+def example(kind: Kind) -> str:
+    """The first object of the kind among the examples, as its author wrote it."""
+    wanted = f"kind: {kind.definition.kind}\n"
+    for file in sorted((ROOT / "examples").rglob("*.yaml")):
+        for document in file.read_text().split("\n---\n"):
+            if wanted in document:
+                return "\n".join(line for line in document.splitlines() if not line.startswith("#"))
+    sys.exit(f"generate: no example of {kind.definition.kind} in examples/: add one, its page shows it")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is stale")
+    check = parser.parse_args().check
+    wanted = dict(generated())
+    present = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).glob("*") if file.is_file()}
+    stale = [path for path, text in wanted.items() if path not in present or (ROOT / path).read_text() != text]
+    left_over = sorted(present - wanted.keys())
+    if check and (stale or left_over):
+        names = "\n".join(f"  {path}" for path in (*stale, *left_over))
+        sys.exit(f"generate: not what the models say, run `make crds`:\n{names}")
+    for path in stale:
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(wanted[path])
+    for path in left_over:
+        (ROOT / path).unlink()
+
+
+if __name__ == "__main__":
+    main()
