@@ -1,0 +1,1 @@
+"""Values in, placements and reasons out: nothing here touches the world."""
