@@ -1,6 +1,6 @@
 """The engine simulator: one process answers for every model server of one workload cluster.
 
-    python -m localfleet.engine --kubeconfig FILE [--cluster NAME] [--listen 0.0.0.0] [--port 8000 --port 8001]
+    python -m localfleet.engine --kubeconfig FILE [--cluster NAME] [--listen 0.0.0.0 ...] [--port 8000 --port 8001 ...]
                                 [--probe-scale 0.1] [--default NAME=VALUE ...]
 
 **How the fleet starts it.** Inside the cluster's network namespace, after `ip route add local POD_CIDR dev lo`, once

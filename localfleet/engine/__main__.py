@@ -24,7 +24,7 @@ def main(
     *,
     kubeconfig: Annotated[Path, typer.Option(help="The workload cluster's kubeconfig.", exists=True, dir_okay=False)],
     cluster: Annotated[str, typer.Option(help="The name that answers give; empty: the kubeconfig's.")] = "",
-    listen: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",  # noqa: S104 - every pod's
+    listen: Annotated[list[str], typer.Option(help="An address to listen on.")] = ["0.0.0.0"],  # noqa: B006, S104
     port: Annotated[list[int], typer.Option(help="A port to open at once; others open with the first pod.")] = [  # noqa: B006
         SERVING_PORT,
         PREFILLED_PORT,
@@ -45,7 +45,7 @@ def main(
 
 
 async def serve(
-    kubeconfig: Path, *, cluster: str, listen: str, ports: list[int], scale: float, defaults: Settings
+    kubeconfig: Path, *, cluster: str, listen: list[str], ports: list[int], scale: float, defaults: Settings
 ) -> None:
     """Run until SIGTERM or SIGINT."""
     stop = asyncio.Event()
@@ -63,7 +63,7 @@ async def serve(
             await stop.wait()
             running.cancel()
             announced.cancel()
-        await listeners.close()
+        listeners.close()
 
 
 async def _announce(kubelet: Kubelet, cluster: str) -> None:

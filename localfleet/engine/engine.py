@@ -93,9 +93,7 @@ class Engine:
             raise RequestError(404, "NotFoundError", f"The model `{ask.model}` does not exist.", "model")
         self._number += 1
         if int(self._number * settings.error_rate) > int((self._number - 1) * settings.error_rate):
-            raise RequestError(
-                settings.error_status, "InternalServerError", "The engine was told to fail this one."
-            )
+            raise RequestError(settings.error_status, "InternalServerError", "The engine was told to fail this one.")
         return answer(self.pod, self.cluster, ask, number=self._number, now=time.time())
 
     async def tokens(self, reply: Answer) -> AsyncGenerator[str]:

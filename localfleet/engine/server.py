@@ -179,9 +179,9 @@ def _json(body: Manifest, headers: dict[str, str], *, status: int = 200) -> web.
 class Listeners:
     """One listening socket per port, opened when somebody first needs it."""
 
-    def __init__(self, door: Door, host: str) -> None:
+    def __init__(self, door: Door, hosts: list[str]) -> None:
         self._door = door
-        self._host = host
+        self._hosts = hosts
         self._servers: dict[int, asyncio.Server | None] = {}
 
     async def open(self, port: int) -> None:
@@ -191,14 +191,15 @@ class Listeners:
         self._servers[port] = None
         try:
             self._servers[port] = await asyncio.get_running_loop().create_server(
-                self._door, self._host, port, backlog=1024, reuse_address=True
+                self._door, self._hosts, port, backlog=1024, reuse_address=True
             )
         except OSError as error:
             log.warning("cannot listen on port %d: %s", port, error)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop listening; connections that are open break off."""
         for server in self._servers.values():
             if server is not None:
                 server.close()
-        await self._door.shutdown(0)
+        for connection in self._door.connections:
+            connection.force_close()
