@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
+from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localfleet import binaries
+from localfleet import binaries, profiles
 from localfleet.errors import FleetError
+from localfleet.fleet import Fleet, Options, default_folder, path
+from localfleet.network import Direction
 
 app = typer.Typer(
     name="localfleet",
@@ -16,6 +23,111 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+faults = typer.Typer(help="Break something, and mend it again.", no_args_is_help=True)
+app.add_typer(faults, name="fault")
+
+Name = Annotated[str, typer.Argument(help="A cluster: hub, worker-1, worker-2, ...")]
+Component = Annotated[str, typer.Argument(help="One of its components, as `status` lists them.")]
+
+
+def fleet() -> Fleet:
+    return Fleet(default_folder())
+
+
+def fleet_that_is_up() -> Fleet:
+    found = fleet()
+    found.status()  # says how to start one when there is none
+    return found
+
+
+@app.command()
+def up(
+    workers: Annotated[int, typer.Option(min=0, max=31, help="How many workload clusters.")] = 2,
+    profile: Annotated[Path, typer.Option(help="The hardware to pretend: a YAML file.")] = profiles.DEFAULT,
+    port: Annotated[int, typer.Option(help="First of the ports on 127.0.0.1; 0 takes free ones.")] = 0,
+    *,
+    data_plane: Annotated[bool, typer.Option(help="Start Traefik and Envoy Gateway with the clusters.")] = True,
+    fault_proxy: Annotated[bool, typer.Option(help="Put a fault proxy in front of each API server.")] = False,
+) -> None:
+    """Start a hub and workload clusters; what is up already stays, what has died is started again."""
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:5.1f} s  {line}", file=sys.stderr, flush=True)
+
+    fleet().up(Options(workers, profile, port, data_plane, fault_proxy), say)
+    say("the fleet is up")
+    status()
+
+
+@app.command()
+def status() -> None:
+    """Show every cluster: how to reach it, its memory, and what of it does not run."""
+    clusters = fleet_that_is_up().status()["clusters"]
+    for each in clusters:
+        ports = each["ports"]
+        print(f"{each['name']}: API 127.0.0.1:{ports['api']}, gateway 127.0.0.1:{ports['gateway']}, ", end="")
+        print(f"{each['memory'] >> 20} MiB{', ' + each['fault'] if each['fault'] else ''}")
+        print(f"  addresses: {each['address']}, load balancers {each['balancers']}")
+        print(f"  kubectl --kubeconfig {each['kubeconfig']}")
+        for component, state in each["components"].items():
+            if state != "running":
+                print(f"  {component} is {state}")
+    print(f"{len(clusters)} clusters, {sum(each['memory'] for each in clusters) >> 20} MiB")
+
+
+@app.command()
+def down() -> None:
+    """End the fleet: every process, network and file of it."""
+    print("the fleet is down" if fleet().down() else "no fleet was up")
+
+
+@app.command()
+def add(name: Name) -> None:
+    """Start one more workload cluster."""
+    fleet_that_is_up().add_worker(name)
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """End one workload cluster."""
+    fleet_that_is_up().remove(name)
+
+
+@app.command()
+def kubeconfig(name: Name) -> None:
+    """Print where a cluster's kubeconfig is (the administrator's)."""
+    print(fleet_that_is_up().kubeconfig(name))
+
+
+@app.command(name="exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
+    cluster: Annotated[str | None, typer.Option("--in", help="Run it in this cluster's network.")] = None,
+) -> None:
+    """Run a command in the fleet's network, where every cluster's own addresses are reachable."""
+    inside = fleet_that_is_up().inside(command, cluster)
+    os.environ["PATH"] = path()
+    os.execvp(inside[0], inside)  # noqa: S606 - the person's own command, as it was given
+
+
+@app.command()
+def logs(
+    name: Name,
+    component: Annotated[str | None, typer.Argument(help="A component; without it, the logs are listed.")] = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written.")] = False,
+) -> None:
+    """Print the log of a component or of a pod that runs for real."""
+    found = {file.stem: file for file in sorted((fleet_that_is_up().folder / "clusters" / name / "logs").glob("*.log"))}
+    if component is None:
+        print("\n".join(found))
+    elif component not in found:
+        raise FleetError(f"{name} has no log {component}; it has {', '.join(found)}")
+    elif follow:
+        subprocess.run(["tail", "-n", "50", "-f", found[component]], check=False)
+    else:
+        print(found[component].read_text(errors="replace"), end="")
 
 
 @app.command()
@@ -23,13 +135,83 @@ def build(
     names: Annotated[list[str] | None, typer.Argument(help="Tools to make; all of them when none is named.")] = None,
 ) -> None:
     """Make the programs that a fleet runs, once, and print where each one is."""
-    for name, path in binaries.ensure(*(names or ())).items():
-        print(f"{name:24} {path}")
+    for name, where in binaries.ensure(*(names or ())).items():
+        print(f"{name:24} {where}")
 
 
-@app.callback()
-def main() -> None:
-    """Needed by typer for `build` to stay a subcommand while it is alone."""
+class Credentials(Enum):
+    """What to do with the kubeconfigs that were handed out."""
+
+    EXPIRE = "expire"
+    ROTATE = "rotate"
+
+
+@faults.command()
+def pause(name: Name, component: Component) -> None:
+    """Stop a component in its tracks (SIGSTOP): it keeps its connections and says nothing."""
+    fleet_that_is_up().fault(name, component, "pause")
+
+
+@faults.command()
+def resume(name: Name, component: Component) -> None:
+    """Let a paused component go on."""
+    fleet_that_is_up().fault(name, component, "resume")
+
+
+@faults.command()
+def kill(name: Name, component: Component) -> None:
+    """Kill a component (SIGKILL); `fault restart` or `up` starts it again."""
+    fleet_that_is_up().fault(name, component, "kill")
+
+
+@faults.command()
+def stop(name: Name, component: Component) -> None:
+    """Ask a component to end, and wait until it has."""
+    fleet_that_is_up().fault(name, component, "stop")
+
+
+@faults.command()
+def restart(name: Name, component: Component) -> None:
+    """End a component if it runs, start it, and wait until it serves."""
+    fleet_that_is_up().fault(name, component, "restart")
+
+
+@faults.command()
+def cut(
+    name: Name,
+    direction: Annotated[Direction, typer.Argument(help="What is lost, as the cluster sees it.")] = Direction.BOTH,
+) -> None:
+    """Cut a cluster off: packets vanish without a word."""
+    fleet_that_is_up().cut(name, direction)
+
+
+@faults.command()
+def heal(name: Name) -> None:
+    """Take back cuts and delays."""
+    fleet_that_is_up().heal(name)
+
+
+@faults.command()
+def delay(name: Name, milliseconds: int) -> None:
+    """Delay every packet to and from a cluster."""
+    fleet_that_is_up().delay(name, milliseconds)
+
+
+@faults.command()
+def node(
+    name: Name,
+    node_name: str,
+    *,
+    mended: Annotated[bool, typer.Option("--mend", help="Let it speak again.")] = False,
+) -> None:
+    """Silence a node's kubelet and its engines, or let them speak again."""
+    fleet_that_is_up().node(name, node_name, down=not mended)
+
+
+@faults.command()
+def credentials(name: Name, action: Credentials) -> None:
+    """Refuse the kubeconfigs handed out so far; `rotate` writes a new one in the same place."""
+    fleet_that_is_up().credentials(name, action.value)
 
 
 def run() -> None:

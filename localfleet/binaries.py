@@ -126,7 +126,7 @@ TOOLS: tuple[Tool, ...] = (
         "envoy-gateway-crds",
         "envoy-gateway",
         "github.com/envoyproxy/gateway",
-        "charts/gateway-crds-helm/templates/generated",
+        "charts/gateway-helm/charts/crds/crds/generated",
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}

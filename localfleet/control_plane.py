@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from localfleet.pki import ADMIN_GROUP, Authority, kubeconfig, write
+from localfleet.pki import Authority, kubeconfig, write
 from localfleet.processes import Command
 
 
@@ -44,29 +44,42 @@ class Layout:
         return self.folder / "logs" / f"{component}.log"
 
 
-def write_credentials(layout: Layout, *names: str) -> None:
-    """Make the cluster's authority, its server's certificate (also for `names`), signing key and admin kubeconfig."""
+def write_credentials(layout: Layout) -> None:
+    """Make the cluster's authority, its server's certificate, its signing key and the administrator's kubeconfig."""
     authority = Authority.new()
-    server = authority.server(layout.address, "127.0.0.1", "localhost", "kubernetes.default.svc", *names)
-    signer = authority.server("service-accounts")
-    authority.save(layout.pki)
-    # Users are vouched for by a second authority, so that their certificates can be revoked without the components'.
-    write(layout.pki / "clients.crt", authority.certificate)
-    for name, content in {
-        "server.crt": server.certificate,
-        "server.key": server.key,
-        "service-accounts.key": signer.key,
-    }.items():
-        write(layout.pki / name, content)
-    write(
-        layout.kubeconfig,
-        kubeconfig(
-            cluster=layout.name,
-            server=layout.url,
-            authority=authority.certificate,
-            user=authority.user("admin", ADMIN_GROUP),
-        ),
+    authority.save(layout.pki / "ca")
+    server = authority.server(layout.address, "127.0.0.1", "localhost", "kubernetes.default.svc")
+    write(layout.pki / "server.crt", server.certificate)
+    write(layout.pki / "server.key", server.key)
+    write(layout.pki / "service-accounts.key", authority.server("service-accounts").key)
+    renew_users(layout)
+    write(layout.kubeconfig, kubeconfig_for(layout, authority, "admin"))
+
+
+def kubeconfig_for(layout: Layout, vouching: Authority, user: str, server: str | None = None) -> str:
+    return kubeconfig(
+        cluster=layout.name,
+        server=server or layout.url,
+        authority=(layout.pki / "ca" / "ca.crt").read_bytes(),
+        user=vouching.user(user),
     )
+
+
+def renew_users(layout: Layout) -> Authority:
+    """A new authority for the kubeconfigs that the fleet hands out: those of the one before are refused from now on.
+
+    The API server reads the file again when it changes; the fleet's own components are vouched for by the cluster's
+    authority, and never notice.
+    """
+    users = Authority.new()
+    components = (layout.pki / "ca" / "ca.crt").read_bytes()
+    write(layout.pki / "clients.crt", components + users.certificate)
+    return users
+
+
+def expire_users(layout: Layout) -> None:
+    """Refuse every kubeconfig that the fleet has handed out for this cluster."""
+    write(layout.pki / "clients.crt", (layout.pki / "ca" / "ca.crt").read_bytes())
 
 
 def etcd(layout: Layout, binaries: Mapping[str, Path]) -> Command:
@@ -114,13 +127,43 @@ def api_server(layout: Layout, binaries: Mapping[str, Path], *flags: str) -> Com
     )
 
 
+def controller_manager(layout: Layout, binaries: Mapping[str, Path]) -> Command:
+    return Command(
+        "kube-controller-manager",
+        [
+            binaries["kube-controller-manager"],
+            f"--kubeconfig={layout.kubeconfig}",
+            f"--root-ca-file={layout.pki / 'ca' / 'ca.crt'}",
+            f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            "--profiling=false",
+        ],
+        layout.log("kube-controller-manager"),
+    )
+
+
+def scheduler(layout: Layout, binaries: Mapping[str, Path]) -> Command:
+    return Command(
+        "kube-scheduler",
+        [
+            binaries["kube-scheduler"],
+            f"--kubeconfig={layout.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            "--profiling=false",
+        ],
+        layout.log("kube-scheduler"),
+    )
+
+
 def etcd_healthy(layout: Layout) -> bool:
     return answers_ok(f"http://127.0.0.1:{layout.etcd_port}/health", None)
 
 
 def api_ready(layout: Layout) -> bool:
     """Whether the API server says that it is ready, all its start-up hooks included."""
-    trust = ssl.create_default_context(cafile=str(layout.pki / "ca.crt"))
+    trust = ssl.create_default_context(cafile=str(layout.pki / "ca" / "ca.crt"))
     return answers_ok(f"{layout.url}/readyz", trust)
 
 

@@ -29,6 +29,7 @@ class Running:
 
     command: Command
     process: subprocess.Popen[bytes]
+    log_start: int  # where this run's words begin: a log outlives a restart
 
     @property
     def alive(self) -> bool:
@@ -42,6 +43,12 @@ class Running:
             raise ProcessDiedError(
                 f"{self.command.name} {how}; the end of {self.command.log}:\n{tail(self.command.log)}"
             )
+
+    def says_ready(self) -> bool:
+        """Whether it has printed a line that begins with `ready`, as our own programs do."""
+        with self.command.log.open("rb") as log:
+            log.seek(self.log_start)
+            return any(line.startswith(b"ready") for line in log)
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float, what: str) -> None:
         """Return once `ready`; say why not when the program dies first or the deadline passes."""
@@ -71,6 +78,7 @@ def start(command: Command) -> Running:
     """Start the program in a session of its own, so that Ctrl-C at the terminal leaves ending it to us."""
     command.log.parent.mkdir(parents=True, exist_ok=True)
     with command.log.open("ab") as log:
+        log_start = log.tell()
         process = subprocess.Popen(
             [str(argument) for argument in command.argv],
             stdin=subprocess.DEVNULL,
@@ -79,7 +87,7 @@ def start(command: Command) -> Running:
             env={**os.environ, **command.environment},
             start_new_session=True,
         )
-    return Running(command, process)
+    return Running(command, process, log_start)
 
 
 def tail(log: Path, *, lines: int = 12) -> str:

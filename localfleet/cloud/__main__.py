@@ -1,0 +1,51 @@
+"""Run the cloud of one cluster until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localfleet import binaries
+from localfleet.cloud.balancer import Balancer
+from localfleet.cloud.pods import PROGRAMS, Node, Pods
+from localfleet.cloud.volumes import Volumes
+from localfleet.kubeclient import connect
+
+
+def main(
+    kubeconfig: Annotated[Path, typer.Option(help="The cluster's kubeconfig.")],
+    name: Annotated[str, typer.Option(help="The cluster's name.")],
+    balancers: Annotated[str, typer.Option(help="Where LoadBalancer addresses come from.")],
+    api: Annotated[str, typer.Option(help="HOST:PORT of the API server, as pods reach it.")],
+    folder: Annotated[Path, typer.Option(help="Where the file systems of real pods go.")],
+) -> None:
+    """Give a simulated cluster load balancers, volumes and the data-plane pods that run for real."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection through a balancer is two descriptors
+    asyncio.run(serve(kubeconfig, balancers, Node(name, api, folder)))
+
+
+async def serve(kubeconfig: Path, pool: str, node: Node) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    programs = binaries.ensure(*PROGRAMS)
+    async with connect(kubeconfig) as client:
+        parts = (Balancer(client, pool), Volumes(client), Pods(client, node, programs))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in parts]
+            print("ready", flush=True)
+            await ended.wait()
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,60 @@
+"""Byte pipes: from sockets that were opened elsewhere to addresses that are reachable here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+CONNECT_SECONDS = 10.0
+CHUNK = 1 << 16
+
+Target = Callable[[], tuple[str, int] | None]
+"""Where the next connection goes; None closes it at once."""
+
+
+async def serve(listener: socket.socket, target: Target) -> asyncio.Server:
+    """Carry every connection of the listener to the target, until the server is closed."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError):  # the peers see a closed connection, which says it all
+            address = target()
+            if address is not None:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    inner_reader, inner_writer = await asyncio.open_connection(*address)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(pour(reader, inner_writer))
+                    group.create_task(pour(inner_reader, writer))
+        writer.close()
+
+    return await asyncio.start_server(carry, sock=listener)
+
+
+async def pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Copy until the source ends; then let the sink know, so that half-closed connections stay half-closed."""
+    try:
+        while chunk := await source.read(CHUNK):
+            sink.write(chunk)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+    except OSError:
+        sink.close()
+
+
+class Forwarder:
+    """An event loop in a thread of its own that forwards whatever listeners it is given."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._servers: dict[str, asyncio.Server] = {}
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def add(self, name: str, listener: socket.socket, target: Target) -> None:
+        listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        self._servers[name] = asyncio.run_coroutine_threadsafe(serve(listener, target), self._loop).result()
+
+    def remove(self, name: str) -> None:
+        self._loop.call_soon_threadsafe(self._servers.pop(name).close)
