@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     LABEL_RULES,
     MEMBER_SHAPE,
@@ -114,6 +114,32 @@ class Toleration(Model):
     """Effect of the taint. Without one, both."""
 
 
+GRACE = Rule(
+    "self != '' && self.matches('^([0-9]{1,3}h)?([0-9]{1,4}m)?([0-9]{1,5}s)?$')",
+    "Write the time as hours, minutes and seconds, for example 5m, 90s or 1h30m.",
+)
+GRACE_BOUNDS = Rule(
+    "self == '' || !self.matches('^([0-9]{1,3}h)?([0-9]{1,4}m)?([0-9]{1,5}s)?$') || "
+    "(duration(self) >= duration('30s') && duration(self) <= duration('168h'))",
+    "Wait at least 30s, so that a restart of an API server moves nothing, and at most 168h.",
+)
+SHARE = Rule(
+    "self.matches('^([1-9][0-9]?|100)%$')",
+    "Write the share as a whole percentage from 1% to 100%, for example 50%.",
+)
+
+
+class Failover(Model):
+    """When to give up on a cluster."""
+
+    after: Annotated[str, Field(max_length=16), must(GRACE, GRACE_BOUNDS)]
+    """How long a cluster must have been unreachable or not Ready before its replicas are placed elsewhere, for example
+    `5m`. A replica that has a new place is deleted: for good, once its cluster answers again."""
+    max_share: Annotated[str, Field(max_length=4), must(SHARE)] = "50%"
+    """The most replicas to have given up at a time, as a share of `replicas`, rounded up. When the operator loses sight
+    of many clusters at once, the fault is more likely its own."""
+
+
 class ReplicaSpec(Model):
     """One replica: its engines, all on one cluster, and which clusters may run it."""
 
@@ -127,6 +153,8 @@ class ReplicaSpec(Model):
     """How the engines share the work. Without it, Unified."""
     tolerations: Annotated[tuple[Toleration, ...], ATOMIC] = ()
     """Taints of InferenceClusters that replicas put up with. Taints of nodes are seen to by the operator."""
+    failover: Failover | None = None
+    """When to place a replica elsewhere because its cluster is lost. Without it, never: a person taints the cluster."""
     engines: Engines
     """The engines of one replica."""
 
