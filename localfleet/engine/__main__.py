@@ -56,7 +56,10 @@ async def serve(
         kubelet = Kubelet(client, cluster=name, defaults=defaults, scale=scale)
         listeners = Listeners(Door(kubelet.find, session), listen)
         for number in ports:
-            await listeners.open(number)
+            try:
+                await listeners.open(number)
+            except OSError as error:
+                raise SystemExit(f"cannot listen on {', '.join(listen)} port {number}: {error}") from error
         async with asyncio.TaskGroup() as group:
             running = group.create_task(kubelet.run(listeners))
             announced = group.create_task(_announce(kubelet, name))

@@ -156,7 +156,10 @@ class Kubelet:
 
     async def _open(self, port: int) -> None:
         assert self._listeners is not None  # noqa: S101 - set by run()
-        await self._listeners.open(port)
+        try:
+            await self._listeners.open(port)
+        except OSError as error:
+            log.warning("a pod declares port %d, which cannot be opened: %s", port, error)
 
     def _retire(self, watched: _Watched) -> None:
         engine, watched.engine, watched.removed = watched.engine, None, False

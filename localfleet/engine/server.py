@@ -182,24 +182,18 @@ class Listeners:
     def __init__(self, door: Door, hosts: list[str]) -> None:
         self._door = door
         self._hosts = hosts
-        self._servers: dict[int, asyncio.Server | None] = {}
+        self._servers: dict[int, asyncio.Server] = {}
 
     async def open(self, port: int) -> None:
-        """Listen on a port. One that is taken is left alone, and said once."""
-        if port in self._servers:
-            return
-        self._servers[port] = None
-        try:
+        """Listen on a port, once; raises OSError when it is taken."""
+        if port not in self._servers:
             self._servers[port] = await asyncio.get_running_loop().create_server(
                 self._door, self._hosts, port, backlog=1024, reuse_address=True
             )
-        except OSError as error:
-            log.warning("cannot listen on port %d: %s", port, error)
 
     def close(self) -> None:
         """Stop listening; connections that are open break off."""
         for server in self._servers.values():
-            if server is not None:
-                server.close()
+            server.close()
         for connection in self._door.connections:
             connection.force_close()
