@@ -54,7 +54,7 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # pip installs uv alone, from the same lock and by the same hashes: uv then installs the rest in a quarter of the time.
-.venv/.complete: requirements.txt pyproject.toml
+.venv/.complete: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make setup: $(PYTHON) is older than 3.11; name a newer one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@echo "setting up .venv"
 	@$(PYTHON) -m venv --clear .venv

@@ -48,7 +48,8 @@ def page(kind: Kind, example: str) -> str:
     """The page of a kind, in Markdown."""
     of = kind.definition
     schema = crd.schema(kind)
-    fields = [field for part in ("spec", "status") for field in _fields(part, schema["properties"][part])]
+    properties = schema["properties"]
+    fields = [*_fields("spec", properties["spec"], required=True), *_fields("status", properties["status"])]
     columns = ", ".join(column.name for column in (*of.columns, *crd.SHARED_COLUMNS))
     return "\n".join(
         [
@@ -107,10 +108,10 @@ def _rules(fields: list[Field]) -> list[str]:
     return ["## Rules", "", "| of | what the API server says |", "|---|---|", *rows, ""] if rows else []
 
 
-def _fields(path: str, schema: Manifest, *, required: bool = True) -> Iterator[Field]:
-    """The field and all below it, in the order of the schema; Crossplane's settings are one row."""
+def _fields(path: str, schema: Manifest, *, required: bool = False) -> Iterator[Field]:
+    """The field and all below it, in the order of the schema. What is alike for every kind is one row."""
     yield Field(path, schema, required)
-    if path.endswith(".crossplane"):
+    if path in ("spec.crossplane", "status.conditions"):
         return
     inner = _inner(schema)
     prefix = f"{path}[]." if inner else f"{path}."

@@ -1,0 +1,123 @@
+"""What a real API server takes and refuses, row by row of admission.yaml, and that every rule has a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet.kubeclient import ApiError
+from modelplane_operator.api import KINDS, crd
+from tests.api.contract import rich, rules_in
+from tests.support.api import Api, named
+from tests.support.manifests import ABSENT, Manifest, change
+
+LONG = "a" * 254  # stands for LONG in the table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One change of one object, and whether it is refused: by which rule, and in which words."""
+
+    of: str
+    name: str
+    changes: dict[str, Any]
+    verdict: str
+    stored: bool = False
+    at: str | None = None
+    because: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.verdict} {self.name}"
+
+
+def rows() -> Iterator[Row]:
+    text = (Path(__file__).parent / "admission.yaml").read_text().replace("LONG", LONG)
+    for group in yaml.safe_load(text):
+        places = group["of"] if isinstance(group["of"], dict) else {group["of"]: ""}
+        for of, place in places.items():
+            for name, changes in group.get("accept", {}).items():
+                yield Row(of, name, _placed(changes, place), "takes")
+            for name, changes in group.get("update", {}).items():
+                yield Row(of, name, _placed(changes, place), "takes the update to", stored=True)
+            for name, refused in group.get("refuse", {}).items():
+                stored = "update" in refused
+                yield Row(
+                    of,
+                    name,
+                    _placed(refused["update" if stored else "set"], place),
+                    "refuses",
+                    stored=stored,
+                    at=_join(place, refused["at"]) if "at" in refused else None,
+                    because=refused["because"],
+                )
+
+
+def _placed(changes: dict[str, Any], place: str) -> dict[str, Any]:
+    return {_join(place, path): ABSENT if value is None else value for path, value in changes.items()}
+
+
+def _join(place: str, path: str) -> str:
+    return ".".join(filter(None, (place, path)))
+
+
+def bend(manifest: Manifest, row: Row) -> Manifest:
+    for path, value in row.changes.items():
+        manifest = change(manifest, path, value)
+    return manifest
+
+
+ROWS = [*rows()]
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_server(api: Api, row: Row) -> None:
+    manifest = rich()[row.of]
+    complaint = await (_refused_update(api, row) if row.stored else api.refusal(bend(manifest, row)))
+
+    if row.verdict == "refuses":
+        assert row.because in complaint
+    else:
+        assert complaint == ""
+
+
+async def _refused_update(api: Api, row: Row) -> str:
+    stored = await api.create(named({**rich()[row.of]}, "stored"))
+    try:
+        await api.replace(bend(stored, row))
+    except ApiError as error:
+        return str(error)
+    finally:
+        await api.delete(stored)
+    return ""
+
+
+RULES = {(kind.definition.kind, at, rule["message"]) for kind in KINDS for at, rule in rules_in(crd.schema(kind))}
+
+
+def means(row: Row, rule: tuple[str, str, str]) -> bool:
+    kind, at, message = rule
+    return (row.of.partition(" ")[0], row.at) == (kind, at) and row.because in message
+
+
+def test_every_rule_has_a_row_that_it_refuses() -> None:
+    assert [rule for rule in RULES if not any(means(row, rule) for row in ROWS)] == []
+
+
+def test_every_row_that_names_a_rule_means_one() -> None:
+    assert [row for row in ROWS if row.at is not None and sum(means(row, rule) for rule in RULES) != 1] == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)
+def test_every_kind_has_a_row_that_is_taken(kind: Any) -> None:
+    assert any(row.of.startswith(kind.definition.kind) and row.verdict == "takes" for row in ROWS)
+
+
+def test_every_message_says_what_to_do() -> None:
+    """It is all that the person reads: a sentence that ends, and more than what is wrong."""
+    assert [message for _, _, message in RULES if not message.endswith(".") or len(message) < 50] == []

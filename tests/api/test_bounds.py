@@ -1,0 +1,237 @@
+"""Every bound of the contract holds on a real API server: a value at it is stored, one past it is refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from localfleet.kubeclient import ApiError
+from tests.api.contract import contracts, rich
+from tests.support.api import Api, named
+from tests.support.manifests import ABSENT, Manifest, change, find
+
+pytestmark = pytest.mark.fleet
+
+COMPLAINTS = {
+    "minimum": "should be greater than or equal to",
+    "maximum": "should be less than or equal to",
+    "minLength": "should be at least|at least",
+    "maxLength": "may not be more than|Too long",
+    "minItems": "should have at least",
+    "maxItems": "must have at most",
+    "minProperties": "should have at least",
+    "maxProperties": "must have at most",
+    "pattern": "should match",
+    "enum": "Unsupported value",
+    "keys": "Duplicate value",
+    "required": "Required value",
+}
+
+# How the shortest and the longest text look where a pattern rules.
+PATTERNS = {"^cr-[0-9a-f]+$": "cr-", "^[a-z][a-z0-9]{0,11}$": ""}
+
+# Values at a bound that another rule refuses; the object with every field set shows one that is stored.
+REFUSED_FOR_ANOTHER_REASON = {
+    "containers[].name minLength": "the container is always called engine",
+    "failover.after maxLength": "it is a time",
+    "failover.maxShare maxLength": "it is a percentage",
+    "members minItems": "a gang needs both; the second engine has one member",
+}
+
+# An attribute has one value, in rich.yaml a string: admission.yaml has the rows for the others.
+ELSEWHERE = ("spec.devices[].attributes{}.version",)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A field of an object with every field set, a value that is stored and one that is refused."""
+
+    of: str
+    path: str
+    keyword: str
+    stored: Any
+    refused: Any
+
+    def __str__(self) -> str:
+        return f"{self.of} {self.path} {self.keyword}"
+
+
+def cases() -> Iterator[Case]:
+    for of, manifest in rich().items():
+        for path, field in contracts()[of.partition(" ")[0]].fields.items():
+            found = find(manifest, path)
+            if found is not ABSENT:
+                yield from _cases(of, path, field, found)
+            elif field.keys() & {*COMPLAINTS, "each"}:  # the other object has it: a deployment has two shapes
+                assert of.startswith("ModelDeployment") or path in ELSEWHERE, f"rich.yaml sets no {of} {path}"
+
+
+def _cases(of: str, path: str, field: dict[str, Any], found: Any) -> Iterator[Case]:
+    pattern = field.get("pattern", "")
+    for keyword, bound in field.items():
+        match keyword:
+            case "minimum" | "maximum":
+                beyond = bound - 1 if keyword == "minimum" else bound + 1
+                yield Case(of, path, keyword, bound, beyond)
+            case "minLength" | "maxLength":
+                beyond = bound - 1 if keyword == "minLength" else bound + 1
+                yield Case(of, path, keyword, _text(bound, pattern), _text(beyond, pattern))
+            case "minItems" | "maxItems":
+                beyond = bound - 1 if keyword == "minItems" else bound + 1
+                yield Case(of, path, keyword, _items(found, bound, field), _items(found, beyond, field))
+            case "maxProperties":
+                yield Case(of, path, keyword, _entries(found, bound), _entries(found, bound + 1))
+            case "pattern":
+                yield Case(of, path, keyword, found, found.upper())
+            case "enum":
+                yield Case(of, path, keyword, found, "Bogus")
+            case "keys":
+                yield Case(of, path, keyword, found, [found[0], found[0]])
+            case "required" if path != "spec":
+                yield Case(of, path, keyword, found, ABSENT)
+            case "each":
+                yield from _each(of, path, bound, found)
+            case _:
+                pass
+
+
+def _each(of: str, path: str, bounds: dict[str, int], found: Any) -> Iterator[Case]:
+    """The bounds of a list's items, or of a map's values."""
+    inside = f"{path}[]" if isinstance(found, list) else f"{path}{{}}"
+    for keyword, bound in bounds.items():
+        match keyword:
+            case "minLength":
+                yield Case(of, inside, keyword, _text(bound), _text(bound - 1))
+            case "maxLength":
+                yield Case(of, inside, keyword, _text(bound), _text(bound + 1))
+            case "minProperties":
+                yield Case(of, inside, keyword, found[0], {})
+            case _:
+                raise AssertionError(f"no case for {keyword} of {inside}")
+
+
+def _text(length: int, pattern: str = "") -> str:
+    start = PATTERNS.get(pattern, "")
+    return start[:length].ljust(length, "a")
+
+
+def _items(found: list[Any], count: int, field: dict[str, Any]) -> list[Any]:
+    """As many items, told apart by the first of the list's keys."""
+    key = field.get("keys", [None])[0]
+    items = [*found, *[found[-1]] * count][:count]
+    if key is None or count <= len(found):
+        return items
+    return [{**item, key: f"{item[key]}{index}"} for index, item in enumerate(items)]
+
+
+def _entries(found: dict[str, Any], count: int) -> dict[str, Any]:
+    (value, *_) = found.values()
+    return {f"k{index}": value for index in range(count)}
+
+
+def _without_phases(manifest: Manifest) -> Manifest:
+    """The same engines, each for itself: with split phases there are always two."""
+    for at in ("spec.template.spec", "spec"):
+        engines = find(manifest, f"{at}.engines")
+        if engines is not ABSENT:
+            plain = [{key: value for key, value in engine.items() if key != "phase"} for engine in engines]
+            return change(change(manifest, f"{at}.engines", plain), f"{at}.serving", ABSENT)
+    return manifest
+
+
+def _base(case: Case) -> Manifest:
+    manifest = rich()[case.of]
+    return _without_phases(manifest) if case.path.endswith(".engines") else manifest
+
+
+def _value(case: Case, value: Any) -> Any:
+    """A list of engines goes into an object without phases."""
+    if not case.path.endswith(".engines") or value is ABSENT:
+        return value
+    return [{key: of for key, of in engine.items() if key != "phase"} for engine in value]
+
+
+def _place(path: str, manifest: Manifest) -> str:
+    """The path as the API server writes it."""
+    for brackets in re.findall(r"\{\}", path):
+        before = path.split(brackets, 1)[0]
+        path = path.replace(brackets, f".{next(iter(find(manifest, before)))}", 1)
+    return path.replace("[]", "[0]")
+
+
+ALL = [*cases()]
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.path.startswith("spec")], ids=str)
+async def test_bound_of_a_spec_holds(api: Api, case: Case) -> None:
+    base = _base(case)
+    if not any(str(case).endswith(exception) for exception in REFUSED_FOR_ANOTHER_REASON):
+        assert await api.refusal(change(base, case.path, _value(case, case.stored))) == ""
+
+    complaint = await api.refusal(change(base, case.path, _value(case, case.refused)))
+
+    assert _place(case.path, base) in complaint
+    assert re.search(COMPLAINTS[case.keyword], complaint)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.path.startswith("status")], ids=str)
+async def test_bound_of_a_status_holds(api: Api, case: Case) -> None:
+    manifest = rich()[case.of]
+    stored = await api.create(named(manifest, "bounds"))
+    try:
+        await api.replace(stored | {"status": change(stored, case.path, case.stored)["status"]}, "status")
+        stored = await api.get(stored)
+        with pytest.raises(ApiError) as refused:
+            await api.replace(change(stored, case.path, case.refused), "status")
+    finally:
+        await api.delete(stored)
+
+    assert _place(case.path, manifest) in str(refused.value)
+    assert re.search(COMPLAINTS[case.keyword], str(refused.value))
+
+
+@pytest.mark.parametrize("of", rich())
+async def test_object_with_every_field_set_is_stored_whole(api: Api, of: str) -> None:
+    manifest = rich()[of]
+
+    admitted = await api.admit(manifest)
+
+    assert _same_spec(manifest["spec"], admitted["spec"])
+
+
+def _same_spec(given: Any, stored: Any) -> bool:
+    """Everything given is stored as it was; defaults may have joined it."""
+    match given:
+        case dict():
+            return all(key in stored and _same_spec(value, stored[key]) for key, value in given.items())
+        case list():
+            return len(given) == len(stored) and all(map(_same_spec, given, stored))
+        case _:
+            return given == stored
+
+
+DEFAULTS = [
+    pytest.param(of, path, field["default"], id=f"{of} {path}")
+    for of, manifest in rich().items()
+    for path, field in contracts()[of.partition(" ")[0]].fields.items()
+    if "default" in field and path.startswith("spec") and find(manifest, path.rpartition(".")[0]) is not ABSENT
+]
+
+
+@pytest.mark.parametrize(("of", "path", "default"), DEFAULTS)
+async def test_default_is_stored_when_nothing_is_given(api: Api, of: str, path: str, default: Any) -> None:
+    manifest = change(rich()[of], path, ABSENT)
+    if path.endswith("serving.mode"):
+        manifest = _without_phases(rich()[of])
+        manifest = change(manifest, path.removesuffix(".mode"), {})
+    elif path.endswith("role"):  # the first member is a Worker, and its default is Standalone: the second engine's
+        path = path.replace("engines[]", "engines[1]")
+        manifest = change(rich()[of], path, ABSENT)
+    elif path.endswith("fabric.type"):
+        manifest = change(manifest, f"{path.removesuffix('.type')}.infiniband", ABSENT)
+
+    assert find(await api.admit(manifest), path) == default

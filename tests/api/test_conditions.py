@@ -1,0 +1,50 @@
+"""Conditions change when what they say changes, and not otherwise."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from modelplane_operator.api import KINDS
+from modelplane_operator.api.conditions import MESSAGE_LENGTH, ConditionType, Ready, Synced, is_true, merge
+
+BEFORE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
+NOW = BEFORE + timedelta(minutes=5)
+
+ALL = sorted({condition for kind in KINDS for condition in kind.definition.conditions}, key=repr)
+
+
+def test_judging_the_same_again_changes_nothing() -> None:
+    known = (Ready.CREATING.condition(BEFORE, message="2 of 3", generation=4),)
+
+    assert merge(known, [Ready.CREATING.condition(NOW, message="2 of 3", generation=4)]) == known
+
+
+def test_a_new_message_keeps_the_time_of_the_transition() -> None:
+    known = (Ready.CREATING.condition(BEFORE, message="1 of 3"),)
+
+    assert merge(known, [Ready.CREATING.condition(NOW, message="2 of 3")]) == (
+        Ready.CREATING.condition(BEFORE, message="2 of 3"),
+    )
+
+
+def test_a_new_status_moves_the_time_of_the_transition() -> None:
+    known = (Ready.CREATING.condition(BEFORE), Synced.RECONCILE_SUCCESS.condition(BEFORE))
+
+    merged = merge(known, [Ready.AVAILABLE.condition(NOW)])
+
+    assert merged == (Ready.AVAILABLE.condition(NOW), Synced.RECONCILE_SUCCESS.condition(BEFORE))
+    assert is_true(merged, Ready)
+    assert not is_true(known, Ready)
+
+
+def test_a_message_is_cut_to_what_kubernetes_takes() -> None:
+    assert Ready.CREATING.condition(NOW, message="x" * 40_000).message == "x" * MESSAGE_LENGTH
+
+
+@pytest.mark.parametrize("condition", ALL, ids=lambda condition: condition.__name__)
+def test_reasons_are_words_that_scripts_can_compare(condition: type[ConditionType]) -> None:
+    assert all(reason.reason.isalnum() and reason.reason[0].isupper() for reason in condition)
+    assert len({reason.reason for reason in condition}) == len(condition)
+    assert all(reason.meaning.endswith(".") for reason in condition)
