@@ -4,9 +4,9 @@ Every wire is a veth pair into the fleet's namespace, which routes between them.
 ports of its own, and a wire can be cut in either direction by a routing rule, which drops silently, as networks do.
 
     ip rule 10       a cut: what comes in over the wire goes nowhere
-            100      local addresses (the kernel's own rule 0, moved so that a cut comes first)
-            31000    the pods that the fleet runs for real, each in a namespace of its own
-            32000    every other pod address: this very machine, where the engine simulator listens
+            50       the pods that the fleet runs for real, each in a namespace of its own
+            100      local addresses (the kernel's own rule 0, moved so that those two come first), among them every
+                     other pod address: there the engine simulator listens
             32766    everything else, over the wire
 """
 
@@ -23,7 +23,6 @@ from localfleet.errors import FleetError
 MAX_CLUSTERS = 32
 API_PORT = 6443
 REAL_PODS_TABLE = 150
-PODS_TABLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +108,14 @@ def connect(wire: Wire) -> None:
             *CUTS_FIRST,
             f"route add local {wire.services} dev lo",
             f"route add local {wire.balancers} dev lo",
-            f"route add local {wire.pods} dev lo table {PODS_TABLE}",
-            f"rule add pref 31000 lookup {REAL_PODS_TABLE}",
-            f"rule add pref 32000 lookup {PODS_TABLE}",
+            f"route add local {wire.pods} dev lo",
+            f"rule add pref 50 lookup {REAL_PODS_TABLE}",
         ],
         wire,
     )
     run(*wire.inside("sh", "-c", FORWARDING))
-    batch([f"route add {wire.balancers} via {wire.address}"])
+    # Pods too: nothing rewrites their addresses on the way out, as in clusters whose pods have addresses of the VPC.
+    batch([f"route add {each} via {wire.address}" for each in (wire.balancers, wire.pods)])
 
 
 def disconnect(wire: Wire) -> None:

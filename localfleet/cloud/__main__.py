@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from localfleet import binaries
 from localfleet.cloud.balancer import Balancer
+from localfleet.cloud.names import Names
 from localfleet.cloud.pods import PROGRAMS, Node, Pods
 from localfleet.cloud.volumes import Volumes
 from localfleet.kubeclient import connect
@@ -36,15 +36,16 @@ async def serve(kubeconfig: Path, pool: str, node: Node) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     programs = binaries.ensure(*PROGRAMS)
     async with connect(kubeconfig) as client:
-        parts = (Balancer(client, pool), Volumes(client), Pods(client, node, programs))
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in parts]
-            print("ready", flush=True)
-            await ended.wait()
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks)
+        parts = (Balancer(client, pool), Volumes(client), Names(client), Pods(client, node, programs))
+        tasks = [asyncio.create_task(part.run()) for part in parts]
+        print("ready", flush=True)
+        stopped = asyncio.create_task(ended.wait())
+        await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 
 import aiohttp
 
+from localfleet.cloud.names import DOMAIN, SERVER
 from localfleet.cloud.work import Queue
 from localfleet.errors import FleetError
 from localfleet.kubeclient import STRATEGIC_MERGE, ApiError, Key, KubeClient, Manifest, Mirror
@@ -64,16 +65,19 @@ class Pods:
         self._programs = programs
         self._queue: Queue[Key] = Queue()
         self._pods = Mirror(client, "/api/v1/pods", changed=self._queue.add)
-        self._services = Mirror(client, "/api/v1/services", changed=lambda _: None)
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._node.folder, ignore_errors=True)
         await forget_networks(self._node.cluster)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._services.run())
-            group.create_task(self._pods.run())
-            group.create_task(self._queue.work(self._look))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pods.run())
+                group.create_task(self._queue.work(self._look))
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _look(self, key: Key) -> None:
         pod = self._pods.objects.get(key)
@@ -86,7 +90,7 @@ class Pods:
                     await task
                 del self._running[other]
         if pod is not None and uid is not None and uid not in self._running:
-            real = RealPod(pod, self._client, self._node, self._programs, self._services)
+            real = RealPod(pod, self._client, self._node, self._programs)
             self._running[uid] = asyncio.create_task(real.run(), name="/".join(key))
 
 
@@ -116,14 +120,11 @@ def program_of(image: str) -> str | None:
 class RealPod:
     """One pod, from its root folder to its status."""
 
-    def __init__(
-        self, pod: Manifest, client: KubeClient, node: Node, programs: Mapping[str, Path], services: Mirror
-    ) -> None:
+    def __init__(self, pod: Manifest, client: KubeClient, node: Node, programs: Mapping[str, Path]) -> None:
         self._pod = pod
         self._client = client
         self._node = node
         self._programs = programs
-        self._services = services
         metadata = pod["metadata"]
         self._namespace, self._name = metadata["namespace"], metadata["name"]
         self._uid: str = metadata["uid"]
@@ -206,8 +207,9 @@ class RealPod:
         root = self._folder / "root"
         for folder in (root / "etc", root / "tmp", root / "root", root / "var"):
             folder.mkdir(parents=True, exist_ok=True)
-        (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n" + "".join(self._service_names()))
-        (root / "etc" / "resolv.conf").write_text("")
+        (root / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n{self._address} {self._name}\n")
+        search = f"{self._namespace}.{DOMAIN} {DOMAIN} cluster.local"
+        (root / "etc" / "resolv.conf").write_text(f"nameserver {SERVER}\nsearch {search}\noptions ndots:5\n")
         (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
         for volume in self._pod["spec"].get("volumes") or []:
             files = await self._files(volume)
@@ -217,13 +219,6 @@ class RealPod:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-
-    def _service_names(self) -> list[str]:
-        return [
-            f"{service['spec']['clusterIP']} {name}.{namespace}.svc.cluster.local {name}.{namespace}.svc\n"
-            for (namespace, name), service in self._services.objects.items()
-            if service["spec"].get("clusterIP", "None") != "None"
-        ]
 
     async def _files(self, volume: Manifest) -> dict[str, bytes]:
         """The files of one volume; none for kinds that start empty."""

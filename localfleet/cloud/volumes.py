@@ -8,6 +8,7 @@ from localfleet.cloud.work import Queue
 from localfleet.kubeclient import APPLY, ApiError, Key, KubeClient, Manifest, Mirror, key_of
 
 PROVISIONER = "localfleet.dev/volumes"
+DRIVER = "volumes.localfleet.dev"
 NOT_FOUND = 404
 SELECTED_NODE = "volume.kubernetes.io/selected-node"  # the scheduler's word that a pod wants the volume now
 
@@ -66,7 +67,7 @@ class Volumes:
                 "volumeMode": spec.get("volumeMode", "Filesystem"),
                 "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
                 "storageClassName": storage_class["metadata"]["name"],
-                "csi": {"driver": PROVISIONER, "volumeHandle": metadata["uid"]},
+                "csi": {"driver": DRIVER, "volumeHandle": metadata["uid"]},
                 "claimRef": {
                     "apiVersion": "v1",
                     "kind": "PersistentVolumeClaim",
