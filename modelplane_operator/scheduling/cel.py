@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from modelplane_operator.scheduling.cel_compile import Program, compile_expression
+from modelplane_operator.scheduling.cel_cost import LIMIT, worst_cost
 from modelplane_operator.scheduling.cel_device import Attribute, Device, Version
 from modelplane_operator.scheduling.cel_reasons import nearness, reason
-from modelplane_operator.scheduling.cel_syntax import Expr, Fault, SelectorError, parse
+from modelplane_operator.scheduling.cel_syntax import Fault, SelectorError, parse
 from modelplane_operator.scheduling.cel_values import EvaluationError
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
@@ -25,7 +26,6 @@ class Selector:
     """A checked selector; two with the same text are the same."""
 
     text: str
-    tree: Expr = field(compare=False, repr=False)
     program: Program = field(compare=False, repr=False)
 
 
@@ -42,16 +42,26 @@ class Verdict:
 _MATCHED = Verdict(matched=True)
 
 
+_TOO_MUCH = "compare shorter things: a text or list that is computed, or a type, may be of any size"
+
+
+def _counted(cost: int) -> str:
+    return f"{cost:,}" if cost < 10**12 else "countless"  # noqa: PLR2004
+
+
 @lru_cache(maxsize=4096)
 def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel.compile` reads well)
-    """Check a selector; raises SelectorError. Remembers the texts it has seen last."""
+    """Check a selector; raises SelectorError. Remembers the texts it was given last."""
     try:
-        tree = parse(text)
-        return Selector(text, tree, compile_expression(tree))
+        program = compile_expression(parse(text))
+        cost = worst_cost(program.root, program)
     except Fault as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
-    except RecursionError:
-        raise SelectorError("the selector is nested too deeply", text, 0) from None
+    except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
+        raise SelectorError(f"internal error: {error!r}", text, 0) from error
+    if cost > LIMIT:
+        raise SelectorError(f"the selector may cost {_counted(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)
+    return Selector(text, program)
 
 
 @lru_cache(maxsize=65_536)
@@ -61,18 +71,16 @@ def evaluate(selector: Selector, device: Device) -> Verdict:
     A run-time error (no such attribute, a value of another type, too much work) is a non-match with that reason.
     """
     try:
-        if selector.program.evaluate(None, device.fields) is True:
+        if _holds(selector.program, device):
             return _MATCHED
-        return Verdict(
-            matched=False,
-            reason=reason(selector.text, selector.tree, selector.program, device),
-            nearness=nearness(selector.tree, selector.program, device),
-        )
+        why = reason(selector.text, selector.program, device)
+        return Verdict(matched=False, reason=why, nearness=nearness(selector.program, device))
+    except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
+        return Verdict(matched=False, reason=f"internal error: {error!r}")
+
+
+def _holds(program: Program, device: Device) -> bool:
+    try:
+        return program.evaluate(program.root, device.fields) is True
     except EvaluationError:
-        return Verdict(
-            matched=False,
-            reason=reason(selector.text, selector.tree, selector.program, device),
-            nearness=nearness(selector.tree, selector.program, device),
-        )
-    except RecursionError:
-        return Verdict(matched=False, reason="the selector is nested too deeply to be evaluated")
+        return False

@@ -6,7 +6,7 @@ that what is refused here is what the API server refuses.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never, cast
 
 from modelplane_operator.scheduling import cel_functions as f
@@ -71,31 +71,43 @@ class Typed:
     type: t.Type
     run: Run
     constant: bool = False
+    sure: bool = False
+    """Whether the value is certain to be of the type; elements that came in through `dyn` need not be."""
+    overloads: tuple[f.Overload, ...] = ()
 
 
 @dataclass(slots=True)
 class Program:
     """A checked expression, and the checked parts it was made of (by identity, for explaining a result)."""
 
-    root: Typed
+    root: Expr
     parts: dict[int, Typed]
+    bindings: t.Bindings
     variables: int
 
-    def evaluate(self, part: Expr | None, device: Mapping[str, Any]) -> Value:
-        """The value of the expression, or of one part outside any comprehension; raises EvaluationError."""
-        typed = self.root if part is None else self.parts[id(part)]
-        return typed.run(Frame(device, self.variables))
+    def evaluate(self, part: Expr, device: Mapping[str, Any]) -> Value:
+        """The value of the expression, or of a part outside any comprehension; raises EvaluationError."""
+        return self.parts[id(part)].run(Frame(device, self.variables))
+
+    def type_of(self, part: Expr) -> t.Type:
+        """The type of a part; what nothing decided is `dyn`."""
+        return t.substitute(self.bindings, self.parts[id(part)].type, free=t.DYN)
+
+    def overloads_of(self, part: Expr) -> tuple[f.Overload, ...]:
+        """The ways in which a call may be meant, as far as types tell."""
+        return self.parts[id(part)].overloads
 
 
 def compile_expression(tree: Expr) -> Program:
     """Check an expression whose only variable is `device`; raises Fault."""
     compiler = _Compiler()
-    root = compiler.visit(tree)
+    compiler.visit(tree)
     compiler.check_literals()
-    type_ = compiler.final(root.type)
+    program = Program(tree, compiler.parts, compiler.bindings, compiler.slots)
+    type_ = program.type_of(tree)
     if type_ not in (t.BOOL, t.ANY):
         raise Fault(f"the selector is a {type_}, not a condition", tree.start, _CONDITION_HINTS.get(type_.name, ""))
-    return Program(Typed(type_, root.run), compiler.parts, compiler.slots)
+    return program
 
 
 _CONDITION_HINTS = {
@@ -105,6 +117,7 @@ _CONDITION_HINTS = {
     "dyn": "compare it, such as with == true",
 }
 _MISSING = object()
+_NOT_YET: Run = lambda _: None  # noqa: E731  (the place of a closure that is filled in later)
 _RUNTIME: dict[str, frozenset[type]] = {}
 for _type, _name in KINDS.items():
     _name = {"quantity": "Quantity", "version": "Semver"}.get(_name, _name)
@@ -146,7 +159,7 @@ def _truth(value: Any) -> bool:
 class _Compiler:
     bindings: t.Bindings = field(default_factory=dict[t.Type, t.Type])
     parts: dict[int, Typed] = field(default_factory=dict[int, Typed])
-    scope: dict[str, tuple[t.Type, int]] = field(default_factory=dict[str, tuple[t.Type, int]])
+    scope: dict[str, Typed] = field(default_factory=dict[str, Typed])
     alike: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
     slots: int = 0
     fresh: int = 0
@@ -223,14 +236,13 @@ class _Compiler:
 
     def _literal(self, node: Literal) -> Typed:
         value = node.value
-        return Typed(_LITERAL_TYPES[type(value)], lambda _: value, constant=True)
+        return Typed(_LITERAL_TYPES[type(value)], lambda _: value, constant=True, sure=True)
 
     def _ident(self, node: Ident) -> Typed:
         if node.name in self.scope:
-            type_, slot = self.scope[node.name]
-            return Typed(type_, _variable(slot))
+            return self.scope[node.name]
         if node.name == "device":
-            return Typed(t.DEVICE, lambda frame: frame.device)
+            return Typed(t.DEVICE, lambda frame: frame.device, sure=True)
         if node.name in _TYPE_NAMES:
             raise Fault(f"types such as {node.name} cannot be used as values", node.start, f.UNSUPPORTED["type"])
         hint = f'texts stand in quotes: "{node.name}"' if node.start else "the only variable is device"
@@ -252,14 +264,14 @@ class _Compiler:
             raise Fault(f"a {type_} has no fields", node.at)
         run, missing = operand.run, missing_entry(node)
         if node.tested:
-            return Typed(t.BOOL, lambda frame: _has(run(frame), key))
+            return Typed(t.BOOL, lambda frame: _has(run(frame), key), sure=True)
         if node.optional or wrapped:
-            return Typed(t.optional_of(result), lambda frame: _optional_entry(run(frame), key))
+            return Typed(t.optional_of(result), lambda frame: _optional_entry(run(frame), key), sure=True)
         if type_ == t.DEVICE:
-            return Typed(result, lambda frame: run(frame)[key])
+            return Typed(result, lambda frame: run(frame)[key], sure=True)
         path = self._path(node)
         if path is not None:
-            return Typed(result, _entry(path, missing))
+            return Typed(result, _entry(path, missing), sure=True)
 
         def select(frame: Frame) -> Any:
             mapping = run(frame)
@@ -292,16 +304,28 @@ class _Compiler:
         overloads = [o for o in f.OVERLOADS.get(name, ()) if o.method is method]
         result, candidates = self._resolve(overloads, [a.type for a in args])
         if result is None:
-            raise self._no_overload(node, name, [a.type for a in args], method=method)
+            raise explain_refusal(node, name, [self.final(a.type) for a in args], method=method)
         self._check_regex(node, name)
-        path = self._path(node)
+        typed = Typed(result, _NOT_YET, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
+        path, special = self._path(node), _SPECIAL.get(name)
         if path is not None:
-            return Typed(result, _entry(path, missing_entry(node)))
-        special = _SPECIAL.get(name)
+            return replace(typed, run=_entry(path, missing_entry(node)), sure=True)
+        if name == "@in" and isinstance(node.args[1], ListOf) and not node.args[1].elements:
+            return replace(typed, run=lambda _: False)  # the API server does not look for errors in an empty list
         if special is not None:
-            return Typed(result, special(*(a.run for a in args)))
-        typed = Typed(result, self._dispatch(name, candidates, args), constant=all(a.constant for a in args))
-        return _folded(typed) if typed.constant else typed
+            return replace(typed, run=special(*(a.run for a in args)))
+        typed = replace(typed, run=_dispatch(name, candidates, args))
+        return self._constant(node, name, typed) if all(a.constant for a in args) else typed
+
+    def _constant(self, node: Call, name: str, typed: Typed) -> Typed:
+        """The result instead of what always computes the same; an error stays an error of the evaluation."""
+        try:
+            value = typed.run(Frame({}, 0))
+        except EvaluationError as error:
+            if name in _CONVERSIONS and all(_is_plain(arg) for arg in node.args):
+                raise Fault(str(error), node.start) from None  # the API server does these conversions beforehand, too
+            return typed
+        return replace(typed, run=lambda _: value, constant=True)
 
     def _namespaced(self, node: Call) -> str | None:
         """`sets.contains` and the like: a function with a dot in its name, and not a method of a variable."""
@@ -315,46 +339,25 @@ class _Compiler:
         return None
 
     def _resolve(
-        self, overloads: list[f.Overload], arguments: list[t.Type]
-    ) -> tuple[t.Type | None, list[tuple[f.Overload, bool]]]:
-        """The result type, and the overloads that may apply, each with whether it certainly does."""
+        self, overloads: Iterable[f.Overload], arguments: list[t.Type]
+    ) -> tuple[t.Type | None, tuple[f.Overload, ...]]:
+        """The result type, and the overloads that may apply."""
         result: t.Type | None = None
-        candidates: list[tuple[f.Overload, bool]] = []
+        candidates: list[f.Overload] = []
         for overload in overloads:
             if len(overload.parameters) != len(arguments):
                 continue
-            names = {p for parameter in overload.parameters for p in _parameters(parameter)}
-            renamed: t.Bindings = {name: self._free() for name in names | set(_parameters(overload.result))}
-            wanted = [t.substitute(renamed, p) for p in overload.parameters]
-            certain = all(_certain(self._resolved(a), w) for a, w in zip(arguments, wanted, strict=True))
-            if not self._assign(arguments, wanted):
+            names = {p for type_ in (*overload.parameters, overload.result) for p in _parameters(type_)}
+            renamed: t.Bindings = {name: self._free() for name in sorted(names, key=str)}
+            if not self._assign(arguments, [t.substitute(renamed, p) for p in overload.parameters]):
                 continue
-            candidates.append((overload, certain))
+            candidates.append(overload)
             this = self._resolved(t.substitute(renamed, overload.result))
             if result is None:
                 result = this
             elif not t.is_dynamic(result) and this != result:
                 result = t.DYN
-        return result, candidates
-
-    def _dispatch(self, name: str, candidates: list[tuple[f.Overload, bool]], args: list[Typed]) -> Run:
-        overload, certain = candidates[0]
-        runs = [a.run for a in args]
-        if certain and len(candidates) == 1:
-            return _direct(overload, runs)
-        choices = [o for o, _ in candidates]
-        known: dict[tuple[type, ...], f.Overload] = {}
-
-        def call(frame: Frame) -> Any:
-            values = [run(frame) for run in runs]
-            types = tuple(map(type, values))
-            chosen = known.get(types)
-            if chosen is None:
-                chosen = _chosen(name, choices, values)
-                known[types] = chosen
-            return chosen.implementation(frame.spend, *values) if chosen.spends else chosen.implementation(*values)
-
-        return call
+        return result, tuple(candidates)
 
     def _check_regex(self, node: Call, name: str) -> None:
         pattern = node.operands[1] if name in _REGEX_FUNCTIONS and len(node.operands) > 1 else None
@@ -363,10 +366,6 @@ class _Compiler:
                 f.regex(pattern.value)
             except EvaluationError as error:
                 raise Fault(str(error), pattern.start) from None
-
-    def _no_overload(self, node: Call, name: str, arguments: list[t.Type], *, method: bool) -> Fault:
-        types = [t.substitute(self.bindings, a) for a in arguments]
-        return explain_refusal(node, name, types, method=method)
 
     # --- logic ---
 
@@ -396,7 +395,7 @@ class _Compiler:
                 raise failure
             return not decisive
 
-        return Typed(t.BOOL, run)
+        return Typed(t.BOOL, run, sure=True)
 
     # --- lists and maps ---
 
@@ -420,15 +419,18 @@ class _Compiler:
                     items.append(value)
             return tuple(items)
 
-        typed = Typed(t.list_of(element or self._free()), build, constant=constant)
-        return _folded(typed) if constant else typed
+        type_ = t.list_of(element or self._free())
+        if not constant:
+            return Typed(type_, build, sure=True)
+        value = build(Frame({}, 0))
+        return Typed(type_, lambda _: value, constant=True, sure=True)
 
     def _element(self, node: Expr, typed: Typed, *, optional: bool) -> t.Type:
         type_ = self._resolved(typed.type)
         if not optional:
             return typed.type
         inner, wrapped = _unwrapped(type_)
-        if not wrapped and not t.is_dynamic(type_):
+        if not wrapped:
             raise Fault(f"? needs an optional value, not a {type_}", node.start)
         return inner
 
@@ -438,6 +440,9 @@ class _Compiler:
         runs: list[tuple[Run, Run, bool]] = []
         for key, value, optional in zip(node.keys, node.values, node.optional, strict=True):
             typed_key, typed_value = self.visit(key), self.visit(value)
+            held = self._resolved(typed_key.type)
+            if not (t.is_dynamic(held) or held.is_parameter or held.name in _KEYS):
+                raise Fault(f"the key of a map cannot be a {held}", key.start)
             key_type = self._joined(key, key_type, typed_key.type)
             value_type = self._joined(value, value_type, self._element(value, typed_value, optional=optional))
             runs.append((typed_key.run, typed_value.run, optional))
@@ -450,16 +455,17 @@ class _Compiler:
                     entries[name] = item
             return entries
 
-        return Typed(t.map_of(key_type or self._free(), value_type or self._free()), build)
+        return Typed(t.map_of(key_type or self._free(), value_type or self._free()), build, sure=True)
 
     # --- variables ---
 
-    def _within(self, variables: Mapping[str, t.Type], *bodies: Expr) -> tuple[list[int], list[Typed]]:
+    def _within(self, variables: Mapping[str, Typed], *bodies: Expr) -> tuple[list[int], list[Typed]]:
         """The slots of new variables, and what is known about the bodies that see them."""
         outer = dict(self.scope)
         slots = list(range(self.slots, self.slots + len(variables)))
         self.slots += len(variables)
-        self.scope.update({name: (type_, slot) for (name, type_), slot in zip(variables.items(), slots, strict=True)})
+        for slot, (name, known) in zip(slots, variables.items(), strict=True):
+            self.scope[name] = Typed(known.type, _variable(slot), sure=known.sure)
         typed = [self.visit(body) for body in bodies]
         self.scope = outer
         return slots, typed
@@ -467,12 +473,12 @@ class _Compiler:
     def _bind(self, node: Bind) -> Typed:
         value = self.visit(node.value)
         if node.through is None:
-            (slot,), (body,) = self._within({node.variable: value.type}, node.body)
-            return Typed(body.type, _binding(slot, value.run, body.run))
+            (slot,), (body,) = self._within({node.variable: value}, node.body)
+            return Typed(body.type, _binding(slot, value.run, body.run), sure=body.sure)
         inner, _ = self._resolve(f.OVERLOADS["value"], [value.type])
         if inner is None:
             raise Fault(f"{node.through}() needs an optional value, not a {self._resolved(value.type)}", node.value.start)
-        (slot,), (body,) = self._within({node.variable: inner}, node.body)
+        (slot,), (body,) = self._within({node.variable: Typed(inner, _NOT_YET)}, node.body)
         flat = node.through == "optFlatMap"
         some = body.type if flat else t.optional_of(body.type)
         result, _ = self._resolve(f.OVERLOADS["_?_:_"], [t.BOOL, some, t.optional_of(self._free())])
@@ -489,7 +495,8 @@ class _Compiler:
             hint = "an attribute is a single value" if type_ == t.ANY else ""
             raise Fault(f"{node.fold.value}() needs a list or a map, not {type_}", node.range.start, hint)
         two = len(node.variables) > 1
-        variables = dict(zip(node.variables, _element_types(type_, two=two), strict=True))
+        types = [Typed(element, _NOT_YET) for element in _element_types(type_, two=two)]
+        variables = dict(zip(node.variables, types, strict=True))
         bodies = [*filter(None, [node.filter]), node.body]
         slots, typed = self._within(variables, *bodies)
         steps = 1 + sum(map(_size, bodies))
@@ -501,14 +508,14 @@ class _Compiler:
         match node.fold:
             case Fold.ALL | Fold.EXISTS:
                 self._must_be_bool(node.body, body, f"{node.fold.value}()")
-                return Typed(t.BOOL, _quantified(each, body.run, decisive=node.fold is Fold.EXISTS))
+                return Typed(t.BOOL, _quantified(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
             case Fold.EXISTS_ONE:
                 self._must_be_bool(node.body, body, "exists_one()")
-                return Typed(t.BOOL, lambda frame: sum(_truth(body.run(frame)) for _ in each(frame)) == 1)
+                return Typed(t.BOOL, lambda frame: sum(_truth(body.run(frame)) for _ in each(frame)) == 1, sure=True)
             case Fold.LIST:
-                return Typed(t.list_of(body.type), lambda frame: tuple(body.run(frame) for _ in each(frame)))
+                return Typed(t.list_of(body.type), lambda frame: tuple(body.run(frame) for _ in each(frame)), sure=True)
             case Fold.MAP_VALUES:
-                key = next(iter(variables.values()))
+                key = types[0].type
                 return Typed(t.map_of(key, body.type), lambda frame: {k: body.run(frame) for k in each(frame)})
             case Fold.MAP_ENTRIES:
                 entry = self._resolved(body.type)
@@ -531,20 +538,45 @@ class _Compiler:
 # --- what closures are made of ---
 
 
-def _folded(typed: Typed) -> Typed:
-    """A constant instead of what always computes the same; an error stays an error of the evaluation."""
-    try:
-        value = typed.run(Frame({}, 0))
-    except EvaluationError:
-        return Typed(typed.type, typed.run)
-    return Typed(typed.type, lambda _: value, constant=True)
+def _is_plain(node: Expr) -> bool:
+    """A literal, or a conversion of one."""
+    match node:
+        case Literal():
+            return True
+        case Call(function=function, target=None, args=(arg,)):
+            return function in _CONVERSIONS and _is_plain(arg)
+        case _:
+            return False
+
+
+def _dispatch(name: str, candidates: tuple[f.Overload, ...], args: list[Typed]) -> Run:
+    runs = [a.run for a in args]
+    if len(candidates) == 1 and all(map(_certain, args, candidates[0].parameters)):
+        return _direct(candidates[0], runs)
+    known: dict[tuple[type, ...], f.Overload] = {}
+
+    def call(frame: Frame) -> Any:
+        values = [run(frame) for run in runs]
+        types = tuple(map(type, values))
+        chosen = known.get(types)
+        if chosen is None:
+            chosen = known[types] = _chosen(name, candidates, values)
+        return chosen.implementation(frame.spend, *values) if chosen.spends else chosen.implementation(*values)
+
+    return call
+
+
+def _certain(argument: Typed, parameter: t.Type) -> bool:
+    """Whether the argument can be nothing at evaluation that the parameter does not take."""
+    anything = parameter.is_parameter or t.is_dynamic(parameter)
+    return anything or (argument.sure and t.is_concrete(argument.type))
 
 
 def _direct(overload: f.Overload, runs: list[Run]) -> Run:
     call = overload.implementation
-    if overload.spends:
-        return lambda frame: call(frame.spend, *[run(frame) for run in runs])
     match runs:
+        case _ if overload.spends:
+            return lambda frame: call(frame.spend, *[run(frame) for run in runs])
         case [one]:
             return lambda frame: call(one(frame))
         case [one, other]:
@@ -553,7 +585,7 @@ def _direct(overload: f.Overload, runs: list[Run]) -> Run:
             return lambda frame: call(*[run(frame) for run in runs])
 
 
-def _chosen(name: str, overloads: list[f.Overload], values: list[Any]) -> f.Overload:
+def _chosen(name: str, overloads: Iterable[f.Overload], values: list[Any]) -> f.Overload:
     for overload in overloads:
         if all(map(_accepts, overload.parameters, values)):
             return overload
@@ -564,11 +596,6 @@ def _chosen(name: str, overloads: list[f.Overload], values: list[Any]) -> f.Over
 
 def _accepts(parameter: t.Type, value: Any) -> bool:
     return parameter.is_parameter or t.is_dynamic(parameter) or type(value) in _RUNTIME[parameter.name]
-
-
-def _certain(argument: t.Type, parameter: t.Type) -> bool:
-    """Whether an argument of this type can be nothing at evaluation that the parameter does not take."""
-    return parameter.is_parameter or t.is_dynamic(parameter) or t.is_concrete(argument)
 
 
 def _parameters(type_: t.Type) -> Iterable[t.Type]:
@@ -600,7 +627,7 @@ def _present(value: Any) -> tuple[Any, ...]:
 
 
 def _as_key(value: Any) -> Any:
-    if isinstance(value, bool | int | str):
+    if isinstance(value, bool | int | float | str):
         return value
     raise EvaluationError(f"a {kind(value)} cannot be the key of a map")
 
@@ -703,7 +730,10 @@ def _or_else(optional: Run, other: Run, *, unwrap: bool) -> Run:
         if not isinstance(value, Optional):
             raise EvaluationError(f"a {kind(value)} is not optional")
         if not value.present:
-            return other(frame)
+            value = other(frame)
+            if not unwrap and not isinstance(value, Optional):
+                raise EvaluationError(f"a {kind(value)} is not optional")
+            return value
         return value.value if unwrap else value
 
     return run
@@ -807,9 +837,11 @@ def _quantified(each: Callable[[Frame], Iterable[Any]], body: Run, *, decisive: 
     return run
 
 
-def _merged(maps: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
+def _merged(maps: Iterable[Any]) -> dict[Any, Any]:
     merged: dict[Any, Any] = {}
     for entries in maps:
+        if not isinstance(entries, Mapping):
+            raise EvaluationError(f"transformMapEntry() needs a map, not a {kind(entries)}")
         for key, value in entries.items():
             if key in merged:
                 raise EvaluationError(f"transformMapEntry() makes the key {key} twice")
@@ -823,6 +855,8 @@ _TYPE_NAMES = frozenset(
     "bool int uint double string bytes list map null_type type dyn google net kubernetes optional_type".split()
 )
 _NAMESPACES = frozenset({"cel", "sets", "lists", "strings", "optional", "math", "format", "ip", "authorizer"})
+_KEYS = frozenset({"bool", "int", "uint", "double", "string"})
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "uint"})
 _REGEX_FUNCTIONS = frozenset({"matches", "find", "findAll"})
 _SPECIAL: dict[str, Callable[..., Run]] = {
     "_==_": _equals,
@@ -842,7 +876,7 @@ _SPECIAL: dict[str, Callable[..., Run]] = {
 def path_of(node: Expr) -> tuple[str, str, str] | None:
     """What a node reads of the device: ("attributes" or "capacity", domain, id)."""
     match node:
-        case Select(operand=inner, field=identifier, optional=False):
+        case Select(operand=inner, field=identifier, optional=False, tested=False):
             domain = _domain_of(inner)
         case Call(function="_[_]", args=(inner, Literal(value=str(identifier)))):
             domain = _domain_of(inner)
@@ -853,9 +887,14 @@ def path_of(node: Expr) -> tuple[str, str, str] | None:
 
 def _domain_of(node: Expr) -> tuple[str, str] | None:
     match node:
-        case Select(operand=Select(operand=Ident(name="device"), field=what), field=domain, optional=False):
-            return what, domain
-        case Call(function="_[_]", args=(Select(operand=Ident(name="device"), field=what), Literal(value=str(domain)))):
+        case Select(operand=inner, field=domain, optional=False, tested=False):
+            pass
+        case Call(function="_[_]", args=(inner, Literal(value=str(domain)))):
+            pass
+        case _:
+            return None
+    match inner:
+        case Select(operand=Ident(name="device"), field=what, optional=False, tested=False):
             return what, domain
         case _:
             return None

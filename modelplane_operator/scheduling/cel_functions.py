@@ -94,10 +94,18 @@ def _float_quotient(a: float, b: float) -> float:
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
 
 
-def _truncated(value: float) -> int:
-    if not math.isfinite(value):
-        raise EvaluationError("the number is not finite")
-    return int(value)
+def _truncated(least: float, most: float) -> Implementation:
+    def truncated(value: float) -> int:
+        if not least <= value <= most:  # neither is NaN
+            raise EvaluationError("the number overflows 64 bits")
+        return int(value)
+
+    return truncated
+
+
+# The doubles next to the limits; the API server refuses the limits themselves.
+_int_of = _truncated(math.nextafter(-(2.0**63), 0), math.nextafter(2.0**63, 0))
+_uint_of = _truncated(0, math.nextafter(2.0**64, 0))
 
 
 def _parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementation:
@@ -329,6 +337,8 @@ def element(items: Items, index: int) -> Any:
 
 def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
     """The items in the order of their keys, which must be of one orderable type."""
+    if type(items) is not tuple:
+        raise EvaluationError("only a list can be sorted")
     if len({type(key) for key in keys}) > 1 or (keys and type(keys[0]) not in _ORDERED):
         raise EvaluationError("only elements of one type, all of it orderable, can be sorted")
     spend(len(items) * 4)
@@ -482,7 +492,7 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("double(uint) -> double", float),
     ("dyn(A) -> dyn", _itself),
     ("int(int) -> int", _itself),
-    ("int(double) -> int", lambda a: _int(_truncated(a))),
+    ("int(double) -> int", _int_of),
     ("int(string) -> int", _parsed(r"[+-]?[0-9]{1,30}", "an integer", lambda text: _int(int(text)))),
     ("int(uint) -> int", lambda a: _int(int(a))),
     ("string(string) -> string", _itself),
@@ -492,7 +502,7 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("string(int) -> string", str),
     ("string(uint) -> string", lambda a: str(int(a))),
     ("uint(uint) -> uint", _itself),
-    ("uint(double) -> uint", lambda a: _uint(_truncated(a))),
+    ("uint(double) -> uint", lambda a: UInt(_uint_of(a))),
     ("uint(int) -> uint", _uint),
     ("uint(string) -> uint", _parsed(r"[0-9]{1,30}", "an unsigned integer", lambda text: _uint(int(text)))),
     # Strings and regular expressions.
@@ -555,7 +565,7 @@ _ROWS: list[tuple[str, Implementation]] = [
     # Quantities and versions.
     ("quantity(string) -> Quantity", _quantity),
     ("isQuantity(string) -> bool", _is_quantity),
-    ("Quantity.sign() -> int", lambda q: q.sign),
+    ("sign(Quantity) -> int", lambda q: q.sign),
     ("Quantity.isInteger() -> bool", lambda q: q.as_integer() is not None),
     ("Quantity.asInteger() -> int", _as_integer),
     ("Quantity.asApproximateFloat() -> double", Quantity.as_float),

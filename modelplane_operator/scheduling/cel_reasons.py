@@ -35,20 +35,20 @@ class _Comparison:
     needed: Expr
 
 
-def reason(text: str, tree: Expr, program: Program, device: Device) -> str:
+def reason(text: str, program: Program, device: Device) -> str:
     """The sentence for a person; the selector must not match the device."""
     question = _Question(text, program, device)
-    for condition in _conditions(tree):
+    for condition in _conditions(program.root):
         failed = _failure(question, condition)
         if failed is not None:
             return _shortened(failed, MAX_LENGTH)
     return "the selector is false"
 
 
-def nearness(tree: Expr, program: Program, device: Device) -> float:
+def nearness(program: Program, device: Device) -> float:
     """The conditions that hold before the first that fails, plus how far that one is from holding (0 to 1)."""
     question = _Question("", program, device)
-    for held, condition in enumerate(_conditions(tree)):
+    for held, condition in enumerate(_conditions(program.root)):
         try:
             if question.value(condition) is not True:
                 return held + _share(question, condition)

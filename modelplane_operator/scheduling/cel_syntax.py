@@ -520,7 +520,6 @@ _MACROS: dict[tuple[str, int], _Macro] = {
     ("exists", 3): _over(Fold.EXISTS, 2),
     ("exists_one", 2): _over(Fold.EXISTS_ONE),
     ("exists_one", 3): _over(Fold.EXISTS_ONE, 2),
-    ("existsOne", 2): _over(Fold.EXISTS_ONE),
     ("existsOne", 3): _over(Fold.EXISTS_ONE, 2),
     ("map", 2): _over(Fold.LIST),
     ("map", 3): _over(Fold.LIST, filtered=True),

@@ -1,0 +1,166 @@
+"""A cluster as the scheduler sees it: what its nodes have, whom it keeps off, and whether it can be used now."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
+from modelplane_operator.api.shared import Attribute
+from modelplane_operator.scheduling.cel import Attribute as Value
+from modelplane_operator.scheduling.cel import Device, Version
+from modelplane_operator.scheduling.taints import Taint
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedDevice:
+    """One kind of device on every node of a pool."""
+
+    name: str
+    count: int
+    claimable: bool
+    """Pods claim it; a device that is not claimable only guides placement."""
+    device_class: str
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
+
+    devices: tuple[OfferedDevice, ...]
+    digest: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hash(self.devices))
+
+    def __hash__(self) -> int:
+        return self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
+
+    offers: tuple[Offer, ...]
+    digest: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hash(self.offers))
+
+    def __hash__(self) -> int:
+        return self.digest
+
+
+class Standing(Enum):
+    """Whether a cluster can be used now."""
+
+    READY = "Ready"
+    NOT_READY = "not Ready"
+    UNREACHABLE = "unreachable"
+    NO_GATEWAY = "no gateway"
+    GOING = "being deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The pools of a cluster in their published order."""
+
+    names: tuple[str, ...]
+    nodes: tuple[int, ...]
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An InferenceCluster as the scheduler sees it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    pools: Pools
+    gateway: str
+    standing: Standing
+    why: str = ""
+    """The reason of its Ready condition, when that is not True."""
+    unhealthy_since: datetime | None = None
+
+
+def read(cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None) -> Cluster:
+    """The cluster as the scheduler sees it; never raises. `pools`, when given, are its pools as read before."""
+    status = cluster.status
+    gateway = (status.gateway.address or "") if status and status.gateway else ""
+    ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
+    standing = _standing(cluster, ready, gateway, unreachable_since)
+    return Cluster(
+        name=cluster.metadata.name,
+        labels=cluster.metadata.labels,
+        taints=tuple(Taint(taint.key, taint.value or "", taint.effect) for taint in cluster.spec.taints),
+        pools=pools if pools is not None else read_pools(status.gpu_pools if status else ()),
+        gateway=gateway,
+        standing=standing,
+        why=ready.reason if ready and ready.status != "True" else "",
+        unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
+    )
+
+
+def _standing(
+    cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
+) -> Standing:
+    if cluster.metadata.deletion_timestamp is not None:
+        return Standing.GOING
+    if unreachable_since is not None:
+        return Standing.UNREACHABLE
+    if ready is None or ready.status != "True":
+        return Standing.NOT_READY
+    return Standing.READY if gateway else Standing.NO_GATEWAY
+
+
+def _unhealthy_since(
+    standing: Standing, ready: Condition | None, unreachable_since: datetime | None
+) -> datetime | None:
+    match standing:
+        case Standing.UNREACHABLE:
+            return unreachable_since
+        case Standing.NOT_READY:
+            return ready.last_transition_time if ready else None
+        case _:
+            return None
+
+
+def read_pools(pools: Iterable[GpuPool]) -> Pools:
+    """The pools as published; of two with one name the first counts, and a missing or negative number is none."""
+    distinct = {pool.name: pool for pool in reversed(tuple(pools))}
+    published = tuple(reversed(distinct.values()))
+    return Pools(
+        names=tuple(pool.name for pool in published),
+        nodes=tuple(_count(pool.nodes) for pool in published),
+        profile=Profile(tuple(Offer(tuple(_device(device) for device in pool.devices)) for pool in published)),
+    )
+
+
+def _count(number: int | None) -> int:
+    return max(number or 0, 0)
+
+
+def _device(device: PublishedDevice) -> OfferedDevice:
+    return OfferedDevice(
+        name=device.name,
+        count=_count(device.count),
+        claimable=device.claim != "Synthetic",
+        device_class=device.device_class_name or "",
+        device=Device.of(
+            device.driver,
+            attributes={name: _value(attribute) for name, attribute in device.attributes.items()},
+            capacity={name: capacity.value for name, capacity in device.capacity.items()},
+        ),
+    )
+
+
+def _value(attribute: Attribute) -> Value:
+    if attribute.version is not None:
+        return Version(attribute.version)
+    if attribute.string is not None:
+        return attribute.string
+    return attribute.boolean if attribute.boolean is not None else attribute.integer

@@ -1,0 +1,313 @@
+"""Why not: every "no" of the scheduler as a value. `prose` turns them into sentences, and nothing else does.
+
+A reason why a cluster takes no replica belongs to a group, so that a decision over thousands of clusters counts groups
+and shows the nearest miss of each. The groups are few whatever the fleet looks like: one per kind of reason, and per
+engine where it is about one.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+# Why a node does not do --------------------------------------------------------------------------------------------
+
+Nearness: TypeAlias = tuple[float, ...]
+"""How near a miss is: the smaller, the less would have to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """No device meets the request's selectors; this one comes nearest."""
+
+    request: str
+    device: str
+    why: str
+    distance: Nearness
+
+    @property
+    def nearness(self) -> Nearness:
+        return (2, *self.distance)
+
+
+@dataclass(frozen=True, slots=True)
+class TooFewDevices:
+    """A device meets the selectors, but the node has too few of it."""
+
+    request: str
+    device: str
+    needs: int
+    has: int
+
+    @property
+    def nearness(self) -> Nearness:
+        return (1, self.needs - self.has)
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """The node can meet each of the requests, but not all of them at once."""
+
+    requests: tuple[str, ...]
+
+    @property
+    def nearness(self) -> Nearness:
+        return (0,)
+
+
+Miss: TypeAlias = Unlike | TooFewDevices | Contended
+
+
+# Why a cluster takes no replica ------------------------------------------------------------------------------------
+
+
+class Group(NamedTuple):
+    """Reasons that are counted together, in the order in which they are told: nearest misses first."""
+
+    order: int
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The pool has the hardware, but too few free nodes; of the pools that fit, it is the nearest to having enough."""
+
+    engine: str
+    pool: str
+    needs: int
+    free: int
+    nodes: int
+
+    @property
+    def group(self) -> Group:
+        return Group(0, self.engine)
+
+    @property
+    def nearness(self) -> Nearness:
+        return (self.needs - max(self.free, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """Every engine alone finds free nodes, but not all of them together."""
+
+    group = Group(1)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoGateway:
+    """The cluster has the hardware, but its gateway has no address: nothing could reach a replica there."""
+
+    group = Group(2)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """The cluster is not Ready; the reason is that of its condition."""
+
+    why: str
+
+    group = Group(3)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The cluster does not answer."""
+
+    group = Group(4)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tainted:
+    """The cluster has the hardware, and a taint that the deployment does not tolerate."""
+
+    key: str
+    value: str
+    effect: str
+
+    group = Group(5)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Every member of the engine finds a pool, but no pool can run all of them, and an engine is not spread over two."""
+
+    engine: str
+
+    nearness = ()
+
+    @property
+    def group(self) -> Group:
+        return Group(6, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToClaim:
+    """The engine is met by devices that nobody claims, so that its pods would get none."""
+
+    engine: str
+
+    nearness = ()
+
+    @property
+    def group(self) -> Group:
+        return Group(7, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """No pool has the devices that a member of the engine needs; this pool comes nearest."""
+
+    engine: str
+    role: str
+    pool: str
+    miss: Miss
+
+    @property
+    def group(self) -> Group:
+        return Group(8, self.engine)
+
+    @property
+    def nearness(self) -> Nearness:
+        return self.miss.nearness
+
+
+@dataclass(frozen=True, slots=True)
+class NoPools:
+    """The cluster publishes no pools."""
+
+    group = Group(9)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """The cluster is being deleted."""
+
+    group = Group(10)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDiffers:
+    """The cluster does not carry a label that the deployment or its cache asks for."""
+
+    key: str
+    wanted: str
+    found: str | None
+
+    group = Group(11)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """The cluster would do; others came first, or no more replicas were needed."""
+
+    group = Group(12)
+    nearness = ()
+
+
+Refused: TypeAlias = (
+    Full
+    | Crowded
+    | NoGateway
+    | NotReady
+    | Unreachable
+    | Tainted
+    | Split
+    | NothingToClaim
+    | NoMatch
+    | NoPools
+    | Going
+    | LabelDiffers
+)
+Reason: TypeAlias = Refused | Spare
+
+
+# Why nothing can be placed at all ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidSelector:
+    """A selector that the API server would refuse: it is not known what is asked for."""
+
+    engine: str
+    role: str
+    request: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelConflict:
+    """The deployment and its cache ask for different values of one label."""
+
+    key: str
+    deployment: str
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNotRead:
+    """The cache that says where replicas may go has not been read yet."""
+
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNotFound:
+    """There is no such cache."""
+
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoClusters:
+    """The fleet has no cluster at all, or none has been read yet."""
+
+
+Problem: TypeAlias = InvalidSelector | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
+
+
+# Why a replica goes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterGone:
+    """Its cluster does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Another replica has the same cluster and index."""
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledDown:
+    """The deployment asks for fewer."""
+
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """The deployment has changed so that the replica cannot stay where it is."""
+
+    why: Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Its cluster has been unreachable or not Ready for longer than the deployment waits."""
+
+    since: datetime
+
+
+Leaving: TypeAlias = ClusterGone | Going | Tainted | Duplicate | ScaledDown
+Moving: TypeAlias = Outdated | Lost

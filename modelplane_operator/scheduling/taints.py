@@ -1,0 +1,41 @@
+"""Taints of clusters, and the tolerations that let a deployment's replicas put up with them."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Keeps replicas off a cluster."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Which taints do not matter; an absent part is empty."""
+
+    key: str
+    exists: bool
+    value: str
+    effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect not in ("", taint.effect):
+            return False
+        if self.exists:
+            return self.key in ("", taint.key)
+        return (self.key, self.value) == (taint.key, taint.value)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Collection[str]) -> Taint | None:
+    """The first taint with one of these effects that no toleration covers."""
+    for taint in taints:
+        if taint.effect in effects and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return taint
+    return None
