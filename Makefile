@@ -27,7 +27,7 @@ check: setup  ## Format, lint, types, import contracts, pure tests, generated fi
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
-	$(BIN)/lint-imports --no-show-timings
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate.py --check
 	$(BIN)/pytest --quiet
 
@@ -47,8 +47,17 @@ crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the model
 golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
 	$(BIN)/pytest --quiet -m "" --golden-update
 
+image: IMAGE ?= modelplane-operator:dev
+image:  ## Build the operator's image with Docker (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)
+	docker build --tag $(IMAGE) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) .
+
+chart: setup crds  ## Lint and package the Helm chart into dist/
+	@helm=$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])'); \
+	$$helm lint charts/modelplane-operator && $$helm package charts/modelplane-operator --destination dist
+
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra gke --extra eks --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 
 clean:  ## Remove what was built here (the cache of built binaries stays)
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -64,4 +73,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup test check fmt lint type crds golden lock clean
+.PHONY: help setup demo test check fmt lint type crds golden image chart lock clean

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from modelplane_operator.api import KINDS, Kind, crd, reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,19 +17,11 @@ FOLDERS = (Path("crds"), Path("charts/modelplane-operator/crds"), Path("docs/ref
 HEADER = "# Written by `make crds` from modelplane_operator/api; edit the models.\n"
 
 
-class _Plain(yaml.SafeDumper):
-    """YAML without anchors: a CRD is read by people."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that follows from the models, with what it must hold."""
     for kind in KINDS:
-        manifest = yaml.dump(crd.definition(kind), Dumper=_Plain, sort_keys=False, width=120)
         for folder in FOLDERS[:2]:
-            yield folder / f"{kind.definition.plural}.yaml", HEADER + manifest
+            yield folder / f"{kind.definition.plural}.yaml", HEADER + crd.to_yaml(kind)
         yield FOLDERS[2] / f"{kind.definition.kind.lower()}.md", reference.page(kind, example(kind))
 
 

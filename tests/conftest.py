@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Generator
 
 import pytest
 
@@ -14,6 +15,16 @@ from tests.support.manifests import ROOT
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-update", action="store_true", help="rewrite the expected outputs of golden tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where all that a test needs can be had, a test that is skipped is one that nobody runs."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from modelplane_operator.api.base import VERSION, Column, Resource
@@ -61,6 +62,18 @@ def definition(kind: type[Resource[Any, Any]]) -> Manifest:
             ],
         },
     }
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: a CRD is read by people."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def to_yaml(kind: type[Resource[Any, Any]]) -> str:
+    """The CustomResourceDefinition of a kind, as a file holds it."""
+    return yaml.dump(definition(kind), Dumper=_Plain, sort_keys=False, width=120)
 
 
 def schema(kind: type[Resource[Any, Any]]) -> Manifest:

@@ -1,0 +1,13 @@
+# The operator's image. The base is any Python 3.11 or newer with venv.
+ARG BASE_IMAGE=python:3.11-slim
+FROM ${BASE_IMAGE}
+
+# In an environment of its own: Debian's Python takes no packages beside its own. The hashes hold what is installed.
+RUN python3 -m venv /opt/modelplane
+COPY requirements-image.txt /tmp/
+RUN /opt/modelplane/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/requirements-image.txt
+COPY modelplane_operator /opt/modelplane/app/modelplane_operator
+
+ENV PYTHONPATH=/opt/modelplane/app
+USER 65532:65532
+ENTRYPOINT ["/opt/modelplane/bin/python", "-m", "modelplane_operator"]
