@@ -17,8 +17,14 @@ help:  ## Show this list
 
 setup: .venv/.complete  ## Make the virtual environment from the locked requirements
 
+demo: setup  ## A fleet on this machine with our kinds and the examples
+	@$(BIN)/python scripts/demo.py
+
+demo-down: setup  ## End that fleet
+	@$(BIN)/python -m localfleet down
+
 test: setup  ## Run every test, on real binaries (built once into a cache)
-	$(BIN)/python -m localfleet build etcd kube-apiserver kubectl
+	$(BIN)/python -m localfleet build
 	$(BIN)/pytest -m ""
 
 ##@ While you work
@@ -73,4 +79,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo test check fmt lint type crds golden image chart lock clean
+.PHONY: help setup demo demo-down test check fmt lint type crds golden image chart lock clean
