@@ -9,6 +9,7 @@ of these.
 
 import asyncio
 import base64
+import io
 import logging
 import ssl
 import tempfile
@@ -139,7 +140,7 @@ class KubeClient:
             self._session.request(
                 method,
                 self.access.server + path,
-                data=None if body is None else orjson.dumps(body),
+                data=None if body is None else io.BytesIO(orjson.dumps(body)),
                 headers={"Content-Type": content_type} if body is not None else {},
                 params=params,
             ) as response,

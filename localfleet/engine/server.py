@@ -60,7 +60,7 @@ class Door(web.Server):
         engine, port = self._engines[request.protocol]
         engine.busy.add(request.protocol)
         try:
-            payload = await request.read()
+            payload = await request.content.read()  # request.read() refuses what is larger than 1 MiB
             headers = _headers(engine)
             if engine.pod.servers[port] is Server.SIDECAR:
                 headers |= await self._prefill(request, payload)

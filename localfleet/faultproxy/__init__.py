@@ -1,6 +1,6 @@
-"""The fault proxy: it stands between one client (the operator) and one API server, records all and breaks what it is told.
+"""The fault proxy: between one client (the operator) and one API server, it records all and breaks what it is told.
 
-    python -m localfleet.faultproxy --upstream-kubeconfig FILE --write-kubeconfig FILE --control-socket PATH|127.0.0.1:PORT
+    python -m localfleet.faultproxy --upstream-kubeconfig FILE --write-kubeconfig FILE --control-socket WHERE
                                     [--listen 127.0.0.1] [--port 0] [--record FILE] [--record-bodies] [--seed N]
                                     [--uncounted RESOURCE ...]
 
