@@ -1,7 +1,7 @@
 """A cluster as the scheduler sees it: what its nodes have, whom it keeps off, and whether it can be used now."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
@@ -10,6 +10,7 @@ from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster,
 from modelplane_operator.api.shared import Attribute
 from modelplane_operator.scheduling.cel import Attribute as Value
 from modelplane_operator.scheduling.cel import Device, Version
+from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.taints import Taint
 
 
@@ -26,31 +27,19 @@ class OfferedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Content):
     """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
 
     devices: tuple[OfferedDevice, ...]
-    digest: int = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", hash(self.devices))
-
-    def __hash__(self) -> int:
-        return self.digest
+    __hash__ = Content.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Content):
     """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
 
     offers: tuple[Offer, ...]
-    digest: int = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "digest", hash(self.offers))
-
-    def __hash__(self) -> int:
-        return self.digest
+    __hash__ = Content.__hash__
 
 
 class Standing(Enum):
@@ -87,7 +76,9 @@ class Cluster:
     unhealthy_since: datetime | None = None
 
 
-def read(cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None) -> Cluster:
+def read(
+    cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None
+) -> Cluster:
     """The cluster as the scheduler sees it; never raises. `pools`, when given, are its pools as read before."""
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""

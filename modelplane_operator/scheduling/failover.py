@@ -4,32 +4,44 @@ Giving a replica up means to place another elsewhere and delete it. Its cluster 
 being deleted, until the cluster is back, and its nodes stay charged. Nothing needs to be remembered between decisions.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from modelplane_operator.scheduling.cluster import Cluster, Standing
+from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.need import Ask
 from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.reasons import Lost
 
-_TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+
+def lost(
+    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+) -> tuple[tuple[Replica, Lost], ...]:
+    """The replicas to give up, each as soon as there is a place for another."""
+    if ask.failover is None:
+        return ()
+    given_up = sum(
+        replica.owner == ask.owner and replica.going and _is_unwell(sites.get(replica.cluster)) for replica in namesakes
+    )
+    overdue = [
+        (replica, Lost(cluster.unhealthy_since))
+        for replica in staying
+        if (cluster := sites[replica.cluster].cluster).unhealthy_since is not None
+        and (due := _due(replica, cluster, ask.failover.after)) is not None
+        and due <= now
+    ]
+    return tuple(overdue[: max(ask.failover.most - given_up, 0)])
 
 
-def seconds(text: str) -> int | None:
-    """`1h30m` as seconds; None when it cannot be read, which means never."""
-    found = _TIME.fullmatch(text)
-    if found is None or not text:
+def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime) -> datetime | None:
+    """When the next replica will be overdue, if nothing changes until then."""
+    if ask.failover is None:
         return None
-    hours, minutes, rest = (int(part or 0) for part in found.groups())
-    return hours * 3600 + minutes * 60 + rest
+    dues = (_due(replica, sites[replica.cluster].cluster, ask.failover.after) for replica in staying)
+    return min((due for due in dues if due is not None and due > now), default=None)
 
 
-def share(percent: str, replicas: int) -> int:
-    """So many percent of the replicas, rounded up, so that a single replica can be given up too."""
-    digits = percent.removesuffix("%")
-    return -(-replicas * int(digits) // 100) if digits.isascii() and digits.isdigit() else 0
-
-
-def due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None:
+def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None:
     """From when on the replica is to be given up; None when there is no cause.
 
     A cluster that answers says which replicas work: these stay, whatever else is wrong with it.
@@ -41,7 +53,5 @@ def due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None
     return cluster.unhealthy_since + after
 
 
-def given_up(replicas: Iterable[Replica], lost: Iterable[str]) -> int:
-    """Replicas that are being deleted on clusters that cannot hear it."""
-    clusters = frozenset(lost)
-    return sum(replica.going and replica.cluster in clusters for replica in replicas)
+def _is_unwell(site: Site | None) -> bool:
+    return site is not None and site.cluster.unhealthy_since is not None

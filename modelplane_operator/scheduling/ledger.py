@@ -17,9 +17,7 @@ class Site:
     def of(cls, cluster: Cluster, used: Mapping[str, int]) -> "Site":
         """A pool that the cluster does not publish is charged nothing."""
         pools = cluster.pools
-        return cls(
-            cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True))
-        )
+        return cls(cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True)))
 
     def charged(self, nodes: Mapping[str, int]) -> "Site":
         """The site once these nodes, by pool, are taken too."""

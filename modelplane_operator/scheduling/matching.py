@@ -55,7 +55,8 @@ Options = tuple[tuple[Option, ...], ...]
 """For each engine the pools that can run it, in published order."""
 
 
-def options(engines: Sequence[EngineNeed], profile: Profile) -> Options | Unmatched | Unhosted:
+@lru_cache(maxsize=16_384)
+def options(engines: tuple[EngineNeed, ...], profile: Profile) -> Options | Unmatched | Unhosted:
     """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
     found: list[tuple[Option, ...]] = []
     for engine in engines:
@@ -67,8 +68,9 @@ def options(engines: Sequence[EngineNeed], profile: Profile) -> Options | Unmatc
 
 
 @lru_cache(maxsize=16_384)
-def match(requests: tuple[Request, ...], offer: Offer) -> Match | Miss:
-    """Give every request one device entry of the node, preferably one that pods claim; or say what is missing."""
+def match(member: MemberNeed, offer: Offer) -> Match | Miss:
+    """Give every request of a pod one device entry of its node, if possible one that pods claim; or say what lacks."""
+    requests = member.requests
     devices = sorted(offer.devices, key=lambda device: not device.claimable)  # stable: else as published
     costs = [[_cost(request, device) for device in devices] for request in requests]
     chosen = assign(costs, [device.count for device in devices])
@@ -89,7 +91,7 @@ def _cost(request: Request, device: OfferedDevice) -> int | None:
 
 
 def _hosts(engine: EngineNeed, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
-    matches = [[match(member.requests, offer) for offer in profile.offers] for member in engine.members]
+    matches = [[match(member, offer) for offer in profile.offers] for member in engine.members]
     for member, row in zip(engine.members, matches, strict=True):
         misses = [(miss.nearness, pool, miss) for pool, miss in enumerate(row) if not isinstance(miss, Match)]
         if row and len(misses) == len(row):

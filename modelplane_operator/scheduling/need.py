@@ -1,5 +1,6 @@
 """What a deployment asks for: how many replicas, and what each needs of a cluster."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,8 +9,9 @@ from enum import Enum
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
-from modelplane_operator.scheduling import cel, failover
+from modelplane_operator.scheduling import cel
 from modelplane_operator.scheduling.cel import Selector, SelectorError
+from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.placement import Owner, pods
 from modelplane_operator.scheduling.reasons import (
     CacheNotFound,
@@ -31,29 +33,35 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberNeed:
+class MemberNeed(Content):
     """One kind of pod of an engine, and how many nodes all copies of it take when they claim devices."""
 
     role: str
     nodes: int
     requests: tuple[Request, ...]
 
+    __hash__ = Content.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class EngineNeed:
+class EngineNeed(Content):
     """Pods that must run on the nodes of one pool."""
 
     name: str
     members: tuple[MemberNeed, ...]
 
+    __hash__ = Content.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Need(Content):
     """What one replica needs of a cluster. Deployments with equal needs share all that is worked out for one."""
 
     engines: tuple[EngineNeed, ...]
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+
+    __hash__ = Content.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def _labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str
     """What the deployment and its cache together want; a key on which they differ can be met by no cluster."""
     mine = _match_labels(spec.cluster_selector)
     uses = spec.model_cache_ref is not None and isinstance(cache, ModelCache)
-    theirs = _match_labels(cache.spec.cluster_selector) if uses and isinstance(cache, ModelCache) else {}
+    theirs = _match_labels(cache.spec.cluster_selector if uses and isinstance(cache, ModelCache) else None)
     conflicts = [
         LabelConflict(key, mine[key], theirs[key]) for key in sorted(mine) if theirs.get(key, mine[key]) != mine[key]
     ]
@@ -134,13 +142,20 @@ def _cache_problems(spec: ReplicaSpec, cache: ModelCache | NoCache) -> Iterator[
         yield CacheNotFound(spec.model_cache_ref.name)
 
 
+_TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_PERCENT = re.compile(r"(\d+)%", re.ASCII)
+
+
 def _failover(spec: ReplicaSpec, replicas: int) -> Failover | None:
+    """None, which means never, too when it cannot be read."""
     if spec.failover is None:
         return None
-    after = failover.seconds(spec.failover.after)
-    if after is None:
+    time, share = _TIME.fullmatch(spec.failover.after), _PERCENT.fullmatch(spec.failover.max_share)
+    if time is None or share is None or not spec.failover.after:
         return None
-    return Failover(timedelta(seconds=after), failover.share(spec.failover.max_share, replicas))
+    hours, minutes, seconds = (int(part or 0) for part in time.groups())
+    most = -(-replicas * int(share[1]) // 100)  # rounded up: a single replica can be given up too
+    return Failover(timedelta(hours=hours, minutes=minutes, seconds=seconds), most)
 
 
 def _engine(engine: DeployedEngine, problems: list[Problem]) -> EngineNeed:

@@ -134,7 +134,7 @@ class Tainted:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Every member of the engine finds a pool, but no pool can run all of them, and an engine is not spread over two."""
+    """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two."""
 
     engine: str
 

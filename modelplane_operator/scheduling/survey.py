@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import Standing
@@ -9,7 +10,7 @@ from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Option, Options, Unhosted, Unmatched, options
 from modelplane_operator.scheduling.need import EngineNeed, Need
-from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement
+from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
 from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
@@ -19,8 +20,8 @@ from modelplane_operator.scheduling.reasons import (
     NoGateway,
     NoMatch,
     NoPools,
-    NotReady,
     NothingToClaim,
+    NotReady,
     Refused,
     Spare,
     Split,
@@ -51,18 +52,10 @@ Answer = Fit | Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A cluster that fits, and its options."""
-
-    site: Site
-    options: Options
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """What the clusters of a fleet answer to a need."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Site, ...]
     """The first of those that fit: least used first, then by name."""
     fitting: int
     """How many fit in all."""
@@ -70,11 +63,32 @@ class Survey:
     """Why the others do not, nearest misses first."""
 
 
-def answer(need: Need, site: Site, known: Options | Unmatched | Unhosted | None = None) -> Answer:
+class Fleet(Protocol):
+    """What is known of the fleet. Its answers are values, and stay the same while a decision is taken."""
+
+    @property
+    def size(self) -> int:
+        """Clusters."""
+        ...
+
+    def site(self, cluster: str) -> Site | None:
+        """A cluster and its free nodes."""
+        ...
+
+    def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
+        """Replicas under a deployment's name, by their own names; some may be of one that had the name before."""
+        ...
+
+    def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
+        """What all clusters, but for those kept apart, answer to the need; at most so many candidates."""
+        ...
+
+
+def answer(need: Need, site: Site) -> Answer:
     """Whether the cluster takes one more replica.
 
     What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
-    hardware. `known` are its options, when they were worked out before.
+    hardware.
     """
     cluster = site.cluster
     for key, wanted in need.labels:
@@ -84,9 +98,9 @@ def answer(need: Need, site: Site, known: Options | Unmatched | Unhosted | None 
         return Going()
     if not cluster.pools.names:
         return _unusable(site) or NoPools()
-    hosts = options(need.engines, cluster.pools.profile) if known is None else known
+    hosts = options(need.engines, cluster.pools.profile)
     if not isinstance(hosts, tuple):
-        return _unhosted(site, hosts)
+        return unhosted(site, hosts)
     if cluster.taints and (taint := untolerated(cluster.taints, need.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
     return _unusable(site) or fit(need.engines, hosts, site)
@@ -114,9 +128,7 @@ def placed(engines: Sequence[EngineNeed], hosts: Sequence[Option], site: Site) -
         EnginePlacement(
             engine.name,
             tuple(
-                MemberPlacement(
-                    member.role, site.cluster.pools.names[host.pool], member.nodes if claims else 0, claims
-                )
+                MemberPlacement(member.role, site.cluster.pools.names[host.pool], member.nodes if claims else 0, claims)
                 for member, claims in zip(engine.members, host.claims, strict=True)
             ),
         )
@@ -149,7 +161,7 @@ def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
             return None
 
 
-def _unhosted(site: Site, why: Unmatched | Unhosted) -> NoMatch | NothingToClaim | Split:
+def unhosted(site: Site, why: Unmatched | Unhosted) -> NoMatch | NothingToClaim | Split:
     if isinstance(why, Unmatched):
         return NoMatch(why.engine, why.role, site.cluster.pools.names[why.pool], why.miss)
     return NothingToClaim(why.engine) if why.claimless else Split(why.engine)

@@ -1,0 +1,71 @@
+"""Places for the replicas that are missing, one after the other, and why there are no more."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from modelplane_operator.scheduling.decision import Refusal, tally
+from modelplane_operator.scheduling.need import Need
+from modelplane_operator.scheduling.placement import Placement, Replica, charges
+from modelplane_operator.scheduling.reasons import Reason, Spare
+from modelplane_operator.scheduling.settling import Settled
+from modelplane_operator.scheduling.survey import Answer, Fit, Fleet, answer, placed
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """New placements in the order in which they were found, and why there are no more."""
+
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+def fill(need: Need, wanted: int, settled: Settled, namesakes: Iterable[Replica], fleet: Fleet) -> Filled:
+    """Find places for so many replicas, as far as there are any.
+
+    A cluster that has none of ours comes before all that have one. Those the survey names, in order; the others, which
+    the decision itself has touched, are kept apart from it and asked again after each step.
+    """
+    sites = dict(settled.sites)
+    loads = Counter(replica.cluster for replica in settled.staying)
+    taken = _taken(namesakes)
+    answers = {name: answer(need, sites[name]) for name in loads}
+    queue = [(loads[name], found.usage, name) for name, found in answers.items() if isinstance(found, Fit)]
+    heapify(queue)
+    survey = fleet.survey(need, limit=wanted + 1, apart=frozenset(loads))
+    fresh = deque(survey.candidates)
+    placements: list[Placement] = []
+    while len(placements) < wanted and (fresh or queue):
+        site = fresh.popleft() if fresh else sites[heappop(queue)[2]]
+        name = site.cluster.name
+        answers[name] = found = answer(need, site)
+        if not isinstance(found, Fit):
+            continue
+        index = next(number for number in count() if number not in taken[name])
+        placement = Placement(name, index, site.cluster.gateway, placed(need.engines, found.hosts, site))
+        placements.append(placement)
+        taken[name].add(index)
+        loads[name] += 1
+        sites[name] = site.charged(charges(placement.engines))
+        answers[name] = found = answer(need, sites[name])
+        if isinstance(found, Fit):
+            heappush(queue, (loads[name], found.usage, name))
+    unused = survey.fitting - (len(survey.candidates) - len(fresh))
+    spare = [Refusal(unused, fresh[0].cluster.name, Spare())] if fresh else []
+    chosen = {placement.cluster for placement in placements} if len(placements) == wanted else set[str]()
+    others = ((name, _reason(found)) for name, found in sorted(answers.items()) if name not in chosen)
+    return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
+
+
+def _taken(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:
+    """Indices in use, by cluster. Those of replicas on their way out count: their names are not free yet."""
+    taken = defaultdict[str, set[int]](set)
+    for replica in namesakes:
+        taken[replica.cluster].add(replica.index)
+    return taken
+
+
+def _reason(found: Answer) -> Reason:
+    return Spare() if isinstance(found, Fit) else found

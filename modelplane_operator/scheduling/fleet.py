@@ -1,0 +1,264 @@
+"""The fleet in memory, kept up with what is observed, so that a decision touches only what matters to it.
+
+Three things make a decision cheap. Free nodes are counters per pool, moved by each replica that comes and goes. Which
+hardware fits is remembered by content (`matching`). And for each need that was asked for lately there is a view: the
+answer of every cluster, sorted, of which only clusters that have changed since are asked again.
+
+This is the one place of the package that changes; whatever it hands out is a value.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar, cast
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.scheduling import cluster as clusters
+from modelplane_operator.scheduling import placement as placements
+from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
+from modelplane_operator.scheduling.decision import Refusal
+from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.need import Need
+from modelplane_operator.scheduling.placement import Owner, Placement, Replica
+from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
+from modelplane_operator.scheduling.survey import Fit, Survey, answer
+
+# All views together remember at most so many answers, of about 250 bytes: 40 needs over 10,000 clusters.
+MOST_ANSWERS = 400_000
+
+Shared = TypeVar("Shared", Offer, Profile)
+
+Entry = tuple[Nearness, str]
+"""A cluster's place within its group: nearness, then name."""
+
+
+@dataclass(slots=True)
+class _View:
+    """Every cluster's answer to one need, as of a revision of the fleet."""
+
+    need: Need
+    revision: int = 0
+    places: dict[str, tuple[Group, Entry]] = field(default_factory=dict[str, tuple[Group, Entry]])
+    groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
+
+    def fill(self, sites: Iterable[Site]) -> None:
+        """Ask every cluster; sorting once is quicker than putting one by one."""
+        for site in sites:
+            group, entry = self._place(site)
+            self.places[entry[1]] = (group, entry)
+            self.groups.setdefault(group, []).append(entry)
+        for entries in self.groups.values():
+            entries.sort()
+
+    def put(self, site: Site) -> None:
+        """Ask one cluster again."""
+        name = site.cluster.name
+        place = self._place(site)
+        if self.places.get(name) == place:
+            return
+        self.drop(name)
+        self.places[name] = place
+        insort(self.groups.setdefault(place[0], []), place[1])
+
+    def drop(self, name: str) -> None:
+        place = self.places.pop(name, None)
+        if place is None:
+            return
+        group, entry = place
+        entries = self.groups[group]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self.groups[group]
+
+    def among(self, group: Group, apart: frozenset[str]) -> Iterator[str]:
+        """The clusters of a group, nearest first, but for those kept apart."""
+        return (name for _, name in self.groups.get(group, ()) if name not in apart)
+
+    def _place(self, site: Site) -> tuple[Group, Entry]:
+        found = answer(self.need, site)
+        return found.group, (found.nearness, site.cluster.name)
+
+
+class FleetModel:
+    """What was observed last of every cluster and replica, and what was decided but not yet seen.
+
+    Replicas take nodes whether or not their cluster is known, so that it does not matter which is observed first.
+    """
+
+    def __init__(self) -> None:
+        self._sites: dict[str, Site] = {}
+        self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
+        self._interned: dict[Offer | Profile, Offer | Profile] = {}
+        self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._observed: dict[Key, Replica] = {}
+        self._assumed: dict[Key, Replica] = {}
+        self._named: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
+        self._views: OrderedDict[Need, _View] = OrderedDict()
+        self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
+        self._revision = 0
+
+    # What is seen --------------------------------------------------------------------------------------------------
+
+    def observe_cluster(self, cluster: InferenceCluster, *, unreachable_since: datetime | None = None) -> None:
+        """This is how the cluster is now, and since when, if so, it has not answered."""
+        name = cluster.metadata.name
+        pools = self._pools(name, cluster.status.gpu_pools if cluster.status else ())
+        seen = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
+        known = self._sites.get(name)
+        if known is None or known.cluster != seen:
+            self._put(Site.of(seen, self._used.get(name, {})))
+
+    def forget_cluster(self, name: str) -> None:
+        """The cluster does not exist any more."""
+        if self._sites.pop(name, None) is None:
+            return
+        del self._published[name], self._changes[name]
+        for view in self._views.values():
+            view.drop(name)
+
+    def observe_replica(self, replica: ModelReplica) -> None:
+        """This is how the replica is now; what was assumed of it no longer counts."""
+        key = replica.key
+        before = self._known(key)
+        self._assumed.pop(key, None)
+        self._observed[key] = placements.read(replica)
+        self._recharge(key, before)
+
+    def forget_replica(self, key: Key) -> None:
+        """The replica does not exist any more: its nodes are free."""
+        before = self._known(key)
+        self._assumed.pop(key, None)
+        self._observed.pop(key, None)
+        self._recharge(key, before)
+
+    # What is decided and not yet seen ------------------------------------------------------------------------------
+
+    def assume(self, owner: Owner, placement: Placement) -> Key:
+        """Count the placement as taken until its replica is observed; the answer is the replica's key."""
+        name = names.replica(owner.namespace, owner.name, placement.cluster, placement.index)
+        key = Key(owner.namespace, name)
+        before = self._known(key)
+        self._assumed[key] = Replica(key, owner, placement.cluster, placement.index, placement.engines)
+        self._recharge(key, before)
+        return key
+
+    def retract(self, key: Key) -> None:
+        """What was assumed of the replica did not come about: it is as it was observed."""
+        before = self._known(key)
+        self._assumed.pop(key, None)
+        self._recharge(key, before)
+
+    # What the scheduler asks ---------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return len(self._sites)
+
+    def site(self, cluster: str) -> Site | None:
+        return self._sites.get(cluster)
+
+    def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
+        named = self._named.get((namespace, deployment), {})
+        return tuple(named[key] for key in sorted(named))
+
+    def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
+        view = self._view(need)
+        kept_apart = Counter(view.places[name][0] for name in apart if name in view.places)
+        fitting = view.among(Fit.group, apart)
+        return Survey(
+            candidates=tuple(self._sites[name] for name in islice(fitting, limit)),
+            fitting=len(view.groups.get(Fit.group, ())) - kept_apart[Fit.group],
+            refusals=tuple(
+                self._refusal(need, next(view.among(group, apart)), count)
+                for group in sorted(view.groups)
+                if group != Fit.group and (count := len(view.groups[group]) - kept_apart[group])
+            ),
+        )
+
+    def _refusal(self, need: Need, nearest: str, count: int) -> Refusal:
+        found = answer(need, self._sites[nearest])
+        return Refusal(count, nearest, Spare() if isinstance(found, Fit) else found)
+
+    # How it is kept ------------------------------------------------------------------------------------------------
+
+    def _view(self, need: Need) -> _View:
+        view = self._views.get(need)
+        if view is None:
+            view = self._views[need] = _View(need)
+            view.fill(self._sites.values())
+            while len(self._views) * self.size > MOST_ANSWERS and len(self._views) > 1:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(need)
+            for name, revision in reversed(self._changes.items()):
+                if revision <= view.revision:
+                    break
+                view.put(self._sites[name])
+        view.revision = self._revision
+        return view
+
+    def _put(self, site: Site) -> None:
+        name = site.cluster.name
+        self._sites[name] = site
+        self._revision += 1
+        self._changes[name] = self._revision
+        self._changes.move_to_end(name)
+
+    def _known(self, key: Key) -> Replica | None:
+        return self._assumed.get(key) or self._observed.get(key)
+
+    def _recharge(self, key: Key, before: Replica | None) -> None:
+        after = self._known(key)
+        if before == after:
+            return
+        for replica, keep in ((before, False), (after, True)):
+            if replica is not None:
+                self._name(replica, keep=keep)
+        taken = (before.cluster, before.charges) if before else None
+        takes = (after.cluster, after.charges) if after else None
+        if taken != takes:
+            for change, sign in ((taken, -1), (takes, 1)):
+                if change is not None:
+                    self._charge(*change, sign)
+
+    def _name(self, replica: Replica, *, keep: bool) -> None:
+        name = (replica.owner.namespace, replica.owner.name)
+        if keep:
+            self._named[name][replica.key] = replica
+            return
+        del self._named[name][replica.key]
+        if not self._named[name]:
+            del self._named[name]
+
+    def _charge(self, cluster: str, nodes: Mapping[str, int], sign: int) -> None:
+        used = self._used[cluster]
+        for pool, count in nodes.items():
+            used[pool] += sign * count
+            if not used[pool]:
+                del used[pool]
+        if not used:
+            del self._used[cluster]
+        if (site := self._sites.get(cluster)) is not None:
+            self._put(Site.of(site.cluster, used))
+
+    def _pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
+        """The pools as read before, while the same are published: most events of a cluster leave them alone."""
+        known = self._published.get(name)
+        if known is not None and known[0] == published:
+            return known[1]
+        read = clusters.read_pools(published)
+        if len(self._interned) > 2 * sum(1 + len(pools.names) for _, pools in self._published.values()) + 64:
+            self._interned.clear()  # the contents that are gone go with it; those in use come back as they are read
+        pools = Pools(read.names, read.nodes, self._intern(Profile(tuple(map(self._intern, read.profile.offers)))))
+        self._published[name] = (published, pools)
+        return pools
+
+    def _intern(self, content: Shared) -> Shared:
+        """The one value for this content: equal contents are then found equal at a glance, and held once."""
+        return cast("Shared", self._interned.setdefault(content, content))

@@ -1,0 +1,230 @@
+"""The scheduler's reasons in sentences: one paragraph for a condition, one page for a person who asks.
+
+Equal decisions read the same, and neither grows with the fleet.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from modelplane_operator.scheduling.decision import Decision, Refusal
+from modelplane_operator.scheduling.placement import EnginePlacement, Placement, charges
+from modelplane_operator.scheduling.reasons import (
+    CacheNotFound,
+    CacheNotRead,
+    ClusterGone,
+    Contended,
+    Crowded,
+    Duplicate,
+    Full,
+    Going,
+    InvalidSelector,
+    LabelConflict,
+    LabelDiffers,
+    Leaving,
+    Lost,
+    Miss,
+    Moving,
+    NoClusters,
+    NoGateway,
+    NoMatch,
+    NoPools,
+    NothingToClaim,
+    NotReady,
+    Outdated,
+    Problem,
+    Reason,
+    ScaledDown,
+    Spare,
+    Split,
+    Tainted,
+    TooFewDevices,
+    Unlike,
+    Unreachable,
+)
+
+_GROUPS = 6  # of refusals in a summary; a page shows all
+_NEAREST = 2  # examples in a summary
+_LINES = 50  # of each part of a page
+
+
+def summary(decision: Decision) -> str:
+    """What became of the deployment's replicas and, when some have no place, what is nearest to giving them one."""
+    parts = [problem(found) for found in decision.problems[:_NEAREST]]
+    if len(decision.problems) > _NEAREST:
+        parts.append(f"{len(decision.problems) - _NEAREST} more problems")
+    parts.append(_counts(decision))
+    unplaced = decision.missing or any(held.why for held in decision.held)
+    if unplaced and decision.refusals:
+        parts.append(f"{_of(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
+        told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
+        parts.append("nearest: " + "; ".join(f"{found.nearest}: {reason(found.reason)}" for found in told))
+    return "; ".join(parts)
+
+
+def explain(decision: Decision) -> str:
+    """The whole decision, one line for every replica and every kind of refusal."""
+    clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no place was looked for"
+    removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
+    held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
+    sections = (
+        ("problems", [problem(found) for found in decision.problems]),
+        ("placed", [_placement(found, new=found in decision.new) for found in decision.placements]),
+        ("left as they are", [f"{name} on {cluster}: {why}" for name, cluster, why in held]),
+        ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
+        ("not chosen", [f"{group(found)}; {found.nearest}: {reason(found.reason)}" for found in decision.refusals]),
+    )
+    lines = [f"{_counts(decision)}; {clusters}"]
+    for title, entries in sections:
+        if entries:
+            more = [f"  and {len(entries) - _LINES} more"] if len(entries) > _LINES else []
+            lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
+    return "\n".join(lines)
+
+
+def problem(found: Problem) -> str:
+    match found:
+        case InvalidSelector(engine, role, request, message):
+            return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
+        case LabelConflict(key, deployment, cache):
+            return (
+                f"No cluster can match: label {key} is {deployment} for the deployment and {cache} for its ModelCache"
+            )
+        case CacheNotRead(cache):
+            return f"Waiting for ModelCache {cache}"
+        case CacheNotFound(cache):
+            return f"ModelCache {cache} not found; holding replica placement"
+        case NoClusters():
+            return "No InferenceClusters found"
+        case _:
+            assert_never(found)
+
+
+def leaving(why: Leaving | Moving) -> str:
+    """Why a replica goes."""
+    match why:
+        case ClusterGone():
+            return "its cluster is gone"
+        case Duplicate(of):
+            return f"{of} has the same cluster and index"
+        case ScaledDown(replicas):
+            return f"{_of(replicas, 'replica')} asked for"
+        case Outdated(refused):
+            return f"placed elsewhere, since the deployment has changed: {reason(refused)}"
+        case Lost(since):
+            return f"placed elsewhere, since its cluster has been lost from {since.isoformat(timespec='seconds')}"
+        case Going() | Tainted():
+            return reason(why)
+        case _:
+            assert_never(why)
+
+
+def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
+    """Why one cluster takes no replica."""
+    match why:
+        case Full(engine, pool, needs, free, nodes):
+            if needs > nodes:
+                return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+            return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+        case Crowded():
+            return "each engine finds free nodes, but not all of them together"
+        case NoGateway():
+            return "its gateway has no address yet"
+        case NotReady(condition):
+            return f"it is not Ready ({condition})" if condition else "it is not Ready"
+        case Unreachable():
+            return "it does not answer"
+        case Tainted(key, value, effect):
+            return f"taint {key}{f'={value}' if value else ''}:{effect} is not tolerated"
+        case Split(engine):
+            return f"no one pool has the devices for all members of engine {engine}, and an engine is not split"
+        case NothingToClaim(engine):
+            return f"engine {engine} matches only devices that pods cannot claim"
+        case NoMatch(engine, role, pool, found):
+            return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(found)}"
+        case NoPools():
+            return "it publishes no pools"
+        case Going():
+            return "it is being deleted"
+        case LabelDiffers(key, wanted, found):
+            return f"label {key} is {found or 'absent'}, {wanted} is asked for"
+        case Spare():
+            return "it has room"
+        case _:
+            assert_never(why)
+
+
+def miss(found: Miss) -> str:
+    """Why one pool's nodes do not do."""
+    match found:
+        case Unlike(request, device, why, _):
+            return f"request {request}: {f'device {device}: ' if device else ''}{why}"
+        case TooFewDevices(request, device, needs, has):
+            return f"request {request} needs {needs} of device {device}, a node has {has}"
+        case Contended(requests):
+            return f"a node can meet each of the requests {', '.join(requests)}, but not all at once"
+        case _:
+            assert_never(found)
+
+
+def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
+    """How many clusters, and what is the matter with them."""
+    count = found.clusters
+    match found.reason:
+        case Full(engine):
+            return f"{count} with too few free nodes for engine {engine}"
+        case Crowded():
+            return f"{count} with too few free nodes for all engines together"
+        case NoGateway():
+            return f"{count} without a gateway address"
+        case NotReady():
+            return f"{count} not Ready"
+        case Unreachable():
+            return f"{count} unreachable"
+        case Tainted():
+            return f"{count} with a taint"
+        case Split(engine):
+            return f"{count} without one pool for all of engine {engine}"
+        case NothingToClaim(engine) | NoMatch(engine):
+            return f"{count} without devices for engine {engine}"
+        case NoPools():
+            return f"{count} without pools"
+        case Going():
+            return f"{count} being deleted"
+        case LabelDiffers(key):
+            return f"{count} without the label{'s' if count > 1 else f' {key}'} asked for"
+        case Spare():
+            return f"{count} with room"
+        case _:
+            assert_never(found.reason)
+
+
+def _counts(decision: Decision) -> str:
+    clusters = {placement.cluster for placement in decision.placements}
+    over = f" on {_of(len(clusters), 'cluster')}" if clusters else ""
+    held = f", {len(decision.held)} left as before" if decision.held else ""
+    return f"{len(decision.placements)} of {_of(decision.desired, 'replica')} placed{over}{held}"
+
+
+def _grouped(refusals: Sequence[Refusal]) -> str:
+    shown = [group(refusal) for refusal in refusals[:_GROUPS]]
+    rest = sum(refusal.clusters for refusal in refusals[_GROUPS:])
+    return ", ".join([*shown, *([f"{rest} for other reasons"] if rest else [])])
+
+
+def _held(why: Outdated | None) -> str:
+    return f"the deployment has changed, but {reason(why.why)}" if why else "see the problems"
+
+
+def _placement(placement: Placement, *, new: bool) -> str:
+    engines = ", ".join(_engine(engine) for engine in placement.engines)
+    return f"{placement.cluster} #{placement.index}: {engines}{' (new)' if new else ''}"
+
+
+def _engine(engine: EnginePlacement) -> str:
+    return f"{engine.name} on " + " and ".join(
+        f"{pool} ({_of(nodes, 'node')})" for pool, nodes in charges([engine]).items()
+    )
+
+
+def _of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

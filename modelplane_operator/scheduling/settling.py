@@ -1,0 +1,113 @@
+"""A replica that stays takes the shape that its deployment has now: in its pools, else in others of its cluster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.scheduling.decision import Held
+from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.matching import Match, match, options
+from modelplane_operator.scheduling.need import Ask, EngineNeed, Need
+from modelplane_operator.scheduling.placement import (
+    EnginePlacement,
+    MemberPlacement,
+    Placement,
+    Replica,
+    charges,
+)
+from modelplane_operator.scheduling.reasons import Outdated, Refused
+from modelplane_operator.scheduling.survey import Fit, fit, placed, unhosted
+
+Engines = tuple[EnginePlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The replicas that stay, and their clusters once those that could have taken their shape."""
+
+    kept: tuple[tuple[Replica, Placement], ...]
+    held: tuple[Held, ...]
+    sites: Mapping[str, Site]
+
+    @property
+    def staying(self) -> tuple[Replica, ...]:
+        return (*(replica for replica, _ in self.kept), *(held.replica for held in self.held))
+
+
+def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> Settled:
+    """Give every replica its present shape where there is room for it; the others are held as they are."""
+    if not ask.readable:
+        return Settled((), tuple(Held(replica, None) for replica in staying), sites)
+    room = dict(sites)
+    kept: dict[Key, Placement] = {}
+
+    def keep(replica: Replica, engines: Engines) -> None:
+        site = room[replica.cluster]
+        kept[replica.key] = Placement(replica.cluster, replica.index, site.cluster.gateway, engines)
+        room[replica.cluster] = site.released(replica.charges).charged(charges(engines))
+
+    # Those that need no more than they have come first: what they give back may be just what others lack.
+    waiting: list[Replica] = []
+    for replica in staying:
+        pinned = _pinned(ask.need, replica, room[replica.cluster])
+        if pinned is not None and _needs_no_more(pinned, replica):
+            keep(replica, pinned)
+        else:
+            waiting.append(replica)
+    while True:
+        still: list[tuple[Replica, Refused]] = []
+        for replica in waiting:
+            match _refitted(ask.need, replica, room[replica.cluster]):
+                case tuple() as engines:
+                    keep(replica, engines)
+                case refused:
+                    still.append((replica, refused))
+        if len(still) == len(waiting):
+            held = tuple(Held(replica, Outdated(refused)) for replica, refused in still)
+            return Settled(
+                tuple((replica, kept[replica.key]) for replica in staying if replica.key in kept), held, room
+            )
+        waiting = [replica for replica, _ in still]
+
+
+def _needs_no_more(engines: Engines, replica: Replica) -> bool:
+    """A replica keeps the nodes that it has, even those of a pool that has shrunk."""
+    has = replica.charges
+    return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
+
+
+def _pinned(need: Need, replica: Replica, site: Site) -> Engines | None:
+    """The present shape in the replica's own pools, whether or not they have room; None when they do not match."""
+    known = {engine.name: engine for engine in replica.engines}
+    if len(need.engines) != len(replica.engines) or any(engine.name not in known for engine in need.engines):
+        return None
+    engines = [_pinned_engine(engine, known[engine.name], site) for engine in need.engines]
+    return tuple(filter(None, engines)) if None not in engines else None
+
+
+def _pinned_engine(engine: EngineNeed, was: EnginePlacement, site: Site) -> EnginePlacement | None:
+    if [member.role for member in engine.members] != [member.role for member in was.members]:
+        return None
+    pools = site.cluster.pools
+    members: list[MemberPlacement] = []
+    for member, before in zip(engine.members, was.members, strict=True):
+        if before.pool not in pools.names:
+            return None
+        found = match(member, pools.profile.offers[pools.names.index(before.pool)])
+        if not isinstance(found, Match):
+            return None
+        members.append(MemberPlacement(member.role, before.pool, member.nodes if found.claims else 0, found.claims))
+    return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
+
+
+def _refitted(need: Need, replica: Replica, site: Site) -> Engines | Refused:
+    """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
+    own = site.released(replica.charges)
+    pinned = _pinned(need, replica, own)
+    if pinned is not None and all(nodes <= own.free_in(pool) for pool, nodes in charges(pinned).items()):
+        return pinned
+    hosts = options(need.engines, own.cluster.pools.profile)
+    if not isinstance(hosts, tuple):
+        return unhosted(own, hosts)
+    found = fit(need.engines, hosts, own)
+    return placed(need.engines, found.hosts, own) if isinstance(found, Fit) else found
