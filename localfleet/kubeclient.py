@@ -224,6 +224,7 @@ class Mirror:
         self._path = path
         self._params = dict(params or {})
         self._changed = changed
+        self._seen = 0
 
     async def run(self) -> None:
         """Keep `objects` current, for ever."""
@@ -243,16 +244,15 @@ class Mirror:
                 backoff = min(backoff * 2, LAST_BACKOFF)
 
     def note(self, manifest: Manifest) -> None:
-        """Take in an object that a write of ours got back, unless the watch has seen a newer one."""
-        key = key_of(manifest)
-        known = self.objects.get(key)
-        if known is None or _version(known) < _version(manifest):
-            self.objects[key] = manifest
+        """Take in an object that a write of ours got back, unless the watch is past it (and may have seen it go)."""
+        if int(manifest["metadata"]["resourceVersion"]) > self._seen:
+            self.objects[key_of(manifest)] = manifest
 
     async def _list(self) -> str:
         collection = await self._client.request("GET", self._path, params=self._params)
         listed = {key_of(item): item for item in collection["items"]}
         before, self.objects = self.objects, listed
+        self._seen = int(collection["metadata"]["resourceVersion"])
         self.synced.set()
         for key in before.keys() | listed.keys():
             if before.get(key) != listed.get(key):
@@ -262,6 +262,8 @@ class Mirror:
     async def _watch(self, version: str) -> str:
         async for event in self._client.watch(self._path, {**self._params, "resourceVersion": version}):
             manifest = event["object"]
+            if event["type"] != "ERROR":
+                self._seen = int(manifest["metadata"]["resourceVersion"])
             match event["type"]:
                 case "ADDED" | "MODIFIED":
                     self.objects[key_of(manifest)] = manifest
@@ -298,7 +300,3 @@ def words(manifest: Manifest, *path: str) -> list[str]:
 def key_of(manifest: Manifest) -> Key:
     """Namespace and name of an object."""
     return manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
-
-
-def _version(manifest: Manifest) -> int:
-    return int(manifest["metadata"]["resourceVersion"])

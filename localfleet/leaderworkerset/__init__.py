@@ -22,7 +22,7 @@ LeaderReady` holds workers back until their leader is ready. Status: `replicas`,
 rest it writes nothing.
 
 **What it does not do.** `maxSurge`, subgroups, exclusive topology and volumeClaimTemplates are accepted and have no
-effect.
+effect. Old templates are not kept: a group below `partition` that has to be recreated comes from the new one.
 """
 
 from importlib.resources import files
