@@ -1,0 +1,292 @@
+"""Objects for tests, by the one thing that a test cares about: `deployment(replicas=2)`, `cluster("a", nodes=4)`.
+
+What is not said is the default of the worked cases in the specification: a deployment `my-model` in `ml-team` with one
+engine that asks for one GPU of 141Gi, and Ready clusters with one pool `default` of two nodes with one such GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_deployment import ModelDeployment
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.scheduling.placement import EnginePlacement, Owner, Placement
+
+Manifest = dict[str, Any]
+
+NAMESPACE = "ml-team"
+MODEL = "my-model"
+UID = "uid-of-my-model"
+OWNER = Owner(NAMESPACE, MODEL, UID)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+GPU = "gpu.nvidia.com"
+NIC = "nic.nvidia.com"
+TEMPLATE: Manifest = {"spec": {"containers": [{"name": "engine", "image": "vllm"}]}}
+
+
+def memory(at_least: str) -> str:
+    """A selector for GPUs with so much memory."""
+    return f'device.capacity["{GPU}"].memory.compareTo(quantity("{at_least}")) >= 0'
+
+
+def below(limit: str) -> str:
+    """A selector for GPUs with less memory."""
+    return f'device.capacity["{GPU}"].memory.isLessThan(quantity("{limit}"))'
+
+
+def link(kind: str) -> str:
+    """A selector for network cards of one kind."""
+    return f'device.driver == "{NIC}" && device.attributes["{NIC}"].linkType == "{kind}"'
+
+
+M141, M200 = memory("141Gi"), memory("200Gi")
+IB = link("infiniband")
+
+
+# What clusters publish ------------------------------------------------------------------------------------------------
+
+
+def gpu(size: str = "141Gi", count: int = 1, *, name: str = "gpu", claim: str = "DRA") -> Manifest:
+    return {
+        "name": name,
+        "claim": claim,
+        "driver": GPU,
+        "deviceClassName": GPU,
+        "count": count,
+        "capacity": {"memory": {"value": size}},
+    }
+
+
+def synthetic(size: str, *, name: str = "synthetic") -> Manifest:
+    """A GPU that guides placement and that nobody claims."""
+    return gpu(size, name=name, claim="Synthetic")
+
+
+def nic(kind: str) -> Manifest:
+    return {
+        "name": "nic",
+        "claim": "Synthetic",
+        "driver": NIC,
+        "count": 1,
+        "attributes": {"linkType": {"string": kind}},
+    }
+
+
+def pool(name: str = "default", *devices: Manifest, nodes: int | None = 2) -> Manifest:
+    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()])}
+
+
+def cluster(
+    name: str,
+    *pools: Manifest,
+    nodes: int = 2,
+    ready: bool | None = True,
+    since: datetime = EPOCH,
+    address: str | None = "",
+    taints: Sequence[Manifest] = (),
+    going: bool = False,
+    **labelled: str,
+) -> InferenceCluster:
+    """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say."""
+    address = f"10.0.0.{ord(name[0]) - 96}" if address == "" else address
+    condition = {"type": "Ready", "status": str(ready), "reason": "Available" if ready else "Creating"}
+    return InferenceCluster.parse(
+        {
+            "metadata": {
+                "name": name,
+                "labels": labelled,
+                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+            },
+            "spec": {"cluster": {"source": "Existing"}, "taints": list(taints)},
+            "status": {
+                "gpuPools": list(pools or [pool(nodes=nodes)]),
+                "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],
+                **({"gateway": {"address": address}} if address else {}),
+            },
+        }
+    )
+
+
+def taint(key: str, value: str | None = None, *, effect: str = "NoSchedule") -> Manifest:
+    return {"key": key, "effect": effect, **({"value": value} if value is not None else {})}
+
+
+# What deployments ask for ---------------------------------------------------------------------------------------------
+
+
+def request(*selectors: str, name: str = "gpu", count: int = 1) -> Manifest:
+    return {"name": name, "count": count, "selectors": [{"cel": text} for text in selectors or (M141,)]}
+
+
+def member(*requests: Manifest, role: str = "Standalone", nodes: int | None = None) -> Manifest:
+    return {
+        "role": role,
+        "template": TEMPLATE,
+        **({"nodeSelector": {"devices": list(requests)}} if requests else {}),
+        **({"worker": {"nodes": nodes}} if nodes is not None else {}),
+    }
+
+
+def engine(*requests: Manifest, name: str = "main", copies: int = 1) -> Manifest:
+    return {"name": name, "copies": copies, "members": [member(*(requests or [request()]))]}
+
+
+def gang(
+    leader: Sequence[Manifest] = (),
+    worker: Sequence[Manifest] = (),
+    *,
+    nodes: int = 1,
+    name: str = "main",
+    copies: int = 1,
+) -> Manifest:
+    """A leader and so many workers, each with its requests."""
+    members = [member(*leader, role="Leader"), member(*worker, role="Worker", nodes=nodes)]
+    return {"name": name, "copies": copies, "members": members}
+
+
+def pipeline(stages: int) -> Manifest:
+    """An engine over so many nodes."""
+    return engine() if stages == 1 else gang([request()], [request()], nodes=stages - 1)
+
+
+def toleration(key: str = "", *, value: str | None = None, effect: str | None = None) -> Manifest:
+    """Without a value, for any value of the key; without a key, for everything."""
+    how: Manifest = {"operator": "Exists"} if value is None else {"operator": "Equal", "value": value}
+    return {**how, **({"key": key} if key else {}), **({"effect": effect} if effect else {})}
+
+
+def deployment(
+    *engines: Manifest,
+    replicas: int = 1,
+    name: str = MODEL,
+    namespace: str = NAMESPACE,
+    uid: str = UID,
+    labels: Mapping[str, str] | None = None,
+    tolerations: Sequence[Manifest] = (),
+    cache: str | None = None,
+    failover: Manifest | None = None,
+) -> ModelDeployment:
+    spec: Manifest = {"engines": list(engines or [engine()]), "tolerations": list(tolerations)}
+    if labels is not None:
+        spec["clusterSelector"] = {"matchLabels": dict(labels)}
+    if cache is not None:
+        spec["modelCacheRef"] = {"name": cache}
+    if failover is not None:
+        spec["failover"] = failover
+    return ModelDeployment.parse(
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "spec": {"replicas": replicas, "template": {"spec": spec}},
+        }
+    )
+
+
+def model_cache(name: str = "qwen", **labelled: str) -> ModelCache:
+    source = {"source": "HuggingFace", "huggingFace": {"repo": "Qwen/Qwen3-8B", "sizeGiB": 20}}
+    return ModelCache.parse(
+        {
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {**source, **({"clusterSelector": {"matchLabels": labelled}} if labelled else {})},
+        }
+    )
+
+
+# What runs ------------------------------------------------------------------------------------------------------------
+
+
+def replica(
+    on: str,
+    *,
+    of: str = MODEL,
+    index: int | str = 0,
+    pool: str = "default",
+    stages: int = 1,
+    copies: int = 1,
+    claims: Sequence[bool] = (True, True),
+    engines: Sequence[Manifest] | None = None,
+    name: str | None = None,
+    namespace: str = NAMESPACE,
+    uid: str | None = UID,
+    ready: bool | None = None,
+    going: bool = False,
+) -> ModelReplica:
+    """A replica as we would have written it: one claim for a GPU per member that has claims."""
+    roles = ["Standalone"] if stages == 1 else ["Leader", "Worker"]
+    members = [
+        {
+            "role": role,
+            "nodePoolName": pool,
+            "template": TEMPLATE,
+            **({"deviceRequests": [claim()]} if claiming else {}),
+            **({"worker": {"nodes": stages - 1}} if role == "Worker" else {}),
+        }
+        for role, claiming in zip(roles, claims, strict=False)
+    ]
+    condition = {"type": "Ready", "status": str(ready), "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
+    return ModelReplica.parse(
+        {
+            "metadata": {
+                "name": name or f"{of}-{on}-{index}",
+                "namespace": namespace,
+                "labels": {
+                    labels.DEPLOYMENT: of,
+                    labels.CLUSTER: on,
+                    labels.REPLICA_INDEX: str(index),
+                    **({labels.OWNER_UID: uid} if uid is not None else {}),
+                },
+                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+            },
+            "spec": {
+                "clusterName": on,
+                "engines": list(engines or [{"name": "main", "copies": copies, "members": members}]),
+            },
+            "status": {"conditions": [] if ready is None else [condition]},
+        }
+    )
+
+
+def claim(*selectors: str, name: str = "gpu", count: int = 1) -> Manifest:
+    return {
+        "name": name,
+        "deviceClassName": GPU,
+        "count": count,
+        "selectors": [{"cel": text} for text in selectors or (M141,)],
+    }
+
+
+def written(deployment: ModelDeployment, placement: Placement, *, ready: bool | None = None) -> ModelReplica:
+    """The replica that a placement of the deployment becomes."""
+    asked = {engine.name: engine.to_manifest() for engine in deployment.replica.engines}
+    namespace, name = deployment.key
+    return replica(
+        placement.cluster,
+        of=name,
+        index=placement.index,
+        engines=[_written_engine(asked[engine.name], engine) for engine in placement.engines],
+        name=names.replica(namespace, name, placement.cluster, placement.index),
+        namespace=namespace,
+        uid=deployment.metadata.uid,
+        ready=ready,
+    )
+
+
+def _written_engine(asked: Manifest, engine: EnginePlacement) -> Manifest:
+    members: list[Manifest] = []
+    for member, placed in zip(asked["members"], engine.members, strict=True):
+        claims = [claim(*found.selectors, name=found.name, count=found.count) for found in placed.claims]
+        members.append(
+            {
+                "role": placed.role,
+                "nodePoolName": placed.pool,
+                "template": TEMPLATE,
+                **({"deviceRequests": claims} if claims else {}),
+                **({"worker": member["worker"]} if "worker" in member else {}),
+            }
+        )
+    return {"name": engine.name, "copies": asked.get("copies", 1), "members": members}
