@@ -7,13 +7,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from localfleet import control_plane, leaderworkerset, network, pki, profiles
-from localfleet.apply import Applier, documents
 from localfleet.control_plane import Layout
+from localfleet.creation import Creator, documents
 from localfleet.engine import STAGES as ENGINE_STAGES
 from localfleet.errors import DeadlineError, FleetError
 from localfleet.kubeclient import KubeClient, Manifest, connect
@@ -104,9 +104,7 @@ def commands(plan: Plan) -> dict[str, Command]:
         ),
     ]
     if not plan.is_hub:
-        all_of_them += [ours("engine", f"--cluster={plan.wire.name}")]
-        if Path(leaderworkerset.CRD).exists():
-            all_of_them += [ours("leaderworkerset", "--no-install-crd")]
+        all_of_them += [ours("engine", f"--cluster={plan.wire.name}"), ours("leaderworkerset", "--no-install-crd")]
     environment = {"PYTHONPATH": str(HERE.parent)}
     return {
         command.name: Command(command.name, plan.wire.inside(*command.argv), command.log, environment)
@@ -118,15 +116,13 @@ def furniture(plan: Plan) -> list[list[Manifest]]:
     """What a new cluster holds, in batches that build on each other."""
     crds = documents(plan.binaries["gateway-api-crds"])
     if not plan.is_hub:
-        crds += documents(plan.binaries["envoy-gateway-crds"]) + (
-            documents(Path(leaderworkerset.CRD)) if Path(leaderworkerset.CRD).exists() else []
-        )
+        crds += documents(plan.binaries["envoy-gateway-crds"]) + documents(Path(leaderworkerset.CRD))
     first = [
         *(crd for crd in crds if crd["kind"] == "CustomResourceDefinition"),
         *documents(HERE / "manifests" / "every"),
         *profiles.manifests(plan.wire.name, plan.pools),
     ]
-    data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else []
+    data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else ()
     namespaces = [manifest for manifest in data_plane if manifest["kind"] == "Namespace"]
     return [first + namespaces, [manifest for manifest in data_plane if manifest["kind"] != "Namespace"]]
 
@@ -147,17 +143,25 @@ class Cluster:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
         control_plane.write_credentials(self.layout)
         network.connect(self.plan.wire)
-        self.mend()
-        asyncio.run(self.furnish())
+        with self.lock:
+            self.wait_all(self.start_missing(FIRST))
+            others = self.start_missing(commands(self.plan))
+            asyncio.run(self.furnish())  # some of the others say that they are ready only when they see its kinds
+            self.wait_all(others)
 
     def mend(self) -> None:
         """Start every component that is not running, and wait until all of them serve."""
         with self.lock:
-            every = commands(self.plan)
-            for names in (FIRST, [name for name in every if name not in FIRST]):
-                started = [self.start(every[name]) for name in names if not self.is_alive(name)]
-                for process in started:
-                    self.wait_ready(process)
+            self.wait_all(self.start_missing(FIRST))
+            self.wait_all(self.start_missing(commands(self.plan)))
+
+    def start_missing(self, names: Iterable[str]) -> list[Running]:
+        every = commands(self.plan)
+        return [self.start(every[name]) for name in names if not self.is_alive(name)]
+
+    def wait_all(self, processes: Iterable[Running]) -> None:
+        for process in processes:
+            self.wait_ready(process)
 
     def is_alive(self, name: str) -> bool:
         return name in self.running and self.running[name].alive
@@ -175,9 +179,9 @@ class Cluster:
     async def furnish(self) -> None:
         """Put nodes, devices, kinds and data planes in, and wait until they are up."""
         async with connect(self.layout.kubeconfig) as client:
-            applier = Applier(client)
+            creator = Creator(client)
             for batch in furniture(self.plan):
-                await applier.apply(batch)
+                await creator.create(batch)
             await settled(self.layout.name, client)
 
     def component(self, name: str) -> Running:

@@ -148,6 +148,8 @@ class Fleet:
                 signal.pidfd_send_signal(process, signal.SIGKILL)
                 if not select.select([process], [], [], SUPERVISOR_SECONDS)[0]:
                     raise DeadlineError(f"waited {SUPERVISOR_SECONDS:g} s for the fleet's processes to end, in vain")
+        if self.folder in STARTED:
+            STARTED.pop(self.folder).wait()
         found = self.folder.exists()
         self.clear()
         return pid is not None or found
@@ -180,12 +182,17 @@ class Fleet:
 
     def node(self, cluster: str, node: str, *, down: bool) -> None:
         """Silence a node, or let it speak again: kwok and the engine simulator look at this annotation."""
-        kubectl = [binaries.ensure("kubectl")["kubectl"], "--kubeconfig", self.kubeconfig(cluster)]
         mark = f"{NODE_DOWN}={'true' if down else 'false'}"
-        command = [*kubectl, "annotate", "--overwrite", "node", node, mark]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.kubectl(cluster, "annotate", "--overwrite", "node", node, mark)
+
+    def kubectl(self, cluster: str, *arguments: str, documents: str | None = None) -> str:
+        """What kubectl says; `documents` are given to it as standard input, for `-f-`."""
+        kubectl = binaries.ensure("kubectl")["kubectl"]
+        command = [kubectl, "--kubeconfig", self.kubeconfig(cluster), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, input=documents)
         if done.returncode:
-            raise FleetError(f"node {node} of {cluster} cannot be marked: {done.stderr.strip()}")
+            raise FleetError(f"kubectl {' '.join(arguments)} on {cluster} failed: {done.stderr.strip()}")
+        return done.stdout
 
     def credentials(self, cluster: str, action: str) -> None:
         """`expire` what was handed out, or `rotate` it: the new kubeconfig lies where the old one did."""
@@ -213,12 +220,17 @@ class Fleet:
                 raise FleetError(f"the fleet's supervisor did not start:\n{tail(self.log)}")
             return self.is_up() or None
 
+        STARTED[self.folder] = process
         try:
             until(listening, seconds=SUPERVISOR_SECONDS, what="the fleet's supervisor to listen")
         except FleetError:
             process.kill()
-            process.wait()
+            STARTED.pop(self.folder).wait()
             raise
+
+
+# Fleets that this very process has started: it is their parent, and has to bury them.
+STARTED: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 def default_folder() -> Path:

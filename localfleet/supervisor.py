@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -51,10 +52,10 @@ class Supervisor:
             try:
                 request, sockets = control.receive(connection)
                 reply = self.verbs[request["verb"]](request, sockets)
-            except FleetError as error:
-                reply = {"error": str(error)}
-            except Exception as error:  # noqa: BLE001 - the one boundary: whoever asked must hear of it
-                reply = {"error": f"{error!r}\n{traceback.format_exc()}"}
+            except* FleetError as errors:
+                reply = {"error": "\n".join(str(error) for error in leaves(errors))}
+            except* Exception as errors:  # noqa: BLE001 - the one boundary: whoever asked must hear of it
+                reply = {"error": "".join(traceback.format_exception(errors))}
             try:
                 connection.sendall(orjson.dumps(reply))
             except OSError:
@@ -84,8 +85,8 @@ class Supervisor:
         self.ports[name] = {"api": api.getsockname()[1], "gateway": gateway.getsockname()[1]}
         try:
             cluster.boot()
-        except Exception:
-            self.clusters.pop(name)
+        except BaseException:
+            self.clusters.pop(name).end()
             raise
         server = f"https://127.0.0.1:{self.ports[name]['api']}"
         cluster.hand_out(self.outside(name), server)
@@ -190,6 +191,12 @@ class Supervisor:
             port = self.ports[cluster.layout.name]["api"]
             cluster.hand_out(self.outside(cluster.layout.name), f"https://127.0.0.1:{port}")
         return {}
+
+
+def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The errors in a group of groups."""
+    nested = [leaves(each) if isinstance(each, BaseExceptionGroup) else [each] for each in group.exceptions]
+    return [error for errors in nested for error in errors]
 
 
 def memory_of(cluster: Cluster) -> int:

@@ -1,0 +1,63 @@
+"""Fixtures for tests that need a fleet: one for the whole run, a namespace per test, further clusters on demand.
+
+    fleet             a hub, worker-1 and worker-2, ready
+    fleet_namespace   the name of a namespace that this test has for itself, in every cluster
+    extra_cluster     a function that starts one more workload cluster; it goes with the test
+
+`LOCALFLEET_KEEP=1` uses the fleet that `python -m localfleet up` starts, and leaves it up: for writing tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Generator
+
+import pytest
+
+from localfleet.fleet import Fleet, Options, default_folder
+
+NAME_LENGTH = 40
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
+    """A hub and two workload clusters."""
+    keep = bool(os.environ.get("LOCALFLEET_KEEP"))
+    found = Fleet(default_folder() if keep else tmp_path_factory.mktemp("fleet") / "fleet")
+    try:
+        found.up(Options(workers=2))
+        yield found
+    finally:
+        if not keep:
+            found.down()
+
+
+@pytest.fixture
+def fleet_namespace(fleet: Fleet, request: pytest.FixtureRequest) -> Generator[str]:
+    """A namespace in every cluster, named after the test; deleted after it, without waiting."""
+    words = re.sub(r"[^a-z0-9]+", "-", str(request.node.name).lower())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    name = f"{words[:NAME_LENGTH].strip('-')}-{next(NUMBERS)}"
+    clusters = [each["name"] for each in fleet.status()["clusters"]]
+    for cluster in clusters:
+        fleet.kubectl(cluster, "create", "namespace", name)
+    yield name
+    for cluster in {each["name"] for each in fleet.status()["clusters"]} & set(clusters):
+        fleet.kubectl(cluster, "delete", "namespace", name, "--wait=false")
+
+
+NUMBERS = itertools.count(os.getpid() * 1000)  # distinct over the runs that share a kept fleet
+
+
+@pytest.fixture
+def extra_cluster(fleet: Fleet, request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Starts a workload cluster without data plane, for this test alone, and answers its name."""
+
+    def start() -> str:
+        name = f"extra-{next(NUMBERS)}"
+        fleet.add_worker(name, Options(data_plane=False))
+        request.addfinalizer(lambda: fleet.remove(name))
+        return name
+
+    return start
