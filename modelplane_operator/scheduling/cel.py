@@ -46,7 +46,7 @@ _TOO_MUCH = "compare shorter things: a text or list that is computed, or a type,
 
 
 def _counted(cost: int) -> str:
-    return f"{cost:,}" if cost < 10**12 else "countless"  # noqa: PLR2004
+    return f"{cost:,}" if cost < 10**12 else "countless"
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +57,7 @@ def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel
         cost = worst_cost(program.root, program)
     except Fault as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
-    except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
+    except Exception as error:
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
     if cost > LIMIT:
         raise SelectorError(f"the selector may cost {_counted(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)

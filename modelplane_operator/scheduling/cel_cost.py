@@ -1,8 +1,8 @@
 """The worst that a selector can cost, in the API server's units.
 
-The API server refuses a selector whose estimate exceeds LIMIT, and a value whose size nobody knows (a computed text, say)
-costs without bound wherever its size matters; so `string(x) != string(y)` is refused there, and has to be here. The
-estimate follows the declared limits of a device (64 characters in an attribute, 32 attributes and capacities in all).
+The API server refuses a selector whose estimate exceeds LIMIT, and a value whose size nobody knows (a computed
+text, say) costs without bound wherever its size matters; so `string(x) != string(y)` is refused there, and has to be
+here. The estimate follows the declared limits of a device: 64 characters in an attribute, 32 attributes and capacities.
 """
 
 import math
@@ -116,7 +116,7 @@ _DECLARED: dict[_Path, int] = {
 
 
 def _declared(path: _Path) -> Size | None:
-    if len(path) == 4 and path[:3] == ("device", "attributes", _EACH_VALUE) and path[3] != _EACH_KEY:  # noqa: PLR2004
+    if len(path) == 4 and path[:3] == ("device", "attributes", _EACH_VALUE) and path[3] != _EACH_KEY:
         path = (*path[:3], _EACH_VALUE)
     most = _DECLARED.get(path)
     return Size(0, most) if most is not None else None
@@ -226,7 +226,7 @@ class _Estimator:
         entries, is_list = items.entries, items.type.name == "list"
         types = list(items.type.parameters) or [t.DYN]
         # Of two variables over a domain, the API server takes the first for as large as the second.
-        key_step = _EACH_VALUE if two and len(items.path) == 3 else _EACH_KEY  # noqa: PLR2004
+        key_step = _EACH_VALUE if two and len(items.path) == 3 else _EACH_KEY
         key = Estimate(1, t.INT if is_list else types[0], entries.key if entries else None,
                        path=(*items.path, key_step) if items.path and not is_list else ())  # fmt: skip
         value = Estimate(1, types[-1], entries.value if entries else None,
@@ -236,7 +236,7 @@ class _Estimator:
     def _bind(self, node: Bind, type_: t.Type) -> Estimate:
         value = self.visit(node.value)
         outer = dict(self.scope)
-        self.scope[node.variable] = value if node.through is None else Estimate(1, t.DYN)
+        self.scope[node.variable] = replace(value, number=None) if node.through is None else Estimate(1, t.DYN)
         body = self.visit(node.body)
         self.scope = outer
         bound = _LIST + value.cost + body.cost
@@ -333,7 +333,7 @@ def _addition(call: _Estimated, overload: Overload) -> Estimate:
 
 
 def _conditional(call: _Estimated, _: Overload) -> Estimate:
-    _, yes, no = call.operands
+    yes, no = call.operands[1:]
     return _result(0, yes.bound | no.bound, yes.entries | no.entries if yes.entries and no.entries else None)
 
 
@@ -396,7 +396,7 @@ def _shortest_replaced(text: Size, old: Size, new: Size) -> int:
 
 def _splitting(call: _Estimated, _: Overload) -> Estimate:
     text = call.size(0)
-    count = call.operands[2].number if len(call.operands) > 2 else None  # noqa: PLR2004
+    count = call.operands[2].number if len(call.operands) > 2 else None
     most = text.most if count is None else count % 2**64
     return _result(text.cost(2 * _TRAVERSAL), Size(0, most))
 

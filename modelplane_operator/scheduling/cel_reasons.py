@@ -1,12 +1,13 @@
 """Why a device does not match: the first condition that fails, with what the device has and what is needed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, cast
 
-from modelplane_operator.scheduling.cel_compile import Program, path_of
+from modelplane_operator.scheduling.cel_compile import Program
 from modelplane_operator.scheduling.cel_device import Device, shown
-from modelplane_operator.scheduling.cel_syntax import Bind, Call, Comprehension, Expr, Ident, Literal, Logic, Select
+from modelplane_operator.scheduling.cel_refusals import path_of
+from modelplane_operator.scheduling.cel_syntax import Call, Expr, Ident, Literal, Logic, Select
 from modelplane_operator.scheduling.cel_values import EvaluationError, Value
 from modelplane_operator.scheduling.quantity import Quantity
 
@@ -115,9 +116,9 @@ def _comparison(node: Expr) -> _Comparison | None:
             return _Comparison(actual, _METHODS[method], needed)
         case Call(function="@in", args=(actual, needed)):
             return _Comparison(actual, "one of ", needed)
-        case Call(function=operator, args=(Call(function="compareTo", target=actual, args=(needed,)), Literal(value=0))) if (
-            actual and operator in _SIGNS
-        ):
+        case Call(
+            function=operator, args=(Call(function="compareTo", target=actual, args=(needed,)), Literal(value=0))
+        ) if actual and operator in _SIGNS:
             return _Comparison(actual, _SIGNS[operator], needed)
         case Call(function=operator, args=(Literal() as needed, actual)) if operator in _SIGNS:
             return _Comparison(actual, _SIGNS[_SWAPPED.get(operator, operator)], needed)
@@ -158,7 +159,7 @@ def _has(question: _Question, node: Expr) -> str:
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(_shown, value)) if isinstance(value, tuple) else shown(value)
+    return ", ".join(map(_shown, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else shown(value)
 
 
 def _name(question: _Question, node: Expr) -> str:

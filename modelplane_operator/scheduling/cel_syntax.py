@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import lark
 
@@ -172,19 +172,20 @@ def parse(text: str) -> Expr:
     if not text.strip():
         raise Fault("the selector is empty", 0, 'write a condition, such as device.driver == "gpu.nvidia.com"')
     try:
-        return cast("Expr", _parser().parse(text))
+        tree: Expr = _parser().parse(text)
+        return tree
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     except lark.UnexpectedToken as error:
         raise _unexpected_token(error, text) from None
     except lark.UnexpectedCharacters as error:
-        raise _unexpected_character(text, error.pos_in_stream) from None
+        raise _unexpected_character(text, cast("int", error.pos_in_stream)) from None
 
 
 # Amendments to cel-python's grammar. Each is something that the API server's parser reads differently:
 # minus signs are operators (`8-1`), numbers need digits after the point, words end at a word boundary (`x iny` is no
-# `x in y`), escapes are checked, `.?` and `[?` and `{?k: v}` are optional access, lists may end in a comma, names may be
-# quoted with backticks, and `!-x` is refused.
+# `x in y`), escapes are checked, `.?` and `[?` and `{?k: v}` are optional access, lists may end in a comma, and
+# `!-x` is refused.
 _AMENDMENTS = r"""
 %override INT_LIT: /0x[0-9a-fA-F]+|[0-9]+/
 %override UINT_LIT: /(?:0x[0-9a-fA-F]+|[0-9]+)[uU]/
@@ -195,12 +196,11 @@ _AMENDMENTS = r"""
 %override STRING_LIT: /ESCAPED_OR_RAW/
 %override MLSTRING_LIT: /TRIPLE_QUOTED/
 %override BYTES_LIT: /[bB](?:TRIPLE_QUOTED|ESCAPED_OR_RAW)/
-ESC_IDENT: /`[a-zA-Z0-9_.\/ -]+`/
 IN: /in(?![_a-zA-Z0-9])/
 
 %override relation_in: relation IN
 %override unary: member | "!"+ member | "-"+ member
-%override member_dot: member "." ["?"] (IDENT | ESC_IDENT)
+%override member_dot: member "." ["?"] IDENT
 %override member_index: member "[" ["?"] expr "]"
 %override list_lit: "[" [element ("," element)* [","]] "]" | "[" "," "]"
 %override map_lit: "{" [entry ("," entry)* [","]] "}" | "{" "," "}"
@@ -209,13 +209,23 @@ entry: ["?"] expr ":" expr
 """
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
 _TRIPLE_QUOTED = "|".join(rf"{q}(?:{_ESCAPE}|[^\\])*?{q}|[rR]{q}(?s:.*?){q}" for q in ('"""', "'''"))
-_ESCAPED_OR_RAW = "|".join(rf"{q}(?:{_ESCAPE}|[^\\{q}\n\r])*{q}|[rR]{q}[^{q}\n\r]*{q}" for q in ('"', "'"))
+_ESCAPED_OR_RAW = "|".join(rf"{q}(?:{_ESCAPE}|[^{q}\\\n\r])*{q}|[rR]{q}[^{q}\n\r]*{q}" for q in ('"', "'"))
 # Which token wins where several match at one place.
-_PRIORITIES = ["MLSTRING_LIT", "BYTES_LIT", "STRING_LIT", "FLOAT_LIT", "UINT_LIT", "INT_LIT", "BOOL_LIT", "NULL_LIT", "IN"]
+_PRIORITIES = [
+    "MLSTRING_LIT",
+    "BYTES_LIT",
+    "STRING_LIT",
+    "FLOAT_LIT",
+    "UINT_LIT",
+    "INT_LIT",
+    "BOOL_LIT",
+    "NULL_LIT",
+    "IN",
+]
 
 
 @cache
-def _parser() -> lark.Lark:
+def _parser() -> Any:  # a lark.Lark that answers what _Builder makes
     package = importlib.util.find_spec("celpy")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("cel-python is not installed", name="celpy")
@@ -238,11 +248,14 @@ def _unexpected_token(error: lark.UnexpectedToken, text: str) -> Fault:
             return Fault(f"the {text[unclosed]} is never closed", unclosed)
         return Fault("the selector ends too early", len(text.rstrip()), "complete the condition")
     at = token.start_pos or 0
-    hint = {"=": "compare with ==", "and": "write &&", "or": "write ||", "not": "write !", "AND": "write &&"}.get(token, "")
+    hint = {"=": "compare with ==", "and": "write &&", "or": "write ||", "not": "write !", "AND": "write &&"}.get(
+        token, ""
+    )
     return Fault(f"syntax error at {token!s}", at, hint)
 
 
-_INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", '"': "close the string", "'": "close the string"}
+_INSTEAD = {"=": "compare with ==", "&": "write &&", "|": "write ||", "and": "write &&", "or": "write ||",
+            "not": "write !", '"': "close the string", "'": "close the string"}  # fmt: skip
 
 
 def _unexpected_character(text: str, at: int) -> Fault:
@@ -261,9 +274,8 @@ def _unclosed(text: str) -> int | None:
     return opened[-1] if opened else None
 
 
-_RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
-)
+_RESERVED = frozenset({"as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
+                       "package", "namespace", "return", "var", "void", "while"})  # fmt: skip
 _Part: TypeAlias = Any  # lark hands us tokens and what we built ourselves
 
 
@@ -273,9 +285,9 @@ def _is_token(part: _Part, *texts: str) -> bool:
 
 def _span(parts: list[_Part]) -> tuple[int, int]:
     first, last = parts[0], parts[-1]
-    start = first.start_pos if isinstance(first, lark.Token) else first.start
-    end = last.end_pos if isinstance(last, lark.Token) else last.end
-    return start, end
+    start: int | None = first.start_pos if isinstance(first, lark.Token) else first.start
+    end: int | None = last.end_pos if isinstance(last, lark.Token) else last.end
+    return start or 0, end or 0  # a token that was read has a place
 
 
 def _deeper(at: int, *nodes: Expr) -> int:
@@ -283,6 +295,15 @@ def _deeper(at: int, *nodes: Expr) -> int:
     if depth > MAX_DEPTH:
         raise Fault(f"the selector is nested more than {MAX_DEPTH} levels deep", at)
     return depth
+
+
+class _Place(TypedDict):
+    """The fields that every node has."""
+
+    at: int
+    start: int
+    end: int
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,27 +381,29 @@ class _Builder(lark.Transformer[Any, Any]):
 
     def unary(self, parts: list[_Part]) -> Expr:
         node: Expr = parts[-1]
-        for operator in reversed(parts[:-1]):
-            at: int = operator.start_pos
-            number = node.value if isinstance(node, _Unsigned) else None
-            if operator == "-" and number is not None:
-                node = Literal(-number, at=at, start=at, end=node.end, depth=1)
-                continue
-            name = "!_" if operator == "!" else "-_"
-            node = Call(name, None, (_in_range(node),), at=at, start=at, end=node.end, depth=_deeper(at, node))
-        return _in_range(node)
+        operators: list[lark.Token] = parts[:-1]
+        if operators and operators[0] == "-" and isinstance(node, _Unsigned):
+            sign, at = operators.pop(), node.at
+            node = Literal(-cast("float", node.value), at=at, start=sign.start_pos or 0, end=node.end, depth=1)
+        node = _in_range(node)
+        if len(operators) % 2 == 0:
+            return node  # two of a kind undo each other, whatever they stand before
+        at = operators[0].start_pos or 0
+        name = "!_" if operators[0] == "!" else "-_"
+        return Call(name, None, (node,), at=at, start=at, end=node.end, depth=_deeper(at, node))
 
     def member_dot(self, parts: list[_Part]) -> Expr:
         operand, name = _in_range(parts[0]), parts[-1]
-        return Select(operand, name.strip("`"), any(_is_token(p, "?") for p in parts[1:-1]),
+        return Select(operand, str(name), any(_is_token(p, "?") for p in parts[1:-1]),
                       at=name.start_pos, start=operand.start, end=name.end_pos,
                       depth=_deeper(name.start_pos, operand))  # fmt: skip
 
     def member_dot_arg(self, parts: list[_Part]) -> Expr:
         target, name = _in_range(parts[0]), parts[2]
         args = next((part.nodes for part in parts if isinstance(part, _Args)), ())
-        place = {"at": name.start_pos, "start": target.start, "end": parts[-1].end_pos}
-        place["depth"] = _deeper(name.start_pos, target, *args)
+        at: int = name.start_pos
+        depth = _deeper(at, target, *args)
+        place: _Place = {"at": at, "start": target.start, "end": parts[-1].end_pos, "depth": depth}
         expand = _MACROS.get((str(name), len(args)))
         expanded = expand(target, args, place) if expand is not None else None
         return expanded or Call(str(name), target, args, **place)
@@ -456,12 +479,12 @@ class _Unsigned(Literal):
 
 
 def _in_range(node: Expr) -> Expr:
-    """A number becomes a literal once it is known that no sign belongs to it."""
-    if not isinstance(node, _Unsigned) and not isinstance(node, Literal):
-        return node
-    if type(node.value) is int and not INT64_MIN <= node.value <= INT64_MAX:
+    """A number becomes a literal once it is known that no more signs belong to it."""
+    if isinstance(node, Literal) and type(node.value) is int and not INT64_MIN <= node.value <= INT64_MAX:
         raise Fault("the number has more than 64 bits", node.at)
-    return Literal(node.value, at=node.at, start=node.start, end=node.end, depth=1)
+    if isinstance(node, _Unsigned):
+        return Literal(node.value, at=node.at, start=node.start, end=node.end, depth=node.depth)
+    return node
 
 
 def _refuse_reserved(name: lark.Token) -> None:
@@ -480,7 +503,6 @@ def _has(node: Expr, start: int, end: int) -> Expr:
 
 # --- macros: method calls that name a variable ---
 
-_Place: TypeAlias = dict[str, int]
 _Macro: TypeAlias = Callable[[Expr, tuple[Expr, ...], _Place], Expr | None]
 
 
@@ -510,7 +532,10 @@ def _bind(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr | None:
 
 
 def _opt_map(name: str) -> _Macro:
-    return lambda target, args, place: Bind(_variable(args[0]), target, args[1], through=name, **place)
+    def expand(target: Expr, args: tuple[Expr, ...], place: _Place) -> Expr:
+        return Bind(_variable(args[0]), target, args[1], name, **place)
+
+    return expand
 
 
 _MACROS: dict[tuple[str, int], _Macro] = {
@@ -544,7 +569,7 @@ _CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 def _integer(token: lark.Token) -> int:
     digits = str(token)
-    if len(digits) > 30:  # noqa: PLR2004  (far beyond 64 bits; do not spend time on converting it)
+    if len(digits) > 30:
         raise Fault("the number has more than 64 bits", token.start_pos or 0)
     return int(digits, 16 if digits[:2] == "0x" else 10)
 
@@ -571,7 +596,7 @@ def _string(token: lark.Token) -> str:
         code = escape[0][1:]
         if code[0] in "xXuU01234567"[: 12 if len(code) > 1 else 0]:
             point = int(code, 8) if code[0].isdigit() else int(code[1:], 16)
-            if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:  # noqa: PLR2004
+            if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
                 raise Fault(f"{escape[0]} is no character", (token.start_pos or 0) + escape.start())
             return chr(point)
         return _CONTROL.get(code, code)
@@ -606,6 +631,6 @@ _LITERALS: dict[str, Callable[[lark.Token], Value]] = {
     "STRING_LIT": _string,
     "MLSTRING_LIT": _string,
     "BYTES_LIT": _bytes,
-    "BOOL_LIT": lambda token: token == "true",
+    "BOOL_LIT": lambda token: str(token).startswith("t"),
     "NULL_LIT": lambda _: None,
 }

@@ -47,7 +47,7 @@ class DomainMap(dict[str, dict[str, Any]]):
 
 
 Value: TypeAlias = (
-    bool | int | UInt | float | str | bytes | None | tuple[Any, ...] | Mapping[Any, Any] | Quantity | Semver | Optional
+    bool | int | UInt | float | str | bytes | tuple[Any, ...] | Mapping[Any, Any] | Quantity | Semver | Optional | None
 )
 
 KINDS: dict[type, str] = {

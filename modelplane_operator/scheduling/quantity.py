@@ -96,7 +96,7 @@ class Quantity:
         if not self.number:
             return "0"
         number, exponent = _without_trailing_zeros(self.number, self.exponent)
-        if self.suffixes is Suffixes.BINARY and exponent >= 0 and abs(number * 10**exponent) >= 1024:  # noqa: PLR2004
+        if self.suffixes is Suffixes.BINARY and exponent >= 0 and abs(number * 10**exponent) >= 1024:
             return _binary_text(number * 10**exponent)
         number, exponent = number * 10 ** (exponent % 3), exponent - exponent % 3
         if self.suffixes is Suffixes.EXPONENT:

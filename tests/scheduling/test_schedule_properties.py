@@ -1,0 +1,327 @@
+"""What holds of every decision, whatever the fleet and the deployment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import product
+from random import Random
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from modelplane_operator.api.base import Status
+from modelplane_operator.api.conditions import Ready, is_true
+from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
+from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.scheduling import cluster as clusters
+from modelplane_operator.scheduling import placement as placements
+from modelplane_operator.scheduling import prose
+from modelplane_operator.scheduling import schedule as schedules
+from modelplane_operator.scheduling.assignment import assign
+from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.need import ask
+from modelplane_operator.scheduling.reasons import Lost, Outdated, Spare
+from modelplane_operator.scheduling.schedule import schedule
+from tests.support import builders as b
+from tests.support import strategies as some
+from tests.support.plain_fleet import PlainFleet
+
+NOW = b.EPOCH + timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class World:
+    """A fleet and all that runs on it."""
+
+    clusters: Sequence[InferenceCluster]
+    replicas: Sequence[ModelReplica] = ()
+
+    @property
+    def fleet(self) -> PlainFleet:
+        return PlainFleet.of(
+            (clusters.read(cluster) for cluster in self.clusters),
+            (placements.read(replica) for replica in self.replicas),
+        )
+
+    def decide(self, deployment: ModelDeployment) -> Decision:
+        return schedule(ask(deployment), self.fleet, now=NOW)
+
+    def after(self, deployment: ModelDeployment, decision: Decision) -> World:
+        """The world once the decision is carried out, and before anything that goes is gone."""
+        kept = {replica.key: replica for replica in self.replicas}
+        for placement in decision.placements:
+            replica = b.written(deployment, placement)
+            ready = is_true(kept[replica.key].conditions, Ready) if replica.key in kept else None
+            kept[replica.key] = b.written(deployment, placement, ready=ready)
+        for removal in decision.removed:
+            kept[removal.replica.key] = _going(kept[removal.replica.key])
+        return replace(self, replicas=tuple(kept.values()))
+
+    def but(self, ready: Sequence[bool]) -> World:
+        """The world where these replicas answer."""
+        states = zip(self.replicas, ready, strict=False)
+        return replace(self, replicas=tuple(_ready(replica) if up else replica for replica, up in states))
+
+
+def _going(replica: ModelReplica) -> ModelReplica:
+    metadata = replica.metadata.model_copy(update={"deletion_timestamp": b.EPOCH})
+    return replica.model_copy(update={"metadata": metadata})
+
+
+def _ready(replica: ModelReplica) -> ModelReplica:
+    condition = Ready.AVAILABLE.condition(b.EPOCH)
+    return replica.model_copy(update={"status": Status(conditions=(condition,))})
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[World, ModelDeployment]:
+    """A fleet with two deployments on it, of which one and the fleet may have changed since."""
+    world = World(draw(some.fleets))
+    neighbour = draw(some.deployments("neighbour"))
+    world = world.after(neighbour, world.decide(neighbour))
+    deployment = draw(some.deployments())
+    world = world.after(deployment, world.decide(deployment))
+    world = world.but(draw(st.lists(st.booleans(), min_size=len(world.replicas), max_size=len(world.replicas))))
+    if draw(st.booleans()):
+        world = replace(world, clusters=draw(some.fleets))
+    if draw(st.booleans()):
+        deployment = draw(some.deployments())
+    return world, deployment
+
+
+def usage(replicas: Iterable[ModelReplica]) -> Counter[tuple[str, str]]:
+    """Nodes taken, by cluster and pool."""
+    used = Counter[tuple[str, str]]()
+    for replica in map(placements.read, replicas):
+        used.update({(replica.cluster, pool): nodes for pool, nodes in replica.charges.items()})
+    return used
+
+
+def identities(decision: Decision) -> set[tuple[str, int]]:
+    held = {(held.replica.cluster, held.replica.index) for held in decision.held}
+    return {(placement.cluster, placement.index) for placement in decision.placements} | held
+
+
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_of_things_does_not_matter(history: tuple[World, ModelDeployment], random: Random) -> None:
+    world, deployment = history
+    shuffled = World(
+        random.sample(world.clusters, len(world.clusters)), random.sample(world.replicas, len(world.replicas))
+    )
+
+    assert shuffled.decide(deployment) == world.decide(deployment)
+
+
+@given(histories())
+def test_deciding_again_changes_nothing(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    first = world.decide(deployment)
+    again = world.after(deployment, first).decide(deployment)
+
+    assert (again.placements, again.held, again.new, again.removed) == (first.placements, first.held, (), ())
+
+
+@given(histories())
+def test_no_pool_is_asked_for_more_nodes_than_it_has(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    before = usage(world.replicas)
+    after = usage(world.after(deployment, world.decide(deployment)).replicas)
+    nodes = {
+        (cluster.metadata.name, pool.name): pool.nodes or 0
+        for cluster in world.clusters
+        for pool in (cluster.status.gpu_pools if cluster.status else ())
+    }
+
+    assert not {pool for pool, used in after.items() if used > max(nodes.get(pool, 0), before[pool])}
+
+
+@given(histories())
+def test_every_replica_is_accounted_for_once(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+    new = {(placement.cluster, placement.index) for placement in decision.new}
+    kept = sorted([*(identities(decision) - new), *((r.replica.cluster, r.replica.index) for r in decision.removed)])
+    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.going]
+
+    assert kept == sorted((replica.cluster, replica.index) for replica in ours)
+
+
+@given(histories())
+def test_never_more_than_asked_for(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+
+    assert len(decision.placements) + len(decision.held) + decision.missing == deployment.spec.replicas
+
+
+@given(histories())
+def test_what_moves_has_a_reason_and_what_stays_keeps_its_identity(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+    moved = [removal for removal in decision.removed if isinstance(removal.why, Outdated | Lost)]
+
+    assert len(moved) <= len(decision.new)
+    assert not moved or not decision.missing
+
+
+@given(histories(), some.clusters(st.just("new")))
+def test_a_new_cluster_evicts_nobody(history: tuple[World, ModelDeployment], cluster: InferenceCluster) -> None:
+    world, deployment = history
+    assume(world.clusters)
+    settled = world.after(deployment, world.decide(deployment))
+    now = settled.decide(deployment)
+    grown = replace(settled, clusters=(*settled.clusters, cluster)).decide(deployment)
+    moved = {(r.replica.cluster, r.replica.index) for r in grown.removed if isinstance(r.why, Outdated | Lost)}
+
+    assert identities(now) - moved <= identities(grown)
+    assert {removal.replica.key for removal in grown.removed if not isinstance(removal.why, Outdated | Lost)} == set()
+
+
+@given(histories(), st.integers(0, 4))
+def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], replicas: int) -> None:
+    world, deployment = history
+    settled = world.after(deployment, world.decide(deployment))
+    now = settled.decide(deployment)
+    assume(replicas < len(identities(now)))
+    fewer = deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"replicas": replicas})})
+    shrunk = settled.decide(fewer)
+
+    assert len(identities(shrunk)) == replicas
+    assert not now.held or shrunk.placements != () or replicas == 0 or shrunk.held
+    assert {p for p in shrunk.placements if p not in shrunk.new} <= set(now.placements) or shrunk.new or now.held
+
+
+@given(histories())
+def test_scaling_down_takes_the_victims_one_by_one(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    asked = ask(deployment)
+    ours = [r for r in map(placements.read, world.replicas) if world.fleet.site(r.cluster) is not None]
+    sites = {replica.cluster: world.fleet.site(replica.cluster) for replica in ours}
+    left = list(ours)
+    while len(left) > asked.replicas:
+        loads = Counter(replica.cluster for replica in left)
+        left.remove(
+            max(left, key=lambda r: (schedules._illness(r, sites), loads[r.cluster], r.cluster, r.index, r.key))
+        )
+
+    staying, _ = schedules.scale_down(asked, ours, sites)
+
+    assert list(staying) == left
+
+
+@given(histories())
+def test_the_reasons_cover_exactly_the_clusters_not_chosen(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+    looked = bool(decision.new or decision.missing or decision.held) and bool(world.clusters)
+    chosen = {placement.cluster for placement in decision.new}
+    complete = not decision.missing and not any(held.why for held in decision.held)
+    covered = sum(refusal.clusters for refusal in decision.refusals)
+
+    if looked and complete:
+        assert covered == len(world.clusters) - len(chosen)
+    elif looked and decision.missing:
+        assert covered == len(world.clusters)
+        assert not any(isinstance(refusal.reason, Spare) for refusal in decision.refusals)
+    assert [refusal.reason.group for refusal in decision.refusals] == sorted(
+        {refusal.reason.group for refusal in decision.refusals}
+    )
+
+
+@given(histories())
+def test_the_prose_is_one_line_or_one_page(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+
+    assert "\n" not in prose.summary(decision)
+    assert len(prose.summary(decision)) < 2000
+    assert len(prose.explain(decision).splitlines()) < 100
+
+
+# Completeness ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=3, max_size=3), max_size=5),
+    st.lists(st.integers(-1, 9), min_size=3, max_size=3),
+)
+def test_an_assignment_is_found_whenever_there_is_one(costs: list[list[int | None]], room: list[int]) -> None:
+    def fits(bins: Sequence[int]) -> bool:
+        taken = [0, 0, 0]
+        for row, bin_ in zip(costs, bins, strict=True):
+            cost = row[bin_]
+            if cost is None:
+                return False
+            taken[bin_] += cost
+        return all(used <= free for used, free in zip(taken, room, strict=True) if used) and all(
+            room[bin_] >= 0 for bin_ in bins
+        )
+
+    possible = any(fits(bins) for bins in product(range(3), repeat=len(costs)))
+    found = assign(costs, room)
+
+    assert (found is not None) == possible
+    assert found is None or fits(found)
+
+
+def possible(deployment: ModelDeployment, cluster: InferenceCluster) -> bool:
+    """Whether a replica fits an empty cluster, by trying every way."""
+    published = cluster.status.gpu_pools if cluster.status else ()
+    engines = deployment.replica.engines
+    costs = [[_engine_cost(engine, pool, published) for pool in published] for engine in engines]
+    for choice in product(range(len(published)), repeat=len(engines)):
+        taken = Counter[int]()
+        for row, place in zip(costs, choice, strict=True):
+            taken[place] += 1000 if (cost := row[place]) is None else cost
+        if all(nodes <= (published[place].nodes or 0) for place, nodes in taken.items()):
+            return True
+    return False
+
+
+def _engine_cost(engine: DeployedEngine, pool: GpuPool, published: Sequence[GpuPool]) -> int | None:
+    claimable = [any(_ways(member, other).get("claims") for other in published) for member in engine.members]
+    ways = [_ways(member, pool) for member in engine.members]
+    if not any(claimable) or not all(way["matches"] for way in ways):
+        return None
+    if any(could and not way["claims"] for could, way in zip(claimable, ways, strict=True)):
+        return None
+    sizes = (member.worker.nodes if member.worker else 1 for member in engine.members)
+    return sum(size * engine.copies for size, way in zip(sizes, ways, strict=True) if way["claims"])
+
+
+def _ways(member: Member, pool: GpuPool) -> dict[str, bool]:
+    """Whether some way to give the member's requests devices exists, and whether one exists that claims."""
+    asked = member.node_selector.devices if member.node_selector else ()
+    found = {"matches": False, "claims": False}
+    for choice in product(pool.devices, repeat=len(asked)):
+        taken = Counter[str]()
+        for request, device in zip(asked, choice, strict=True):
+            taken[device.name] += request.count
+        counts = {device.name: device.count or 0 for device in pool.devices}
+        right = all(_size(device) >= _wanted(request) for request, device in zip(asked, choice, strict=True))
+        if right and all(count <= counts[name] for name, count in taken.items()):
+            found["matches"] = True
+            found["claims"] = found["claims"] or any(device.claim == "DRA" for device in choice)
+    return found
+
+
+def _size(device: PublishedDevice) -> int:
+    return int(device.capacity["memory"].value.removesuffix("Gi"))
+
+
+def _wanted(request: DeviceRequest) -> int:
+    return next(int(size.removesuffix("Gi")) for size in some.SIZES if request.selectors[0].cel == b.memory(size))
+
+
+@given(some.pools(), some.deployments())
+def test_a_place_is_found_whenever_there_is_one(published: Sequence[b.Manifest], deployment: ModelDeployment) -> None:
+    cluster = b.cluster("a", *published, region="eu")
+    one = deployment.model_copy(update={"spec": deployment.spec.model_copy(update={"replicas": 1})})
+    assume(one.replica.cluster_selector is None or one.replica.cluster_selector.match_labels != {"region": "us"})
+    decision = World([cluster]).decide(one)
+
+    assert bool(decision.placements) == possible(one, cluster)
