@@ -247,5 +247,5 @@ async def settled(cluster: str, client: KubeClient) -> None:
 
 
 def is_true(manifest: Manifest, condition: str) -> bool:
-    conditions = manifest.get("status", {}).get("conditions") or []
+    conditions: list[Manifest] = manifest.get("status", {}).get("conditions", [])
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -195,8 +195,14 @@ class Supervisor:
 
 def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     """The errors in a group of groups."""
-    nested = [leaves(each) if isinstance(each, BaseExceptionGroup) else [each] for each in group.exceptions]
-    return [error for errors in nested for error in errors]
+    found: list[BaseException] = []
+    for each in group.exceptions:
+        match each:
+            case BaseExceptionGroup():
+                found += leaves(cast("BaseExceptionGroup[Any]", each))
+            case _:
+                found.append(each)
+    return found
 
 
 def memory_of(cluster: Cluster) -> int:

@@ -14,7 +14,7 @@ import logging
 import socket
 from collections.abc import Iterator
 
-from localfleet.cloud.work import Queue
+from localfleet.cloud.work import Queue, listed
 from localfleet.forwarder import serve
 from localfleet.kubeclient import MERGE, Key, KubeClient, Manifest, Mirror
 
@@ -91,15 +91,15 @@ class Balancer:
         namespace, name = key
         for (where, _), each in self._slices.objects.items():
             if where == namespace and each["metadata"].get("labels", {}).get(SERVICE_NAME) == name:
-                ports = [port["port"] for port in each.get("ports") or [] if port.get("name", "") == port_name]
-                for endpoint in each.get("endpoints") or []:
+                ports = [port["port"] for port in listed(each.get("ports")) if port.get("name", "") == port_name]
+                for endpoint in listed(each.get("endpoints")):
                     if ports and endpoint.get("conditions", {}).get("ready", True):
                         yield endpoint["addresses"][0], ports[0]
 
 
 def given(service: Manifest) -> list[str]:
     """The load-balancer addresses that a Service has."""
-    ingress = service.get("status", {}).get("loadBalancer", {}).get("ingress") or []
+    ingress = listed(service.get("status", {}).get("loadBalancer", {}).get("ingress"))
     return [each["ip"] for each in ingress if "ip" in each]
 
 
@@ -107,7 +107,7 @@ def served(service: Manifest) -> Iterator[tuple[Address, str]]:
     """Every address and port of a Service, and the name of the port."""
     spec = service["spec"]
     cluster_addresses = [spec["clusterIP"]] if spec.get("clusterIP", "None") not in {"None", ""} else []
-    for port in spec.get("ports") or []:
+    for port in listed(spec.get("ports")):
         if port.get("protocol", "TCP") == "TCP":
             for address in (*cluster_addresses, *given(service)):
                 yield (address, port["port"]), port.get("name", "")

@@ -10,6 +10,7 @@ import ipaddress
 import struct
 from typing import cast
 
+from localfleet.cloud.work import listed
 from localfleet.kubeclient import KubeClient, Mirror
 
 SERVER = "169.254.1.1"  # every real pod's next hop (network.py)
@@ -51,7 +52,7 @@ class Names:
             endpoint["addresses"][0]
             for (where, _), each in self._slices.objects.items()
             if where == namespace and each["metadata"].get("labels", {}).get("kubernetes.io/service-name") == host
-            for endpoint in each.get("endpoints") or []
+            for endpoint in listed(each.get("endpoints"))
         ]
 
 

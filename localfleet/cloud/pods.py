@@ -25,7 +25,7 @@ from typing import Any
 import aiohttp
 
 from localfleet.cloud.names import DOMAIN, SERVER
-from localfleet.cloud.work import Queue
+from localfleet.cloud.work import Queue, listed
 from localfleet.errors import FleetError
 from localfleet.kubeclient import STRATEGIC_MERGE, ApiError, Key, KubeClient, Manifest, Mirror
 from localfleet.network import REAL_PODS_TABLE
@@ -43,6 +43,7 @@ TOKEN_SECONDS = 7 * 24 * 3600  # longer than a fleet is up, so that no token nee
 PROBE_SECONDS = 0.1
 STOP_SECONDS = 5.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.5, 10.0
+BAD_REQUEST = 400
 GONE = (404, 409)  # what the API server answers when the pod is no more, or is another one of the same name
 FROM_THE_MACHINE = ("/usr", "/bin", "/lib", "/lib64", "/dev", "/proc", "/sys", "/etc/ssl")  # Envoy needs a libc
 
@@ -211,7 +212,7 @@ class RealPod:
         search = f"{self._namespace}.{DOMAIN} {DOMAIN} cluster.local"
         (root / "etc" / "resolv.conf").write_text(f"nameserver {SERVER}\nsearch {search}\noptions ndots:5\n")
         (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-        for volume in self._pod["spec"].get("volumes") or []:
+        for volume in listed(self._pod["spec"].get("volumes")):
             files = await self._files(volume)
             folder = self._folder / "volumes" / volume["name"]
             folder.mkdir(parents=True, exist_ok=True)
@@ -227,10 +228,10 @@ class RealPod:
             match source:
                 case {"secret": secret}:
                     name = secret.get("secretName") or secret["name"]
-                    data = (await self._get("secrets", name)).get("data") or {}
+                    data = await self._data("secrets", name)
                     found |= picked({key: base64.b64decode(value) for key, value in data.items()}, secret)
                 case {"configMap": config}:
-                    data = (await self._get("configmaps", config["name"])).get("data") or {}
+                    data = await self._data("configmaps", config["name"])
                     found |= picked({key: value.encode() for key, value in data.items()}, config)
                 case {"serviceAccountToken": token}:
                     found[token["path"]] = await self._token(token.get("audience"))
@@ -241,8 +242,10 @@ class RealPod:
                     pass
         return found
 
-    async def _get(self, plural: str, name: str) -> Manifest:
-        return await self._client.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}/{name}")
+    async def _data(self, plural: str, name: str) -> dict[str, str]:
+        """What a Secret (encoded) or a ConfigMap of the pod's namespace holds."""
+        found = await self._client.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}/{name}")
+        return found.get("data", {})
 
     async def _token(self, audience: str | None) -> bytes:
         account = self._pod["spec"].get("serviceAccountName", "default")
@@ -273,17 +276,17 @@ class RealPod:
             "KUBERNETES_SERVICE_PORT": port,
             "LOCALFLEET_CLUSTER": self._node.cluster,  # by which `status` finds the memory of real pods
         }
-        for entry in container.get("env") or []:
+        for entry in listed(container.get("env")):
             match entry.get("valueFrom"):
                 case None:
                     values[entry["name"]] = expanded(entry.get("value", ""), values)
                 case {"fieldRef": {"fieldPath": path}}:
                     values[entry["name"]] = self._field(path)
                 case {"secretKeyRef": {"name": name, "key": key}}:
-                    data = (await self._get("secrets", name)).get("data") or {}
+                    data = await self._data("secrets", name)
                     values[entry["name"]] = base64.b64decode(data.get(key, "")).decode()
                 case {"configMapKeyRef": {"name": name, "key": key}}:
-                    values[entry["name"]] = ((await self._get("configmaps", name)).get("data") or {}).get(key, "")
+                    values[entry["name"]] = (await self._data("configmaps", name)).get(key, "")
                 case other:
                     log.warning("%s: %s is left unset: %s is not simulated", self._name, entry["name"], other)
         return values
@@ -294,7 +297,7 @@ class RealPod:
         if program is None:
             raise FleetError(f"{self._name}: there is no real program for {command}")
         environment = await self._environment(container)
-        arguments = [expanded(text, environment) for text in (*rest, *(container.get("args") or []))]
+        arguments = [expanded(text, environment) for text in (*rest, *(listed(container.get("args"))))]
         root = self._folder / "root"
         script = self._mounts(container, program)
         inside = shlex.join(["/usr/sbin/chroot", str(root), f"/localfleet/{program.name}", *arguments])
@@ -319,7 +322,7 @@ class RealPod:
         """The shell lines that lay out the container's root folder."""
         binds = {folder: folder for folder in FROM_THE_MACHINE if Path(folder).exists()}
         binds |= {str(program): f"/localfleet/{program.name}"}
-        for mount in container.get("volumeMounts") or []:
+        for mount in listed(container.get("volumeMounts")):
             source = self._folder / "volumes" / mount["name"] / mount.get("subPath", "")
             binds[str(source)] = mount["mountPath"]
         return [mounted(Path(source), self._folder / "root", target) for source, target in binds.items()]
@@ -335,25 +338,25 @@ class RealPod:
         await self._retried(lambda: self._report(restarts, ready=True))
 
     async def _is_ready(self, container: Manifest, session: aiohttp.ClientSession) -> bool:
-        probe = container.get("readinessProbe") or {}
-        match probe:
-            case {"httpGet": {"port": port, **rest}}:
-                number = port_number(container, port)
-                url = f"{rest.get('scheme', 'HTTP').lower()}://{self._address}:{number}{rest.get('path', '/')}"
-                try:
-                    async with session.get(url, ssl=False) as reply:
-                        return reply.status < 400
-                except (aiohttp.ClientError, TimeoutError, OSError):
-                    return False
-            case {"tcpSocket": {"port": port}}:
-                try:
-                    _, writer = await asyncio.open_connection(self._address, port_number(container, port))
-                except OSError:
-                    return False
-                writer.close()
-                return True
-            case _:
-                return True
+        probe: Manifest = container.get("readinessProbe", {})
+        if "httpGet" in probe:
+            asked: Manifest = probe["httpGet"]
+            number = port_number(container, asked["port"])
+            url = f"{asked.get('scheme', 'HTTP').lower()}://{self._address}:{number}{asked.get('path', '/')}"
+            try:
+                async with session.get(url, ssl=False) as reply:
+                    return reply.status < BAD_REQUEST
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                return False
+        if "tcpSocket" in probe:
+            try:
+                _, writer = await asyncio.open_connection(
+                    self._address, port_number(container, probe["tcpSocket"]["port"])
+                )
+            except OSError:
+                return False
+            writer.close()
+        return True
 
     async def _ended(self, codes: list[int]) -> bool:
         """Whether the restart policy leaves it at that; if so, the pod's phase says how it went."""
@@ -379,7 +382,7 @@ class RealPod:
         conditions = [
             {"type": each, "status": word, "lastTransitionTime": now} for each in ("Ready", "ContainersReady")
         ]
-        gates = [each["conditionType"] for each in self._pod["spec"].get("readinessGates") or []]
+        gates = [each["conditionType"] for each in listed(self._pod["spec"].get("readinessGates"))]
         conditions += [{"type": gate, "status": "True", "lastTransitionTime": now} for gate in gates]
         containers = self._pod["spec"]["containers"]
         statuses = [self._container_status(container, restarts, ready=ready) for container in containers]
@@ -430,7 +433,7 @@ def mounted(source: Path, root: Path, target: str) -> str:
 
 
 def port_number(container: Manifest, port: int | str) -> int:
-    named = {each.get("name"): each["containerPort"] for each in container.get("ports") or []}
+    named = {each.get("name"): each["containerPort"] for each in listed(container.get("ports"))}
     return port if isinstance(port, int) else named.get(port, 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 
@@ -15,6 +15,11 @@ from localfleet.kubeclient import ApiError
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 RETRY_SECONDS = 0.5
+
+
+def listed(value: list[Any] | None) -> list[Any]:
+    """A list of a manifest, empty where the manifest says nothing."""
+    return value or []
 
 
 class Queue(Generic[K]):
