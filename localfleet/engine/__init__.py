@@ -35,7 +35,8 @@ container's arguments (`--localfleet-NAME=VALUE`); `--default` sets them for all
 new connections; requests in flight, streams too, run on until the grace period ends. Then the pod object goes.
 
 **A failed node.** Annotate the Node with `localfleet.dev/node-down: "true"`: connections to its pods are accepted and
-stay silent, streams stop in the middle, no pod status is written. Remove it and all goes on.
+stay silent, streams stop in the middle, no pod status is written, deleted pods stay Terminating. Remove it and all goes
+on.
 """
 
 from importlib.resources import files

@@ -9,7 +9,7 @@ import aiohttp
 
 from localfleet.engine.engine import Engine
 from localfleet.engine.lifecycle import advance, wake_at
-from localfleet.engine.pods import Pod, has_engine, read_pod
+from localfleet.engine.pods import Pod, Termination, has_engine, read_pod
 from localfleet.engine.server import Listeners
 from localfleet.engine.settings import NODE_DOWN, SettingError, Settings
 from localfleet.engine.statuses import read_lives, status_changes
@@ -28,7 +28,8 @@ class _Watched:
 
     bell: asyncio.Event = field(default_factory=asyncio.Event)
     engine: Engine | None = None
-    removed: bool = False
+    removed: str | None = None
+    """The uid of the pod whose end has been said."""
 
 
 class Kubelet:
@@ -94,12 +95,25 @@ class Kubelet:
         pod = self._read(manifest)
         if watched.engine is not None and watched.engine.pod.uid != pod.uid:
             self._retire(watched)
-        if not pod.running or pod.address is None:
-            return None
+        try:
+            if pod.running and pod.address is not None:
+                return await self._step_running(watched, pod, pod.address, manifest)
+            if pod.termination is not None and pod.node and pod.node not in self._down:
+                await self._remove(watched, pod)  # it never got to run
+        except ApiError as error:
+            if error.status not in (404, 409):  # gone, or another pod by now: the watch will say so
+                log.warning("pod %s/%s: %s", pod.namespace, pod.name, error)
+            return RETRY_SECONDS
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.info("pod %s/%s: %s", pod.namespace, pod.name, error or type(error).__name__)
+            return RETRY_SECONDS
+        return None
+
+    async def _step_running(self, watched: _Watched, pod: Pod, address: str, manifest: Manifest) -> float | None:
         now = time.time()
         if watched.engine is None:
             lives = read_lives(pod, manifest["status"], now, scale=self._scale)
-            watched.engine = self._by_address[pod.address] = Engine(pod, lives, self._cluster)
+            watched.engine = self._by_address[address] = Engine(pod, lives, self._cluster)
             for port in pod.servers:
                 await self._open(port)
         engine = watched.engine
@@ -108,19 +122,13 @@ class Kubelet:
             return None
         lives = advance(pod, engine.lives, now, scale=self._scale)
         engine.update(pod, lives, node_down=False)
-        try:
-            if pod.termination is not None and await self._terminate(watched, engine, pod, now):
+        if pod.termination is not None:
+            if self._terminated(engine, pod.termination, now):
+                await self._remove(watched, pod)
                 return None
             await self._write(pod, manifest, status_changes(pod, lives, manifest["status"], now))
-        except ApiError as error:
-            if error.status not in (404, 409):  # gone, or another pod by now: the watch will say so
-                log.warning("status of %s refused: %s", engine.name, error)
-            return RETRY_SECONDS
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            log.info("status of %s not written: %s", engine.name, error or type(error).__name__)
-            return RETRY_SECONDS
-        if pod.termination is not None:
             return DRAIN_POLL_SECONDS
+        await self._write(pod, manifest, status_changes(pod, lives, manifest["status"], now))
         wake = wake_at(pod, lives)
         return None if wake is None else max(0.0, wake - time.time())
 
@@ -131,20 +139,21 @@ class Kubelet:
             log.warning("settings of %s are ignored: %s", manifest["metadata"]["name"], error)
             return read_pod(_without_settings(manifest), defaults=self._defaults)
 
-    async def _terminate(self, watched: _Watched, engine: Engine, pod: Pod, now: float) -> bool:
-        """Take a deleted pod through its grace period; True once its object is removed."""
-        assert pod.termination is not None  # noqa: S101 - the caller checked
-        if now >= pod.termination.stop_at and not engine.draining:
+    def _terminated(self, engine: Engine, termination: Termination, now: float) -> bool:
+        """Take a deleted pod's engine through its grace period; True once it has ended."""
+        if now >= termination.stop_at and not engine.draining:
             engine.drain()
-        if now >= pod.termination.deadline:
+        if now >= termination.deadline:
             engine.cut()
-        elif not engine.draining or engine.busy:
-            return False
-        if not watched.removed:
+            return True
+        return engine.draining and not engine.busy
+
+    async def _remove(self, watched: _Watched, pod: Pod) -> None:
+        """Say that nothing of the pod runs any more, once: its object goes when nobody's finalizer holds it."""
+        if watched.removed != pod.uid:
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
             await self._client.request("DELETE", _path(pod), body)
-            watched.removed = True
-        return True
+            watched.removed = pod.uid
 
     async def _write(self, pod: Pod, manifest: Manifest, changes: Manifest) -> None:
         if not changes:
@@ -162,7 +171,7 @@ class Kubelet:
             log.warning("a pod declares port %d, which cannot be opened: %s", port, error)
 
     def _retire(self, watched: _Watched) -> None:
-        engine, watched.engine, watched.removed = watched.engine, None, False
+        engine, watched.engine = watched.engine, None
         if engine is None:
             return
         engine.draining = True

@@ -43,7 +43,7 @@ async def program(module: str, *arguments: str) -> AsyncGenerator[asyncio.subpro
 
 
 def engine_pod(name: str, **changes: Any) -> Manifest:
-    """A serving pod as the operator writes it; `annotations`, `labels`, `args`, `probes` and `containers` change it."""
+    """A serving pod as the operator writes it; `annotations`, `labels`, `args`, `probes`, `containers` change it."""
     probe = {"httpGet": {"path": "/health", "port": 8000}, "initialDelaySeconds": 30, "periodSeconds": 10}
     engine = {
         "name": "engine",
@@ -64,7 +64,7 @@ def engine_pod(name: str, **changes: Any) -> Manifest:
             "annotations": changes.get("annotations", {}),
         },
         "spec": {
-            "nodeName": "node-1",
+            "nodeName": changes.get("node", "node-1"),
             "terminationGracePeriodSeconds": changes.get("grace", 30),
             "containers": [engine, *changes.get("containers", [])],
         },

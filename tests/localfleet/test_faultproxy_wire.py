@@ -406,6 +406,23 @@ async def test_a_rule_without_meaning_is_refused_with_its_reason(between: Betwee
         await proxy.remove(99)
 
 
+async def test_kubectl_works_through_it(between: Between, server: ApiServer, folder: Path) -> None:
+    _, _, beside = between
+    kubectl = [server.binaries["kubectl"], "--kubeconfig", folder / "kubeconfig"]
+
+    async def run(*arguments: str, text: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(*kubectl, *arguments, stdin=-1, stdout=-1)
+        output, _ = await process.communicate(text.encode())
+        assert process.returncode == 0, arguments
+        return output.decode()
+
+    await run("apply", "--server-side", "-f-", text=json.dumps(config_map("a", key="1")))
+    assert await run("get", "configmap", "a", "-o", "jsonpath={.data.key}") == "1"
+    await run("wait", "configmap/a", "--for=jsonpath={.data.key}=1", "--timeout=10s")
+    await run("delete", "configmap", "a")
+    assert "a" not in await names(beside)
+
+
 async def test_start_runs_a_proxy_of_its_own_and_ends_it(server: ApiServer, tmp_path: Path) -> None:
     async with start(server.kubeconfig, tmp_path, seed=9) as proxy, connect(proxy.kubeconfig) as client:
         assert (await proxy.status())["seed"] == 9
