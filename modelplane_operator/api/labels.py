@@ -11,7 +11,7 @@ REPLICA_INDEX = f"{PREFIX}replica-index"
 
 # On pods of a workload cluster.
 SERVING = f"{PREFIX}serving"  # the pods that answer requests, by replica
-WORKLOAD = f"{PREFIX}workload"  # the pods of one Deployment
+WORKLOAD = f"{PREFIX}workload"  # the pods of one engine
 GANG_ROLE = f"{PREFIX}lws-role"
 
 # On nodes of a workload cluster.
@@ -34,4 +34,9 @@ FIELD_MANAGER = "modelplane"
 # What the picker of a replica with split prefill and decode tells the engines apart by.
 PICKER_ROLE = "llm-d.ai/role"
 PICKER_SERVING = "llm-d.ai/inference-serving"
+PICKER_APP = "app"
+
+# Kubernetes' own.
 SERVICE_NAME = "kubernetes.io/service-name"
+SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"  # keeps Kubernetes' own controllers off an EndpointSlice
+POD_SECURITY = "pod-security.kubernetes.io/enforce"

@@ -52,7 +52,7 @@ def endpoint_backend(namespace: str, endpoint: str) -> str:
 
 
 def service_route(namespace: str, service: str) -> str:
-    """The HTTPRoute of a ModelService."""
+    """The HTTPRoute of a ModelService, and the Service without endpoints that answers when nothing else can."""
     return derived("service", namespace, service, show=service)
 
 
@@ -111,6 +111,11 @@ def workload(replica: str, engine: str) -> str:
 def claim_template(replica: str, engine: str, role: str) -> str:
     """The ResourceClaimTemplate of an engine's member."""
     return derived("claims", replica, engine, role, show=f"{replica}-{engine}-{role}")
+
+
+def copied(replica: str, kind: str, name: str) -> str:
+    """The copy of a Secret or ConfigMap that a replica's engines name: one per replica, so that it goes with it."""
+    return derived("copy", replica, kind, name, show=f"{replica}-{name}")
 
 
 def inference_pool(replica: str) -> str:
