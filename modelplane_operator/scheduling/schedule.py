@@ -124,7 +124,8 @@ def scale_down(
 
 
 def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
-    if sites[replica.cluster].cluster.standing is not Standing.READY:
+    site = sites.get(replica.cluster)
+    if site is None or site.cluster.standing is not Standing.READY:
         return 2
     return 0 if replica.ready else 1
 
@@ -137,14 +138,15 @@ def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:
     return tuple(sorted(placements, key=lambda placement: (placement.cluster, placement.index)))
 
 
-def _untouched(ask: Ask, ours: Iterable[Replica]) -> Decision:
-    """No cluster at all is more likely a list not yet read than a fleet that is gone."""
+def _untouched(ask: Ask, ours: Sequence[Replica]) -> Decision:
+    """No cluster at all is more likely a list not yet read than a fleet that is gone: only the count is heeded."""
+    staying, surplus = scale_down(ask, ours, {})
     return Decision(
         desired=ask.replicas,
         placements=(),
         new=(),
-        held=tuple(Held(replica, None) for replica in ours),
-        removed=(),
+        held=tuple(Held(replica, None) for replica in staying),
+        removed=tuple(Removal(replica, why) for replica, why in surplus),
         checked=0,
         refusals=(),
         problems=(*ask.problems, NoClusters()),

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.base import Status
+from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
@@ -274,6 +276,17 @@ def written(deployment: ModelDeployment, placement: Placement, *, ready: bool | 
         uid=deployment.metadata.uid,
         ready=ready,
     )
+
+
+def answering(replica: ModelReplica) -> ModelReplica:
+    """The replica once it is Ready."""
+    return replica.model_copy(update={"status": Status(conditions=(Ready.AVAILABLE.condition(EPOCH),))})
+
+
+def going(replica: ModelReplica) -> ModelReplica:
+    """The replica once somebody has deleted it, and before it is gone."""
+    metadata = replica.metadata.model_copy(update={"deletion_timestamp": EPOCH})
+    return replica.model_copy(update={"metadata": metadata})
 
 
 def _written_engine(asked: Manifest, engine: EnginePlacement) -> Manifest:
