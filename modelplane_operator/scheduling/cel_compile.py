@@ -236,6 +236,8 @@ class _Compiler:
         if result is None:
             raise explain_refusal(node, name, [self.final(a.type) for a in args], method=method)
         self._check_regex(node, name)
+        if name in ("_[_]", "_[?_]") and isinstance(node.args[1], Literal | ListOf) and args[1].type.name not in _KEYS:
+            raise Fault(f"{args[1].type} cannot be an index", node.args[1].start)
         typed = Typed(result, _not_yet, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
         path, special = self._path(node), _SPECIAL.get(name)
         if path is not None:

@@ -22,8 +22,6 @@ from modelplane_operator.scheduling.cel_values import (
     equal,
     kind,
 )
-from modelplane_operator.scheduling.quantity import Quantity
-from modelplane_operator.scheduling.semver import Semver
 
 # How many steps one evaluation may take; the longest useful selector we know takes about 100. The API server's own
 # limit is 1,000,000 units, which here would be a second.
@@ -71,13 +69,17 @@ def find(mapping: Mapping[Any, Any], key: Any) -> Any:
         if isinstance(mapping, DomainMap):
             return mapping[key]
         return _read(mapping.get(key, MISSING))
-    if key is None or isinstance(key, tuple | Mapping | Optional | Quantity | Semver | bytes):
-        raise EvaluationError(f"a {kind(cast(Any, key))} cannot be the key of a map")
+    if not _can_be_key(key):
+        raise EvaluationError(f"a {kind(key)} cannot be the key of a map")
     # Python finds True under 1.
     value = mapping.get(key, MISSING)
     if value is not MISSING and isinstance(key, bool) is not any(isinstance(k, bool) for k in mapping):
         return MISSING
     return _read(value)
+
+
+def _can_be_key(value: Any) -> bool:
+    return isinstance(value, bool | int | float | str)
 
 
 def truth(value: Any) -> bool:
@@ -194,9 +196,7 @@ def membership(item: Run, container: Run) -> Run:
 
 
 def _in_map(key: Any, mapping: Mapping[Any, Any]) -> bool:
-    if type(key) is str:
-        return key in mapping
-    return find(mapping, key) is not MISSING
+    return _can_be_key(key) and key in mapping and find(mapping, key) is not MISSING
 
 
 # --- operators ---
@@ -353,7 +353,7 @@ def map_of(entries: list[tuple[Run, Run, bool]]) -> Run:
 
 
 def _as_key(value: Any) -> Any:
-    if isinstance(value, bool | int | float | str):
+    if _can_be_key(value):
         return value
     raise EvaluationError(f"a {kind(value)} cannot be the key of a map")
 

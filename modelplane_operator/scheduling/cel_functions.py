@@ -79,7 +79,7 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("bytes(string) -> bytes", lambda text: text.encode()),
     ("double(double) -> double", op.itself),
     ("double(int) -> double", float),
-    ("double(string) -> double", op.parsed(_DOUBLE, "a number", float)),
+    ("double(string) -> double", op.parsed(_DOUBLE, "a number", op.double_from)),
     ("double(uint) -> double", float),
     ("dyn(A) -> dyn", op.itself),
     ("int(int) -> int", op.itself),

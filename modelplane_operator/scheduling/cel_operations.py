@@ -98,6 +98,14 @@ def parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementa
     return parse
 
 
+def double_from(text: str) -> float:
+    """The number that a text is; one that is too large has no double."""
+    value = float(text)
+    if math.isinf(value) and "n" not in text.lower():
+        raise EvaluationError(f"{text[:40]} is too large for a double")
+    return value
+
+
 TRUTHS = {**dict.fromkeys(["1", "t", "T", "true", "TRUE", "True"], True),
            **dict.fromkeys(["0", "f", "F", "false", "FALSE", "False"], False)}  # fmt: skip
 

@@ -8,6 +8,7 @@ everything that walks a tree afterwards.
 
 import enum
 import importlib.util
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -574,6 +575,13 @@ def _integer(token: lark.Token) -> int:
     return int(digits, 16 if digits[:2] == "0x" else 10)
 
 
+def _double(token: lark.Token) -> float:
+    value = float(token)
+    if math.isinf(value):
+        raise Fault("the number is too large", token.start_pos or 0)
+    return value
+
+
 def _unsigned(token: lark.Token) -> UInt:
     value = _integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
     if value > UINT64_MAX:
@@ -627,7 +635,7 @@ _BYTE = 0x10FF00
 _LITERALS: dict[str, Callable[[lark.Token], Value]] = {
     "INT_LIT": _integer,
     "UINT_LIT": _unsigned,
-    "FLOAT_LIT": float,
+    "FLOAT_LIT": _double,
     "STRING_LIT": _string,
     "MLSTRING_LIT": _string,
     "BYTES_LIT": _bytes,

@@ -13,8 +13,9 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 NANO = -9
 
-# Beyond this no device has a capacity, and arithmetic would allocate memory in proportion to 10**exponent.
+# Beyond these no device has a capacity, and arithmetic would take memory in proportion to 10**exponent.
 MAX_EXPONENT = 100
+MAX_DIGITS = 100
 
 _NUMBER_AND_SUFFIX = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?P<point>\.?)(?P<fraction>[0-9]*)(?P<suffix>[A-Za-z]*|[eE][+-]?[0-9]+)", re.ASCII
@@ -109,13 +110,15 @@ def parse(text: str) -> Quantity:
     """Read a quantity as Kubernetes does.
 
     Raises QuantityError for what Kubernetes refuses, for a suffix without a number (which it would read as 0), and for
-    exponents beyond MAX_EXPONENT.
+    more than MAX_DIGITS digits or an exponent beyond MAX_EXPONENT.
     """
     match = _NUMBER_AND_SUFFIX.fullmatch(text)
     if match is None or not (match["whole"] or match["fraction"]):
         raise QuantityError(f"{_shortened(text)} is not a quantity: write a number with a suffix, such as 80Gi or 1.5k")
     whole, fraction, suffix = match["whole"].lstrip("0"), match["fraction"], match["suffix"]
     negative = match["sign"] == "-"
+    if len(whole) + len(fraction) > MAX_DIGITS:
+        raise QuantityError(f"{_shortened(text)} is not a usable quantity: it has more than {MAX_DIGITS} digits")
     digits = int((whole or "0") + fraction)
     if suffix in _BINARY_SHIFT:
         return _parse_binary(whole, fraction, _BINARY_SHIFT[suffix], digits, negative=negative)

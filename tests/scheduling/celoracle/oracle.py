@@ -26,7 +26,7 @@ RECORDED_EACH = 500
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server makes of a selector: whether it takes it, and for each device + matches, - does not, ! fails."""
+    """What the API server makes of a selector: whether it takes it, and + - or ! (an error) for each device."""
 
     selector: str
     accepted: bool
@@ -38,7 +38,7 @@ def build() -> Path:
     sources = b"".join((_HERE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
     program = _CACHE / hashlib.sha256(sources).hexdigest()[:16] / "celoracle"
     if not program.exists():
-        print("building the selector oracle from k8s.io/dynamic-resource-allocation", file=sys.__stderr__, flush=True)  # noqa: T201
+        print("building the selector oracle from k8s.io/dynamic-resource-allocation", file=sys.__stderr__, flush=True)
         program.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["go", "build", "-o", str(program), "."], cwd=_HERE, check=True)
     return program
