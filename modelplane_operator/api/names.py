@@ -108,14 +108,14 @@ def workload(replica: str, engine: str) -> str:
     return derived("workload", replica, engine, show=f"{replica}-{engine}", room=_WORKLOAD_ROOM)
 
 
-def claim_template(replica: str, engine: str, role: str) -> str:
-    """The ResourceClaimTemplate of an engine's member."""
-    return derived("claims", replica, engine, role, show=f"{replica}-{engine}-{role}")
+def claim_template(replica: str, engine: str, role: str, requests: str) -> str:
+    """The ResourceClaimTemplate of an engine's member. It cannot change, so that other requests are another one."""
+    return derived("claims", replica, engine, role, requests, show=f"{replica}-{engine}-{role}")
 
 
-def copied(replica: str, kind: str, name: str) -> str:
+def copied(replica: str, use: str, name: str) -> str:
     """The copy of a Secret or ConfigMap that a replica's engines name: one per replica, so that it goes with it."""
-    return derived("copy", replica, kind, name, show=f"{replica}-{name}")
+    return derived("copy", replica, use, name, show=f"{replica}-{name}")
 
 
 def inference_pool(replica: str) -> str:

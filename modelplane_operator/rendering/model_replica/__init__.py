@@ -1,0 +1,110 @@
+"""Everything that a ModelReplica is on its workload cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.rendering.model_replica.claims import render_claim_template
+from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
+from modelplane_operator.rendering.model_replica.deployment import render_deployment
+from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
+from modelplane_operator.rendering.model_replica.gang import render_gang
+from modelplane_operator.rendering.model_replica.part import Part, part_of
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle
+from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
+from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
+from modelplane_operator.rendering.owned import render_remote_namespace
+
+__all__ = [
+    "CannotRender",
+    "Cause",
+    "Lifecycle",
+    "Source",
+    "Surroundings",
+    "render_model_replica",
+    "replica_prefix",
+    "sources",
+]
+
+INFERENCE_POOLS = "inferencepools.inference.networking.k8s.io"
+LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What was seen around a replica."""
+
+    namespace_uid: str
+    """Of the replica's namespace on the hub."""
+    serves: frozenset[str]
+    """The optional APIs that its cluster serves, of INFERENCE_POOLS and LEADER_WORKER_SETS."""
+    originals: tuple[Manifest, ...] = ()
+    """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
+
+
+def render_model_replica(
+    replica: ModelReplica, seen: Surroundings, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
+) -> tuple[Manifest, ...] | CannotRender:
+    """The objects of a replica in the order in which they are best applied, or why there are none."""
+    if problem := _problem(replica, seen):
+        return problem
+    parts: list[tuple[PlacedEngine, Part]] = []
+    for engine in replica.spec.engines:
+        part = part_of(replica, engine)
+        if isinstance(part, CannotRender):
+            return part
+        parts.append((engine, part))
+    return (
+        render_remote_namespace(replica.key.namespace, seen.namespace_uid),
+        *render_copies(replica, seen.originals),
+        *_claim_templates(replica),
+        *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
+        *_front(replica, pooled=INFERENCE_POOLS in seen.serves),
+    )
+
+
+def _problem(replica: ModelReplica, seen: Surroundings) -> CannotRender | None:
+    for engine in replica.spec.engines:
+        for member in engine.members:
+            if member.template.spec is None:
+                return CannotRender(
+                    Cause.NO_POD,
+                    f"the {member.role} of engine {engine.name} has no pod: write `template.spec` with a container "
+                    "called engine",
+                )
+        if len(engine.members) > 1 and LEADER_WORKER_SETS not in seen.serves:
+            return CannotRender(
+                Cause.NO_LEADER_WORKER_SET,
+                f"engine {engine.name} is a gang, and cluster {replica.spec.cluster_name} does not serve "
+                f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
+            )
+    if replica.spec.serving and replica.spec.serving.mode == "PrefillDecode" and INFERENCE_POOLS not in seen.serves:
+        return CannotRender(
+            Cause.NO_INFERENCE_POOL,
+            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
+            f"serve {INFERENCE_POOLS}: install the Gateway API Inference Extension there, or use mode Unified",
+        )
+    return None
+
+
+def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
+    return [
+        render_claim_template(replica, engine, member)
+        for engine in replica.spec.engines
+        for member in engine.members
+        if member.device_requests
+    ]
+
+
+def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle: Lifecycle) -> Manifest:
+    render = render_gang if len(engine.members) > 1 else render_deployment
+    return render(replica, engine, part, lifecycle)
+
+
+def _front(replica: ModelReplica, *, pooled: bool) -> Sequence[Manifest]:
+    """What requests pass on their way to the pods; the route last, so that it never leads to nothing."""
+    behind = (*render_picker(replica), render_pool(replica)) if pooled else (render_service(replica),)
+    return [*behind, render_route(replica, pooled=pooled)]

@@ -1,0 +1,83 @@
+"""Secrets and ConfigMaps that engines name: they live beside the deployment, and are needed where the pods are.
+
+A replica has copies of its own, under names of their own, with no more than the keys that it reads. So a copy goes with
+its replica, and two replicas never write the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from modelplane_operator.api import names
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.owned import on_cluster
+
+Use = Literal["Secret", "ConfigMap", "PullSecret"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An object on the hub, in the replica's namespace, that the replica needs a copy of."""
+
+    use: Use
+    """A registry's credentials are copied whole and keep their type; of the others, keys are copied."""
+    name: str
+    keys: frozenset[str] = frozenset()
+    required: bool = True
+    """Whether an engine waits for it."""
+
+    @property
+    def kind(self) -> Literal["Secret", "ConfigMap"]:
+        return "ConfigMap" if self.use == "ConfigMap" else "Secret"
+
+
+def sources(replica: ModelReplica) -> tuple[Source, ...]:
+    """What the replica's engines name, each once."""
+    found: dict[tuple[Use, str], Source] = {}
+    for mention in _mentions(replica):
+        key = mention.use, mention.name
+        seen = found.setdefault(key, mention)
+        found[key] = replace(seen, keys=seen.keys | mention.keys, required=seen.required or mention.required)
+    return tuple(found[key] for key in sorted(found))
+
+
+def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Manifest, ...]:
+    """Copies of those objects of the hub that the replica needs; the others are passed over."""
+    originals = {(item["kind"], item["metadata"]["name"]): item for item in found}
+    return tuple(
+        _copy(replica, source, originals[source.kind, source.name])
+        for source in sources(replica)
+        if (source.kind, source.name) in originals
+    )
+
+
+def _copy(replica: ModelReplica, source: Source, original: Manifest) -> Manifest:
+    whole = source.use == "PullSecret"
+    return {
+        "apiVersion": "v1",
+        "kind": source.kind,
+        "metadata": on_cluster(replica, names.copied(replica.metadata.name, source.use, source.name)),
+        # A type demands keys that may not be among those we copy, so only the whole keeps it.
+        **({"type": original.get("type", "Opaque") if whole else "Opaque"} if source.kind == "Secret" else {}),
+        **{
+            field: {key: value for key, value in original[field].items() if whole or key in source.keys}
+            for field in ("data", "binaryData")
+            if field in original
+        },
+    }
+
+
+def _mentions(replica: ModelReplica) -> Iterator[Source]:
+    pods = (member.template.spec for engine in replica.spec.engines for member in engine.members)
+    for pod in filter(None, pods):
+        for secret in pod.image_pull_secrets:
+            yield Source("PullSecret", secret.name)
+        for variable in pod.containers[0].env:
+            origin = variable.value_from
+            if origin and (secret := origin.secret_key_ref):
+                yield Source("Secret", secret.name, frozenset({secret.key}), required=not secret.optional)
+            if origin and (config := origin.config_map_key_ref):
+                yield Source("ConfigMap", config.name, frozenset({config.key}), required=not config.optional)

@@ -1,0 +1,236 @@
+"""The endpoint picker: it tells the gateway which pod of a replica is best for a request.
+
+It prefers the pod that has seen the request's beginning before, and then the one with the shorter queue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
+from modelplane_operator.rendering.owned import on_cluster, owner_labels
+
+IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
+POOL_GROUP = "inference.networking.k8s.io"
+GRPC_PORT = 9002
+HEALTH_PORT = 9003
+CONFIG_FILE = "epp-config.yaml"
+KV_BLOCK_SIZE = 16  # what engines use when they are not told
+
+
+def render_pool(replica: ModelReplica) -> Manifest:
+    """The pods of the replica that answer requests, and who picks among them."""
+    return {
+        "apiVersion": f"{POOL_GROUP}/v1",
+        "kind": "InferencePool",
+        "metadata": on_cluster(replica, names.inference_pool(replica.metadata.name)),
+        "spec": {
+            "selector": {"matchLabels": {labels.SERVING: replica.metadata.name}},
+            "targetPorts": [{"number": SERVING_PORT}],
+            "endpointPickerRef": {
+                "name": names.picker(replica.metadata.name),
+                "port": {"number": GRPC_PORT},
+                "failureMode": "FailOpen",  # any pod is better than none
+            },
+        },
+    }
+
+
+def render_picker(replica: ModelReplica) -> tuple[Manifest, ...]:
+    """The picker of a replica, with what it may read and how it judges."""
+    config = picker_config(replica)
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": _metadata(replica),
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": _metadata(replica),
+            "rules": [
+                {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
+                {"apiGroups": [POOL_GROUP], "resources": ["inferencepools"], "verbs": READ},
+                {"apiGroups": ["inference.networking.x-k8s.io"], "resources": ["inferenceobjectives"], "verbs": READ},
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": _metadata(replica),
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": names.picker(replica.metadata.name),
+            },
+            "subjects": [
+                {
+                    "kind": "ServiceAccount",
+                    "name": names.picker(replica.metadata.name),
+                    "namespace": names.remote_namespace(replica.key.namespace),
+                }
+            ],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(replica),
+            "data": {CONFIG_FILE: config},
+        },
+        _deployment(replica, config),
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(replica),
+            "spec": {
+                "selector": {labels.PICKER_APP: names.picker(replica.metadata.name)},
+                "ports": [
+                    {
+                        "name": "grpc-ext-proc",
+                        "port": GRPC_PORT,
+                        "targetPort": GRPC_PORT,
+                        "protocol": "TCP",
+                        "appProtocol": "http2",
+                    }
+                ],
+            },
+        },
+    )
+
+
+READ = ["get", "list", "watch"]
+
+
+def _metadata(replica: ModelReplica) -> Manifest:
+    return on_cluster(replica, names.picker(replica.metadata.name))
+
+
+def _deployment(replica: ModelReplica, config: str) -> Manifest:
+    name = names.picker(replica.metadata.name)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(replica),
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {labels.PICKER_APP: name}},
+            "template": {
+                "metadata": {
+                    "labels": {**owner_labels(replica), labels.PICKER_APP: name},
+                    # The picker reads its file once: another file is another pod.
+                    "annotations": {labels.PICKER_CONFIG_CHECKSUM: hashlib.sha256(config.encode()).hexdigest()},
+                },
+                "spec": {
+                    "serviceAccountName": name,
+                    "enableServiceLinks": False,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "volumes": [{"name": "config", "configMap": {"name": name}}],
+                    "containers": [
+                        {
+                            "name": "epp",
+                            "image": IMAGE,
+                            "args": [
+                                f"--pool-name={names.inference_pool(replica.metadata.name)}",
+                                f"--pool-namespace={names.remote_namespace(replica.key.namespace)}",
+                                f"--pool-group={POOL_GROUP}",
+                                f"--config-file=/config/{CONFIG_FILE}",
+                                f"--grpc-port={GRPC_PORT}",
+                            ],
+                            "ports": [
+                                {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
+                                {"name": "grpc-health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+                            ],
+                            "readinessProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 5},
+                            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+                            "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+def picker_config(replica: ModelReplica) -> str:
+    """The picker's configuration: JSON, which is YAML too, and reads the same whatever wrote it."""
+    split = replica.spec.serving is not None and replica.spec.serving.mode == "PrefillDecode"
+    return json.dumps(_split(_block_size(replica)) if split else _unified(_block_size(replica)), indent=2) + "\n"
+
+
+def _unified(block_size: int) -> Manifest:
+    return {
+        "apiVersion": "llm-d.ai/v1alpha1",
+        "kind": "EndpointPickerConfig",
+        "plugins": _judges(block_size),
+        "schedulingProfiles": [{"name": "default", "plugins": JUDGEMENT}],
+    }
+
+
+def _split(block_size: int) -> Manifest:
+    return {
+        "apiVersion": "llm-d.ai/v1alpha1",
+        "kind": "EndpointPickerConfig",
+        "plugins": [
+            *_judges(block_size),
+            {"type": "disagg-headers-handler"},
+            {"type": "prefill-filter"},
+            {"type": "decode-filter"},
+            # Below this many tokens that no pod has seen, the decode engine does the prompt itself. The default of 0
+            # would never split.
+            {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 16}},
+            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": "prefix-based-pd-decider"}}},
+        ],
+        "schedulingProfiles": [
+            {"name": "prefill", "plugins": [{"pluginRef": "prefill-filter"}, *JUDGEMENT]},
+            {"name": "decode", "plugins": [{"pluginRef": "decode-filter"}, *JUDGEMENT]},
+        ],
+    }
+
+
+JUDGEMENT = [
+    {"pluginRef": "max-score-picker"},
+    {"pluginRef": "prefix-cache-scorer", "weight": 2},
+    {"pluginRef": "queue-scorer", "weight": 1},
+]
+
+
+def _judges(block_size: int) -> list[Manifest]:
+    return [
+        {
+            # The decider and the scorer read what only this one writes, and it writes nothing when left to tune itself.
+            "type": "approx-prefix-cache-producer",
+            "parameters": {
+                "autoTune": False,
+                "blockSizeTokens": block_size,
+                "maxPrefixBlocksToMatch": 256,
+                "lruCapacityPerServer": 31250,
+            },
+        },
+        {"type": "prefix-cache-scorer"},
+        {"type": "queue-scorer"},
+        {"type": "max-score-picker"},
+    ]
+
+
+def _block_size(replica: ModelReplica) -> int:
+    """The block size of the engine's cache, from its command line: of the decode engine, or of the first."""
+    engines = replica.spec.engines
+    engine = next((engine for engine in engines if engine.phase == "Decode"), engines[0])
+    container = serving_container(engine)
+    text = flag_value(container, "--block-size", "--page-size") if container else None
+    readable = text is not None and text.isascii() and text.isdecimal() and int(text) > 0
+    return int(text) if text is not None and readable else KV_BLOCK_SIZE

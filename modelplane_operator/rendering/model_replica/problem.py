@@ -1,0 +1,21 @@
+"""Why a replica has no manifests. Such a replica keeps what it has, and says this in a condition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    NO_INFERENCE_POOL = "InferencePoolNotServed"
+    NO_LEADER_WORKER_SET = "LeaderWorkerSetNotServed"
+    NO_POD = "PodMissing"
+    DECODE_PORT = "DecodePortUnusable"
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRender:
+    """Nothing can be rendered: a reason for programs, and a sentence for people."""
+
+    cause: Cause
+    message: str

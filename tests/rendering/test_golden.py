@@ -1,0 +1,35 @@
+"""Every renderer, over files: all that it is given in `CASE.in.yaml`, all that it gives in `CASE.out.yaml`.
+
+The name of a case is a sentence. A document without a kind is what was observed around the object.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.rendering.cases import CASES, render
+from tests.support.golden import assert_golden
+
+
+class _Readable(yaml.SafeDumper):
+    """Lists indented as people write them, texts of several lines as blocks, nothing shared."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name.removesuffix('.in.yaml')}")
+def test_golden(case: Path, pytestconfig: pytest.Config) -> None:
+    found = yaml.dump_all(render(case), Dumper=_Readable, sort_keys=False, width=120)
+
+    assert_golden(case.with_name(case.name.replace(".in.", ".out.")), found, pytestconfig)
