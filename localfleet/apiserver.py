@@ -34,24 +34,45 @@ class ApiServer:
 
 @contextmanager
 def api_server(*flags: str) -> Generator[ApiServer]:
-    """Start etcd and kube-apiserver on loopback (building them first where needed); leave nothing behind.
-
-    No controllers run: nothing makes default service accounts, so the admission plugin that asks for them is off.
-    """
+    """Start etcd and kube-apiserver on loopback (building them first where needed); leave nothing behind."""
     programs = binaries.ensure("etcd", "kube-apiserver", "kubectl")
     with ExitStack() as undo:
         folder = Path(tempfile.mkdtemp(prefix="localfleet-api-"))
         undo.callback(shutil.rmtree, folder)
-        port, etcd_port, peer_port = free_ports(3)
-        layout = Layout("local", folder, "127.0.0.1", port, etcd_port, peer_port, advertised=UNROUTABLE)
-        control_plane.write_credentials(layout)
-        etcd = start(control_plane.etcd(layout, programs))
-        undo.callback(etcd.end)
-        etcd.wait_until(lambda: control_plane.etcd_healthy(layout), seconds=START_SECONDS, what="etcd to be healthy")
-        server = start(control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount", *flags))
-        undo.callback(server.end)  # runs before etcd's: an API server without its etcd hangs when asked to end
-        wait_for_api(server, layout)
+        layout = on_loopback(folder)
+        undo.enter_context(etcd_running(layout, programs))
+        undo.enter_context(api_running(layout, programs, *flags))
         yield ApiServer(layout.url, layout.kubeconfig, programs, layout.log("kube-apiserver"))
+
+
+def on_loopback(folder: Path) -> Layout:
+    port, etcd_port, peer_port = free_ports(3)
+    return Layout("local", folder, "127.0.0.1", port, etcd_port, peer_port, advertised=UNROUTABLE)
+
+
+@contextmanager
+def etcd_running(layout: Layout, programs: Mapping[str, Path]) -> Generator[None]:
+    etcd = start(control_plane.etcd(layout, programs))
+    try:
+        etcd.wait_until(lambda: control_plane.etcd_healthy(layout), seconds=START_SECONDS, what="etcd to be healthy")
+        yield
+    finally:
+        etcd.end()
+
+
+@contextmanager
+def api_running(layout: Layout, programs: Mapping[str, Path], *flags: str) -> Generator[None]:
+    """An API server on a running etcd, which must outlive it: without it, it hangs when asked to end.
+
+    No controllers run: nothing makes default service accounts, so the admission plugin that asks for them is off.
+    """
+    control_plane.write_credentials(layout)
+    server = start(control_plane.api_server(layout, programs, "--disable-admission-plugins=ServiceAccount", *flags))
+    try:
+        wait_for_api(server, layout)
+        yield
+    finally:
+        server.end()
 
 
 def wait_for_api(server: Running, layout: Layout) -> None:

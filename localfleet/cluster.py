@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import sys
 import threading
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localfleet import control_plane, leaderworkerset, network, pki, profiles
+from localfleet import control_plane, leaderworkerset, network, pki, profiles, seed
+from localfleet.cloud.pods import PROGRAMS
 from localfleet.control_plane import Layout
 from localfleet.creation import Creator, documents
 from localfleet.engine import STAGES as ENGINE_STAGES
@@ -101,6 +103,7 @@ def commands(plan: Plan) -> dict[str, Command]:
             f"--balancers={plan.wire.balancers}",
             f"--api={plan.wire.address}:{network.API_PORT}",
             f"--folder={plan.folder / 'pods'}",
+            *(f"--program={name}={binaries[name]}" for name in PROGRAMS),
         ),
     ]
     if not plan.is_hub:
@@ -112,19 +115,21 @@ def commands(plan: Plan) -> dict[str, Command]:
     }
 
 
+def kinds(plan: Plan) -> tuple[Path, ...]:
+    """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
+    hub = (plan.binaries["gateway-api-crds"],)
+    return hub if plan.is_hub else (*hub, plan.binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
+
+
 def furniture(plan: Plan) -> list[list[Manifest]]:
     """What a new cluster holds, in batches that build on each other."""
-    crds = documents(plan.binaries["gateway-api-crds"])
-    if not plan.is_hub:
-        crds += documents(plan.binaries["envoy-gateway-crds"]) + documents(Path(leaderworkerset.CRD))
-    first = [
-        *(crd for crd in crds if crd["kind"] == "CustomResourceDefinition"),
-        *documents(HERE / "manifests" / "every"),
-        *profiles.manifests(plan.wire.name, plan.pools),
-    ]
+    every = documents(HERE / "manifests" / "every")
     data_plane = documents(HERE / "manifests" / ("hub" if plan.is_hub else "worker")) if plan.data_plane else ()
-    namespaces = [manifest for manifest in data_plane if manifest["kind"] == "Namespace"]
-    return [first + namespaces, [manifest for manifest in data_plane if manifest["kind"] != "Namespace"]]
+    namespaces = [each for each in data_plane if each["kind"] == "Namespace"]
+    return [
+        [*every, *profiles.manifests(plan.wire.name, plan.pools), *namespaces],
+        [each for each in data_plane if each["kind"] != "Namespace"],
+    ]
 
 
 @dataclass(slots=True)
@@ -141,6 +146,7 @@ class Cluster:
 
     def boot(self) -> None:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
+        shutil.copytree(seed.ensure(kinds(self.plan)), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
         network.connect(self.plan.wire)
         with self.lock:

@@ -19,13 +19,20 @@ APPLY_SECONDS = 30.0
 AT_A_TIME = 8
 
 
+def files(path: Path) -> list[Path]:
+    """The YAML files of a folder, or the file itself."""
+    return sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+
+
 @cache  # the clusters of a fleet hold mostly the same
 def documents(path: Path) -> tuple[Manifest, ...]:
     """Every object in a YAML file, or in all YAML files of a folder."""
-    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # CRDs are long, and the C loader is ten times as fast
     found = [
-        cast("Manifest", document) for file in files for document in yaml.load_all(file.read_text(), loader) if document
+        cast("Manifest", document)
+        for file in files(path)
+        for document in yaml.load_all(file.read_text(), loader)
+        if document
     ]
     return tuple(
         item for document in found for item in (document["items"] if document["kind"] == "List" else [document])

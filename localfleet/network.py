@@ -119,10 +119,10 @@ def connect(wire: Wire) -> None:
 
 
 def disconnect(wire: Wire) -> None:
-    """Take the cluster's namespace and wire away; its processes have ended before."""
+    """Take away what there is of the cluster's namespace and wire; its processes have ended before."""
     heal(wire)
-    run("ip", "link", "delete", wire.device)
-    run("ip", "netns", "delete", wire.name)
+    quietly("ip", "link", "delete", wire.device)
+    quietly("ip", "netns", "delete", wire.name)
 
 
 def cut(wire: Wire, direction: Direction) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from localfleet import binaries
 from localfleet.cloud.balancer import Balancer
 from localfleet.cloud.names import Names
-from localfleet.cloud.pods import PROGRAMS, Node, Pods
+from localfleet.cloud.pods import Node, Pods
 from localfleet.cloud.volumes import Volumes
 from localfleet.kubeclient import connect
 
@@ -24,17 +24,18 @@ def main(
     balancers: Annotated[str, typer.Option(help="Where LoadBalancer addresses come from.")],
     api: Annotated[str, typer.Option(help="HOST:PORT of the API server, as pods reach it.")],
     folder: Annotated[Path, typer.Option(help="Where the file systems of real pods go.")],
+    program: Annotated[list[str], typer.Option(help="NAME=PATH of a program that real pods run.")],
 ) -> None:
     """Give a simulated cluster load balancers, volumes and the data-plane pods that run for real."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection through a balancer is two descriptors
-    asyncio.run(serve(kubeconfig, balancers, Node(name, api, folder)))
+    programs = {known: Path(path) for known, _, path in (each.partition("=") for each in program)}
+    asyncio.run(serve(kubeconfig, balancers, Node(name, api, folder), programs))
 
 
-async def serve(kubeconfig: Path, pool: str, node: Node) -> None:
+async def serve(kubeconfig: Path, pool: str, node: Node, programs: Mapping[str, Path]) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    programs = binaries.ensure(*PROGRAMS)
     async with connect(kubeconfig) as client:
         parts = (Balancer(client, pool), Volumes(client), Names(client), Pods(client, node, programs))
         tasks = [asyncio.create_task(part.run()) for part in parts]
