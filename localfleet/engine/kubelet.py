@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from localfleet.engine.engine import Engine
-from localfleet.engine.lifecycle import advance, wake_at
+from localfleet.engine.lifecycle import Lives, advance, wake_at
 from localfleet.engine.pods import Pod, Termination, has_engine, read_pod
 from localfleet.engine.server import Listeners
 from localfleet.engine.settings import NODE_DOWN, SettingError, Settings
-from localfleet.engine.statuses import read_lives, status_changes
+from localfleet.engine.statuses import read_lives, status_changes, visible
 from localfleet.kubeclient import STRATEGIC_MERGE, ApiError, Key, KubeClient, Manifest, Mirror, section
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ class _Watched:
 
     bell: asyncio.Event = field(default_factory=asyncio.Event)
     engine: Engine | None = None
+    read: tuple[Manifest, Pod] | None = None
+    """The last manifest and what it was read as: most looks come from probes, not from news."""
+    told: tuple[object, ...] = ()
+    """What the pod's status was last compared with: a probe that finds what it found before needs no comparison."""
     removed: str | None = None
     """The uid of the pod whose end has been said."""
 
@@ -92,7 +96,9 @@ class Kubelet:
 
     async def _step(self, watched: _Watched, manifest: Manifest) -> float | None:
         """Bring one pod up to now; answer the seconds after which it wants another look."""
-        pod = self._read(manifest)
+        if watched.read is None or watched.read[0] is not manifest:
+            watched.read = manifest, self._read(manifest)
+        pod = watched.read[1]
         if watched.engine is not None and watched.engine.pod.uid != pod.uid:
             self._retire(watched)
         try:
@@ -126,9 +132,9 @@ class Kubelet:
             if self._terminated(engine, pod.termination, now):
                 await self._remove(watched, pod)
                 return None
-            await self._write(pod, manifest, status_changes(pod, lives, manifest["status"], now))
+            await self._tell(watched, pod, lives, manifest, now)
             return DRAIN_POLL_SECONDS
-        await self._write(pod, manifest, status_changes(pod, lives, manifest["status"], now))
+        await self._tell(watched, pod, lives, manifest, now)
         wake = wake_at(pod, lives)
         return None if wake is None else max(0.0, wake - time.time())
 
@@ -155,13 +161,16 @@ class Kubelet:
             await self._client.request("DELETE", _path(pod), body)
             watched.removed = pod.uid
 
-    async def _write(self, pod: Pod, manifest: Manifest, changes: Manifest) -> None:
-        if not changes:
+    async def _tell(self, watched: _Watched, pod: Pod, lives: Lives, manifest: Manifest, now: float) -> None:
+        """Write what the pod's status does not say yet."""
+        told = manifest["metadata"]["resourceVersion"], pod.termination, visible(lives)
+        if told == watched.told:
             return
-        body = {"metadata": {"uid": pod.uid}, "status": changes}
-        written = await self._client.request("PATCH", f"{_path(pod)}/status", body, content_type=STRATEGIC_MERGE)
-        if self.pods.objects.get((pod.namespace, pod.name)) is manifest:
+        if changes := status_changes(pod, lives, manifest["status"], now):
+            body = {"metadata": {"uid": pod.uid}, "status": changes}
+            written = await self._client.request("PATCH", f"{_path(pod)}/status", body, content_type=STRATEGIC_MERGE)
             self.pods.note(written)
+        watched.told = told
 
     async def _open(self, port: int) -> None:
         assert self._listeners is not None  # noqa: S101 - set by run()

@@ -31,6 +31,11 @@ def status_changes(pod: Pod, lives: Lives, status: Manifest, now: float) -> Mani
     }
 
 
+def visible(lives: Lives) -> tuple[object, ...]:
+    """What of the lives a status shows."""
+    return tuple((life.started_at, life.started, life.ready, life.restarts, life.restart_at) for life in lives.values())
+
+
 def _read_life(pod: Pod, container: Container, entry: Manifest, now: float, *, scale: float) -> Life:
     state, last = section(entry, "state"), section(entry, "lastState", "terminated")
     restarts: int = entry.get("restartCount", 0)
