@@ -16,7 +16,7 @@ from modelplane_operator.scheduling.cel_cost import LIMIT, worst_cost
 from modelplane_operator.scheduling.cel_device import Attribute, Device, Version
 from modelplane_operator.scheduling.cel_reasons import nearness, reason
 from modelplane_operator.scheduling.cel_syntax import Fault, SelectorError, parse
-from modelplane_operator.scheduling.cel_values import EvaluationError
+from modelplane_operator.scheduling.cel_values import EvaluationError, OutOfBudget
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
 
@@ -57,7 +57,7 @@ def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel
         cost = worst_cost(program.root, program)
     except Fault as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
-    except Exception as error:
+    except Exception as error:  # our mistake; one selector must not stop the scheduler
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
     if cost > LIMIT:
         raise SelectorError(f"the selector may cost {_counted(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)
@@ -75,6 +75,8 @@ def evaluate(selector: Selector, device: Device) -> Verdict:
             return _MATCHED
         why = reason(selector.text, selector.program, device)
         return Verdict(matched=False, reason=why, nearness=nearness(selector.program, device))
+    except OutOfBudget as error:
+        return Verdict(matched=False, reason=str(error))
     except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
         return Verdict(matched=False, reason=f"internal error: {error!r}")
 
@@ -82,5 +84,7 @@ def evaluate(selector: Selector, device: Device) -> Verdict:
 def _holds(program: Program, device: Device) -> bool:
     try:
         return program.evaluate(program.root, device.fields) is True
+    except OutOfBudget:
+        raise
     except EvaluationError:
         return False

@@ -118,7 +118,7 @@ def _equal_optionals(one: Optional, other: Optional, spend: "Spend") -> bool:
 
 
 def _equal_inside(one: Value | Malformed, other: Value | Malformed, spend: "Spend") -> bool:
-    spend(1)  # nested lists can share their parts, and so be exponentially larger than what they were made from
+    spend(4)  # nested lists can share their parts, and so be exponentially larger than what they were made from
     for value in (one, other):
         if isinstance(value, Malformed):
             raise EvaluationError(value.reason)
