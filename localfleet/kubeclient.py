@@ -71,6 +71,9 @@ class Access:
 def read_kubeconfig(path: Path) -> Access:
     """What the current context of a kubeconfig says."""
     config = yaml.safe_load(path.read_text())
+    if not isinstance(config, dict):
+        raise KubeconfigError(f"{path} is not a kubeconfig")
+    config = cast(Manifest, config)
     context_name = config.get("current-context") or ""
     context = _named(config, "context", context_name, path)
     cluster = _named(config, "cluster", context.get("cluster", ""), path)

@@ -15,7 +15,7 @@ from localfleet.engine.kubelet import Kubelet
 from localfleet.engine.pods import PREFILLED_PORT, SERVING_PORT
 from localfleet.engine.server import Door, Listeners
 from localfleet.engine.settings import ANNOTATION_PREFIX, SettingError, Settings, purposes, read
-from localfleet.kubeclient import connect
+from localfleet.kubeclient import KubeconfigError, connect
 
 SETTINGS = "\n\n".join(f"{ANNOTATION_PREFIX}{name}: {purpose}" for name, purpose in purposes().items())
 
@@ -41,7 +41,10 @@ def main(
         defaults = read(dict(_pair(text) for text in default), onto=Settings())
     except SettingError as error:
         raise typer.BadParameter(str(error), param_hint="--default") from error
-    asyncio.run(serve(kubeconfig, cluster=cluster, listen=listen, ports=port, scale=probe_scale, defaults=defaults))
+    try:
+        asyncio.run(serve(kubeconfig, cluster=cluster, listen=listen, ports=port, scale=probe_scale, defaults=defaults))
+    except KubeconfigError as error:
+        raise SystemExit(str(error)) from error
 
 
 async def serve(

@@ -29,5 +29,5 @@ not dry runs and not what nobody would crash on or what comes by the clock (even
 `--uncounted`).
 
 **Control API** (JSON over the control socket): `GET /status`, `GET|POST|DELETE /rules`, `DELETE /rules/ID`,
-`GET /calls?since=SEQ&mutating=1&wait=SECONDS`, `POST /reset`. `--record` writes one JSON line per finished request.
+`GET /calls?since=POSITION&mutating=1&wait=SECONDS`, `POST /reset`. `--record` writes a JSON line per finished request.
 """

@@ -22,7 +22,7 @@ from localfleet.faultproxy.calls import UNCOUNTED
 from localfleet.faultproxy.control import control
 from localfleet.faultproxy.proxy import Proxy
 from localfleet.faultproxy.rules import Rules
-from localfleet.kubeclient import Access, Manifest, read_kubeconfig
+from localfleet.kubeclient import Access, KubeconfigError, Manifest, read_kubeconfig
 
 
 def main(
@@ -39,7 +39,10 @@ def main(
 ) -> None:
     """Stand between one client and one API server."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    access = read_kubeconfig(upstream_kubeconfig)
+    try:
+        access = read_kubeconfig(upstream_kubeconfig)
+    except KubeconfigError as error:
+        raise SystemExit(str(error)) from error
     with record.open("ab") if record else nullcontext() as file:
         book = Book(uncounted, file, bodies=record_bodies)
         asyncio.run(serve(access, book, Rules(seed), write_kubeconfig, control_socket, listen=listen, port=port))

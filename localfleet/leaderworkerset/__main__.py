@@ -12,7 +12,7 @@ import typer
 import yaml
 
 import localfleet.leaderworkerset
-from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect
+from localfleet.kubeclient import APPLY, ApiError, KubeClient, KubeconfigError, Manifest, connect
 from localfleet.leaderworkerset import CRD
 from localfleet.leaderworkerset.controller import Controller
 
@@ -28,7 +28,10 @@ def main(
     """Keep every LeaderWorkerSet of one cluster."""
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
     crd = yaml.safe_load(Path(CRD).read_text()) if install_crd else None
-    asyncio.run(serve(kubeconfig, crd))
+    try:
+        asyncio.run(serve(kubeconfig, crd))
+    except KubeconfigError as error:
+        raise SystemExit(str(error)) from error
 
 
 async def serve(kubeconfig: Path, crd: Manifest | None) -> None:
