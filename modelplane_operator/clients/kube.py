@@ -1,0 +1,261 @@
+"""One API server: read, write and watch objects.
+
+    async with connect(read_kubeconfig(text)) as kube:
+        stored = await kube.apply(manifest)
+
+Every call has a deadline and raises one of the errors of `errors.py` when it was not done. Nothing is repeated behind
+the caller's back, but for one thing: after a 401 a token file is read again, and a new token is tried once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Literal, NamedTuple
+
+import orjson
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.errors import Gone, NotFound, from_event
+from modelplane_operator.clients.resources import ResourceType, key_of, type_of
+from modelplane_operator.clients.wire import (
+    CONNECT_SECONDS,
+    DEADLINE,
+    JSON,
+    OnCall,
+    Request,
+    Wire,
+    open_wire,
+    parsed,
+    uncounted,
+)
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+PAGE = 500
+LIST_SECONDS = 60.0  # a page of a large list takes longer than a write
+BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
+SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class Listing(NamedTuple):
+    """All objects of a type at one version."""
+
+    items: Sequence[Manifest]
+    version: str
+
+
+class Event(NamedTuple):
+    """What a watch said: a bookmark's object has a resourceVersion and nothing else."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    manifest: Manifest
+
+
+class Kube:
+    """One API server; made by `connect`, which closes it."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    @property
+    def access(self) -> Access:
+        return self._wire.access
+
+    def renew(self, access: Access) -> None:
+        """Go on as the same user with another token."""
+        self._wire.access = access
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    async def get(self, kind: ResourceType, key: Key) -> Manifest:
+        """The object; raises NotFound."""
+        return await self._ask("get", "GET", kind, kind.path(key.namespace, key.name))
+
+    async def find(self, kind: ResourceType, key: Key) -> Manifest | None:
+        """The object, or None when the server says that there is none."""
+        try:
+            return await self.get(kind, key)
+        except NotFound:
+            return None
+
+    async def list(self, kind: ResourceType, *, namespace: str = "", selector: str = "", page: int = PAGE) -> Listing:
+        """All objects of one moment, page by page; one page when the pages' moment has passed twice."""
+        asked = {"labelSelector": selector} if selector else {}
+        for limit in (page, page, 0):
+            try:
+                return await self._pages(kind, namespace, {**asked, **({"limit": str(limit)} if limit else {})})
+            except Gone:
+                if not limit:
+                    raise
+        raise AssertionError("the last attempt answers or raises")
+
+    async def _pages(self, kind: ResourceType, namespace: str, asked: Mapping[str, str]) -> Listing:
+        items: list[Manifest] = []
+        more: dict[str, str] = {}
+        while True:
+            params = {**asked, **more}
+            answer = await self._ask("list", "GET", kind, kind.path(namespace), params=params, deadline=LIST_SECONDS)
+            for item in answer.get("items") or ():
+                item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
+                items.append(item)
+            metadata = answer["metadata"]
+            if not metadata.get("continue"):
+                return Listing(items, metadata["resourceVersion"])
+            more = {"continue": metadata["continue"]}
+
+    async def serves(self, api_version: str) -> frozenset[str]:
+        """The kinds that the server has of a group and version; none when it does not know the group."""
+        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        try:
+            said = await self._wire.ask(Request("discover", "", "GET", root), asked=f"discover {api_version}")
+        except NotFound:
+            return frozenset()
+        resources = parsed(said, asked=f"discover {api_version}")["resources"]
+        return frozenset(entry["kind"] for entry in resources if "/" not in entry["name"])
+
+    async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
+        """The seconds until the server has said that it is ready; raises what else it says."""
+        began = time.monotonic()
+        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="ping", deadline=deadline)
+        return time.monotonic() - began
+
+    async def watch(
+        self,
+        kind: ResourceType,
+        version: str,
+        *,
+        seconds: int,
+        namespace: str = "",
+        selector: str = "",
+        silence: float = SILENCE,
+    ) -> AsyncGenerator[Event]:
+        """What happens after a version, until the server ends it, about `seconds` later.
+
+        Raises Gone when that version is too old, and Unreachable when the server breaks off or falls silent.
+        """
+        asked = f"watch {kind}"
+        params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        params |= {"resourceVersion": version} | ({"labelSelector": selector} if selector else {})
+        async with aclosing(self._wire.lines(kind.path(namespace), params, asked=asked, silence=silence)) as lines:
+            async for line in lines:
+                said = parsed(line, asked=asked)
+                if said["type"] == "ERROR":
+                    raise from_event(said["object"], asked=asked)
+                yield Event(said["type"], said["object"])
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
+        """Make an object say what the manifest says, whoever else has said otherwise (server-side apply).
+
+        The manifest is all that we want of the object: what it said before and no longer says is taken back. A uid or
+        resourceVersion in it is a precondition. Raises Conflict, unless forced, when another manager disagrees.
+        """
+        kind, key = type_of(manifest), key_of(manifest)
+        params = {"fieldManager": labels.FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
+        path = kind.path(key.namespace, key.name)
+        return await self._ask("apply", "PATCH", kind, path, manifest, content_type=APPLY_PATCH, params=params)
+
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Store a new object; raises AlreadyExists when there is one of that name."""
+        kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
+        params = {"fieldManager": labels.FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
+        return await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Store another content of the object that was read at the manifest's resourceVersion; raises Conflict."""
+        return await self._replace(manifest, manifest, "")
+
+    async def replace_status(self, manifest: Manifest) -> Manifest:
+        """Store another status of the object that was read at the manifest's resourceVersion; raises Conflict."""
+        key, kept = key_of(manifest), ("apiVersion", "kind", "status")
+        metadata = {"name": key.name, "resourceVersion": _version(manifest)}
+        metadata |= {"namespace": key.namespace} if key.namespace else {}
+        body = {"metadata": metadata, **{name: manifest[name] for name in kept if name in manifest}}
+        return await self._replace(manifest, body, "status")
+
+    async def _replace(self, manifest: Manifest, body: Manifest, subresource: str) -> Manifest:
+        kind, key = type_of(manifest), key_of(manifest)
+        _version(manifest)
+        path = kind.path(key.namespace, key.name, subresource)
+        verb = "replace_status" if subresource else "replace"
+        return await self._ask(verb, "PUT", kind, path, body, params={"fieldManager": labels.FIELD_MANAGER})
+
+    async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
+        """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
+        body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
+        path, params = kind.path(key.namespace, key.name), {"fieldManager": labels.FIELD_MANAGER}
+        return await self._ask("set_finalizers", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
+
+    async def delete(
+        self,
+        kind: ResourceType,
+        key: Key,
+        *,
+        uid: str,
+        version: str | None = None,
+        propagation: Propagation = "Background",
+    ) -> Manifest | None:
+        """Delete that very object: what is left of it while it is on its way out, None when it is gone.
+
+        Raises NotFound when none of that name is there, Conflict when it is another one, or another version.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
+            "propagationPolicy": propagation,
+        }
+        answer = await self._ask("delete", "DELETE", kind, kind.path(key.namespace, key.name), body)
+        # A server answers with a Status, or with the object as it was (gone) or as it now is (going).
+        return answer if answer.get("kind") == kind.kind and _going(answer) else None
+
+    async def _ask(
+        self,
+        verb: str,
+        method: str,
+        kind: ResourceType,
+        path: str,
+        body: Manifest | None = None,
+        *,
+        content_type: str = JSON,
+        params: Mapping[str, str] | None = None,
+        deadline: float = DEADLINE,
+    ) -> Manifest:
+        asked = f"{verb} {kind} {path.rpartition('/')[2]}"
+        payload = None if body is None else orjson.dumps(body)
+        request = Request(verb, str(kind), method, path, payload, content_type, params)
+        return parsed(await self._wire.ask(request, asked=asked, deadline=deadline), asked=asked)
+
+
+@asynccontextmanager
+async def connect(access: Access, *, on_call: OnCall = uncounted) -> AsyncGenerator[Kube]:
+    """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used."""
+    async with open_wire(access, on_call) as wire:
+        yield Kube(wire)
+
+
+def _dry(dry_run: bool) -> Mapping[str, str]:  # noqa: FBT001 - one word for one flag
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _version(manifest: Manifest) -> str:
+    version = manifest["metadata"].get("resourceVersion")
+    if not version:
+        raise ValueError(f"{manifest['kind']} {key_of(manifest)} has no resourceVersion: it was not read from a server")
+    return version
+
+
+def _going(manifest: Manifest) -> bool:
+    """Whether what a delete answered is still there: something has to be done first, or some seconds to pass."""
+    metadata = manifest["metadata"]
+    of_a_namespace = manifest["spec"].get("finalizers") if manifest["kind"] == "Namespace" else None
+    return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or of_a_namespace)

@@ -1,0 +1,128 @@
+"""Which types of objects we read and write, and where an API server keeps them.
+
+Our own types come from the models; the others are rows here, so that a plan can name one without asking a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from modelplane_operator.api import KINDS, Kind
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+
+
+class UnknownTypeError(LookupError):
+    """A manifest of a type that has no row in `resources.py`."""
+
+
+class ResourceType(NamedTuple):
+    """A type of objects."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Where these objects are; one of them with a name."""
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        where = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
+        return "/".join(filter(None, (f"{root}{where}/{self.plural}", name, subresource)))
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def of(kind: Kind) -> ResourceType:
+    """The type that a model of ours describes."""
+    known = kind.definition
+    return ResourceType(known.api_version, known.kind, known.plural, known.scope == "Namespaced")
+
+
+NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces", namespaced=False)
+NODE: Final = ResourceType("v1", "Node", "nodes", namespaced=False)
+POD: Final = ResourceType("v1", "Pod", "pods")
+SECRET: Final = ResourceType("v1", "Secret", "secrets")
+CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps")
+SERVICE: Final = ResourceType("v1", "Service", "services")
+SERVICE_ACCOUNT: Final = ResourceType("v1", "ServiceAccount", "serviceaccounts")
+PERSISTENT_VOLUME_CLAIM: Final = ResourceType("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+EVENT: Final = ResourceType("events.k8s.io/v1", "Event", "events")
+ENDPOINT_SLICE: Final = ResourceType("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")
+DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
+JOB: Final = ResourceType("batch/v1", "Job", "jobs")
+LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
+ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+RESOURCE_CLAIM: Final = ResourceType("resource.k8s.io/v1", "ResourceClaim", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATE: Final = ResourceType("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+DEVICE_CLASS: Final = ResourceType("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
+LEADER_WORKER_SET: Final = ResourceType("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
+GATEWAY_CLASS: Final = ResourceType("gateway.networking.k8s.io/v1", "GatewayClass", "gatewayclasses", namespaced=False)
+GATEWAY: Final = ResourceType("gateway.networking.k8s.io/v1", "Gateway", "gateways")
+HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
+BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
+INFERENCE_POOL: Final = ResourceType("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
+
+TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
+    (known.api_version, known.kind): known
+    for known in (
+        NAMESPACE,
+        NODE,
+        POD,
+        SECRET,
+        CONFIG_MAP,
+        SERVICE,
+        SERVICE_ACCOUNT,
+        PERSISTENT_VOLUME_CLAIM,
+        EVENT,
+        ENDPOINT_SLICE,
+        DEPLOYMENT,
+        DAEMON_SET,
+        JOB,
+        LEASE,
+        ROLE,
+        ROLE_BINDING,
+        STORAGE_CLASS,
+        RESOURCE_CLAIM,
+        RESOURCE_CLAIM_TEMPLATE,
+        DEVICE_CLASS,
+        LEADER_WORKER_SET,
+        GATEWAY_CLASS,
+        GATEWAY,
+        HTTP_ROUTE,
+        REFERENCE_GRANT,
+        BACKEND_TLS_POLICY,
+        INFERENCE_POOL,
+        *map(of, KINDS),
+    )
+}
+
+
+def type_of(manifest: Manifest) -> ResourceType:
+    """The type of an object."""
+    api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+    try:
+        return TYPES[api_version, kind]
+    except KeyError:
+        raise UnknownTypeError(f"{api_version} {kind} has no row in clients/resources.py") from None
+
+
+def key_of(manifest: Manifest) -> Key:
+    """Which object this is."""
+    metadata: Mapping[str, Any] = manifest["metadata"]
+    return Key(metadata.get("namespace") or "", metadata["name"])
+
+
+def labels_of(manifest: Manifest) -> Mapping[str, str]:
+    """An object's labels; often none."""
+    return manifest["metadata"].get("labels") or {}

@@ -1,0 +1,180 @@
+"""Requests and streams to one API server: credentials, deadlines, and every answer that is none as an error."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.errors import ApiError, ClientError, KubeconfigError, refusal, translated
+
+JSON = "application/json"
+
+DEADLINE = 15.0  # of one request: long for an API server, short for whoever waits behind it
+CONNECT_SECONDS = 5.0
+TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubelet renews it minutes before it ends
+CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one request was and what became of it, for metrics: `outcome` is `OK` or the name of an error."""
+
+    verb: str
+    resource: str
+    outcome: str
+    seconds: float
+
+
+OnCall = Callable[[Call], None]
+
+
+def uncounted(_: Call) -> None:
+    """For whoever does not count calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, and the verb and type that it counts under."""
+
+    verb: str
+    resource: str
+    method: str
+    path: str
+    payload: bytes | None = None
+    content_type: str = JSON
+    params: Mapping[str, str] | None = None
+
+
+class Wire:
+    """One API server as bytes; made by `open_wire`, which closes it."""
+
+    def __init__(self, access: Access, session: aiohttp.ClientSession, on_call: OnCall) -> None:
+        self.access = access
+        self._session = session
+        self._on_call = on_call
+        self._token = ""
+        self._token_read: float | None = None
+
+    async def ask(self, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes:
+        """The answer to a request; raises an ApiError."""
+        with self._counted(request), translated(asked):
+            async with asyncio.timeout(deadline):
+                response = await self._send(request)
+                async with response:
+                    if response.status >= 300:
+                        raise await _refused(response, asked)
+                    return await response.read()
+
+    async def lines(self, path: str, params: Mapping[str, str], *, asked: str, silence: float) -> AsyncGenerator[bytes]:
+        """The lines of an answer that goes on for long; `silence` is how long none may come."""
+        request = Request("watch", asked.rpartition(" ")[2], "GET", path, params=params)
+        with self._counted(request), translated(asked):  # how long the stream then goes on says nothing
+            async with asyncio.timeout(DEADLINE):
+                response = await self._send(request)
+                if response.status >= 300:
+                    async with response:
+                        raise await _refused(response, asked)
+        rest = b""
+        try:
+            with translated(asked):
+                while chunk := await _chunk(response, silence):
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    for line in whole:
+                        yield line
+        finally:
+            response.close()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        token = self._identity()
+        response = await self._send_as(token, request)
+        if response.status == 401 and self.access.token_file:
+            self._token_read = None
+            if (renewed := self._identity()) != token:
+                response.release()
+                return await self._send_as(renewed, request)
+        return response
+
+    async def _send_as(self, token: str, request: Request) -> aiohttp.ClientResponse:
+        payload = request.payload
+        return await self._session.request(
+            request.method,
+            self.access.server + request.path,
+            data=None if payload is None else io.BytesIO(payload),
+            headers={
+                **({"Authorization": f"Bearer {token}"} if token else {}),
+                **({"Content-Type": request.content_type} if payload is not None else {}),
+            },
+            params=request.params,
+            server_hostname=self.access.server_name,
+            proxy=self.access.proxy,
+            allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
+        )
+
+    def _identity(self) -> str:
+        file = self.access.token_file
+        if self.access.token or file is None:
+            return self.access.token
+        now = time.monotonic()
+        if self._token_read is None or now - self._token_read > TOKEN_SECONDS:
+            try:
+                self._token, self._token_read = file.read_text().strip(), now
+            except OSError as error:
+                raise KubeconfigError(f"the token cannot be read: {error.strerror}") from error
+        return self._token
+
+    @contextmanager
+    def _counted(self, request: Request) -> Generator[None]:
+        began, outcome = time.monotonic(), "Cancelled"
+        try:
+            yield
+            outcome = "OK"
+        except ClientError as error:
+            outcome = error.reason
+            raise
+        finally:
+            self._on_call(Call(request.verb, request.resource, outcome, time.monotonic() - began))
+
+
+@asynccontextmanager
+async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
+    """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
+    connector = aiohttp.TCPConnector(ssl=_tls(access), limit=CONNECTIONS)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        headers={"Accept": JSON, "User-Agent": "modelplane-operator"},
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
+    ) as session:
+        yield Wire(access, session, on_call)
+
+
+def parsed(answer: bytes, *, asked: str) -> Any:
+    """The JSON of an answer; raises ServerFault when it is none."""
+    with translated(asked):
+        return orjson.loads(answer)
+
+
+def _tls(access: Access) -> ssl.SSLContext | bool:
+    return access.tls() if access.server.startswith("https:") else True
+
+
+async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:
+    try:
+        async with asyncio.timeout(silence):
+            return await response.content.readany()
+    except TimeoutError:
+        raise TimeoutError(f"silent for {silence:g} s") from None
+
+
+async def _refused(response: aiohttp.ClientResponse, asked: str) -> ApiError:
+    retry_after = response.headers.get("Retry-After")
+    return refusal(response.status, await response.read(), asked=asked, retry_after=retry_after)

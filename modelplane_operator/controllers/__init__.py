@@ -1,0 +1,1 @@
+"""The edge: keys are queued, and for each the same loop runs: observe, plan, act, report."""

@@ -1,0 +1,73 @@
+"""Our client on the API server that all tests share, and between them the fault proxy where a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localfleet.faultproxy.client import FaultProxy, start
+from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.kube import Kube, connect
+from tests.support.api import Api
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def access(api: Api) -> Access:
+    return read_kubeconfig(api.server.kubeconfig.read_text())
+
+
+@pytest.fixture
+async def kube(access: Access) -> AsyncIterator[Kube]:
+    async with connect(access) as kube:
+        yield kube
+
+
+@pytest.fixture
+async def namespace(kube: Kube, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    made = await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}})
+    return made["metadata"]["name"]
+
+
+@pytest.fixture(scope="session")
+async def proxy_process(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FaultProxy]:
+    async with start(api.server.kubeconfig, tmp_path_factory.mktemp("proxy")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxy(proxy_process: FaultProxy) -> AsyncIterator[FaultProxy]:
+    """The fault proxy, with nothing recorded and no rules."""
+    await proxy_process.reset()
+    yield proxy_process
+    await proxy_process.reset()
+
+
+@pytest.fixture
+async def through(proxy: FaultProxy) -> AsyncIterator[Kube]:
+    """Our client behind the fault proxy."""
+    async with connect(read_kubeconfig(proxy.kubeconfig.read_text(), folder=Path("/"))) as kube:
+        yield kube
+
+
+ConfigMap = Callable[..., Manifest]
+
+
+@pytest.fixture
+def config_map(namespace: str) -> ConfigMap:
+    """A config map in the test's namespace: name, data, and more metadata."""
+
+    def build(name: str, data: dict[str, str] | None = None, **metadata: Any) -> Manifest:
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, **metadata},
+            "data": data or {},
+        }
+
+    return build

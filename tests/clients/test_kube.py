@@ -1,0 +1,310 @@
+"""What our client promises, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients import resources
+from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, key_of
+from modelplane_operator.clients.wire import Call
+from tests.api.contract import rich
+from tests.clients.conftest import ConfigMap, Manifest
+from tests.support.api import Api
+from tests.support.manifests import change, find
+
+pytestmark = pytest.mark.fleet
+
+
+async def test_an_object_is_made_changed_read_and_deleted(kube: Kube, config_map: ConfigMap) -> None:
+    made = await kube.apply(config_map("plain", {"a": "1", "b": "2"}))
+    changed = await kube.apply(config_map("plain", {"a": "3"}))
+
+    assert made["data"] == {"a": "1", "b": "2"}
+    assert changed["data"] == {"a": "3"}, "what the manifest no longer says is taken back"
+    assert (await kube.get(CONFIG_MAP, key_of(made)))["data"] == {"a": "3"}
+    assert await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"]) is None
+    assert await kube.find(CONFIG_MAP, key_of(made)) is None
+
+
+async def test_applying_the_same_again_changes_nothing(kube: Kube, config_map: ConfigMap) -> None:
+    first = await kube.apply(config_map("same", {"a": "1"}))
+    second = await kube.apply(config_map("same", {"a": "1"}))
+
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_a_dry_run_stores_nothing(kube: Kube, config_map: ConfigMap) -> None:
+    said = await kube.apply(config_map("dry"), dry_run=True)
+
+    assert said["metadata"]["name"] == "dry"
+    assert await kube.find(CONFIG_MAP, key_of(said)) is None
+
+
+async def test_an_apply_without_force_conflicts_with_another_manager_and_with_force_wins(
+    api: Api, kube: Kube, config_map: ConfigMap
+) -> None:
+    mine = config_map("contested", {"a": "mine"})
+    await kube.apply(mine)
+    where = ("-n", mine["metadata"]["namespace"], "configmap", "contested")
+    await api.kubectl("patch", *where, "--patch", '{"data": {"a": "theirs"}}')
+
+    with pytest.raises(Conflict, match="kubectl"):
+        await kube.apply(mine, force=False)
+    assert (await kube.apply(mine))["data"] == {"a": "mine"}
+
+
+async def test_an_apply_with_a_uid_is_only_for_that_object(kube: Kube, config_map: ConfigMap) -> None:
+    made = await kube.apply(config_map("reborn"))
+    uid = made["metadata"]["uid"]
+    await kube.delete(CONFIG_MAP, key_of(made), uid=uid)
+
+    with pytest.raises(Conflict):
+        await kube.apply(config_map("reborn", uid=uid))
+
+
+async def test_errors_are_told_apart(api: Api, kube: Kube, config_map: ConfigMap) -> None:
+    made = await kube.create(config_map("there"))
+
+    with pytest.raises(AlreadyExists):
+        await kube.create(config_map("there"))
+    with pytest.raises(NotFound):
+        await kube.get(CONFIG_MAP, Key(key_of(made).namespace, "absent"))
+    with pytest.raises(NotFound, match="namespaces"):
+        await kube.apply(change(made, "metadata", {"name": "a", "namespace": "absent"}))
+    with pytest.raises(NotFound):
+        await kube.list(resources.LEADER_WORKER_SET)
+    with pytest.raises(Invalid, match="name"):
+        await kube.apply(config_map("No_Such-Name"))
+    with pytest.raises(Conflict):
+        await kube.replace(change(made, "metadata.resourceVersion", "1"))
+    with pytest.raises(Conflict):
+        await kube.delete(CONFIG_MAP, key_of(made), uid="another")
+    with pytest.raises(Conflict):
+        await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"], version="1")
+
+
+async def test_a_field_that_the_schema_lacks_is_invalid_and_not_the_servers_fault(
+    kube: Kube, config_map: ConfigMap
+) -> None:
+    with pytest.raises(Invalid, match="surprise"):
+        await kube.apply({**config_map("strange"), "surprise": 1})
+    with pytest.raises(Invalid, match="surprise"):
+        await kube.create({**config_map("strange"), "surprise": 1})
+    with pytest.raises(Invalid):
+        await kube.apply(change(rich()["ModelDeployment"], "spec.replicas", 10_000))
+
+
+async def test_what_the_credentials_may_not_do_is_forbidden(api: Api, config_map: ConfigMap) -> None:
+    token = await _token_of_a_nobody(api, config_map("nobody")["metadata"]["namespace"])
+    async with connect(replace(_bare(api), token=token)) as nobody:
+        with pytest.raises(Forbidden, match="nobody"):
+            await nobody.apply(config_map("refused"))
+        await nobody.ping()
+
+
+async def test_credentials_that_are_none_are_unauthorized(api: Api) -> None:
+    bogus = "made up"
+    async with connect(replace(_bare(api), token=bogus)) as stranger:
+        with pytest.raises(Unauthorized):
+            await stranger.list(SECRET)
+        with pytest.raises(Unauthorized):
+            await stranger.ping()
+
+
+async def test_a_renewed_token_file_is_read_again(api: Api, config_map: ConfigMap, tmp_path: Any) -> None:
+    token = await _token_of_a_nobody(api, config_map("x")["metadata"]["namespace"])
+    (tmp_path / "token").write_text("expired")
+    async with connect(replace(_bare(api), token_file=tmp_path / "token")) as kube:
+        with pytest.raises(Unauthorized):
+            await kube.list(SECRET)
+        (tmp_path / "token").write_text(token)
+        with pytest.raises(Forbidden):
+            await kube.list(SECRET)
+
+
+async def test_a_server_that_is_not_there_is_unreachable_and_the_words_do_not_change(access: Access) -> None:
+    async with connect(replace(access, server="https://127.0.0.1:9")) as kube:
+        said = []
+        for _ in range(2):
+            with pytest.raises(Unreachable) as caught:
+                await kube.ping()
+            said.append(str(caught.value))
+
+    assert said == ["ping: Connection refused"] * 2
+
+
+async def test_a_server_with_another_certificate_is_unreachable(api: Api) -> None:
+    async with connect(Access(api.server.url)) as kube:
+        with pytest.raises(Unreachable, match="certificate is not trusted"):
+            await kube.ping()
+
+
+async def test_a_status_is_written_alone_and_only_over_what_was_read(kube: Kube, namespace: str) -> None:
+    manifest = change(rich()["ModelCache"], "metadata", {"name": "status", "namespace": namespace})
+    made = await kube.create({name: value for name, value in manifest.items() if name != "status"})
+    condition = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-11-21T12:00:00Z"}
+
+    reported = await kube.replace_status(change(made, "status", {"conditions": [condition]}))
+    without_spec = {**reported, "spec": {}}
+    again = await kube.replace_status(change(without_spec, "status.conditions[].status", "False"))
+
+    assert reported["status"]["conditions"] == [condition]
+    assert reported["spec"] == again["spec"] == made["spec"]
+    assert again["metadata"]["generation"] == made["metadata"]["generation"]
+    with pytest.raises(Conflict):
+        await kube.replace_status(made | {"status": {}})
+
+
+async def test_finalizers_are_set_only_over_what_was_read(kube: Kube, config_map: ConfigMap) -> None:
+    made = await kube.create(config_map("held"))
+    key, uid, version = key_of(made), made["metadata"]["uid"], made["metadata"]["resourceVersion"]
+
+    held = await kube.set_finalizers(CONFIG_MAP, key, ["modelplane.ai/finalizer"], version)
+    with pytest.raises(Conflict):
+        await kube.set_finalizers(CONFIG_MAP, key, [], version)
+    going = await kube.delete(CONFIG_MAP, key, uid=uid)
+
+    assert find(held, "metadata.finalizers") == ["modelplane.ai/finalizer"]
+    assert going is not None, "a finalizer holds it"
+    assert going["metadata"]["deletionTimestamp"]
+    await kube.set_finalizers(CONFIG_MAP, key, [], going["metadata"]["resourceVersion"])
+    assert await kube.find(CONFIG_MAP, key) is None
+
+
+@pytest.mark.parametrize("type_", [CONFIG_MAP, SECRET, resources.SERVICE, resources.SERVICE_ACCOUNT])
+async def test_a_delete_without_hindrance_says_that_the_object_is_gone(
+    kube: Kube, namespace: str, type_: resources.ResourceType
+) -> None:
+    spec = {"spec": {"ports": [{"port": 80}]}} if type_ is resources.SERVICE else {}
+    metadata = {"name": "brief", "namespace": namespace}
+    made = await kube.apply({"apiVersion": "v1", "kind": type_.kind, "metadata": metadata, **spec})
+
+    assert await kube.delete(type_, key_of(made), uid=made["metadata"]["uid"]) is None
+    assert await kube.find(type_, key_of(made)) is None
+
+
+async def test_a_delete_that_waits_says_so(kube: Kube, namespace: str) -> None:
+    """No controllers run here: a namespace stays Terminating, and a foreground deletion waits for ever."""
+    room = await kube.get(NAMESPACE, Key("", namespace))
+    made = await kube.apply(_deployment(namespace))
+
+    waiting = await kube.delete(DEPLOYMENT, key_of(made), uid=made["metadata"]["uid"], propagation="Foreground")
+    going = await kube.delete(NAMESPACE, key_of(room), uid=room["metadata"]["uid"])
+
+    assert waiting is not None
+    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert going is not None
+    assert going["status"]["phase"] == "Terminating"
+
+
+async def test_a_thousand_objects_are_listed_page_by_page_at_one_version(kube: Kube, config_map: ConfigMap) -> None:
+    wanted = [config_map(f"many-{number:04}", labels={"half": str(number % 2)}) for number in range(1000)]
+    for start in range(0, 1000, 50):
+        await asyncio.gather(*map(kube.create, wanted[start : start + 50]))
+    namespace = wanted[0]["metadata"]["namespace"]
+
+    listing = await kube.list(CONFIG_MAP, namespace=namespace, page=300)
+    half = await kube.list(CONFIG_MAP, namespace=namespace, selector="half=1")
+
+    assert sorted(item["metadata"]["name"] for item in listing.items) == [one["metadata"]["name"] for one in wanted]
+    assert {(item["apiVersion"], item["kind"]) for item in listing.items} == {("v1", "ConfigMap")}
+    assert int(listing.version) >= max(int(item["metadata"]["resourceVersion"]) for item in listing.items)
+    assert len(half.items) == 500
+
+
+async def test_a_watch_tells_what_happened_after_a_version(kube: Kube, config_map: ConfigMap) -> None:
+    before = await kube.create(config_map("before"))
+    namespace = before["metadata"]["namespace"]
+    listing = await kube.list(CONFIG_MAP, namespace=namespace)
+    made = await kube.create(config_map("x"))
+    await kube.apply(config_map("x", {"a": "1"}))
+    await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
+
+    seen: list[tuple[str, str]] = []
+    async with asyncio.timeout(20), aclosing(_watch(kube, listing.version, namespace)) as events:
+        async for event in events:
+            seen.append((event.type, event.manifest["metadata"]["name"]))
+            if event.type == "DELETED":
+                break
+
+    assert seen == [("ADDED", "x"), ("MODIFIED", "x"), ("DELETED", "x")]
+
+
+async def test_a_watch_ends_when_its_time_is_over(kube: Kube, namespace: str) -> None:
+    version = (await kube.list(CONFIG_MAP, namespace=namespace)).version
+
+    async with asyncio.timeout(20):
+        events = [event async for event in kube.watch(CONFIG_MAP, version, seconds=1, namespace=namespace)]
+
+    assert {event.type for event in events} <= {"BOOKMARK"}
+
+
+async def test_a_watch_from_before_time_is_gone(kube: Kube) -> None:
+    with pytest.raises(Gone):
+        async with asyncio.timeout(20), aclosing(_watch(kube, "1", "default")) as events:
+            await anext(events)
+
+
+async def test_what_a_server_serves(kube: Kube) -> None:
+    assert "ModelDeployment" in await kube.serves("modelplane.ai/v1alpha1")
+    assert "ConfigMap" in await kube.serves("v1")
+    assert await kube.serves("inference.networking.k8s.io/v1") == frozenset()
+
+
+async def test_every_call_is_counted_with_its_outcome(access: Access, namespace: str, config_map: ConfigMap) -> None:
+    calls: list[Call] = []
+    async with connect(access, on_call=calls.append) as kube:
+        await kube.apply(config_map("counted"))
+        await kube.find(CONFIG_MAP, Key(namespace, "absent"))
+
+    assert [(call.verb, call.resource, call.outcome) for call in calls] == [
+        ("apply", "configmaps", "OK"),
+        ("get", "configmaps", "NotFound"),
+    ]
+
+
+def _watch(kube: Kube, version: str, namespace: str) -> Any:
+    return kube.watch(CONFIG_MAP, version, seconds=60, namespace=namespace)
+
+
+def _bare(api: Api) -> Access:
+    """The server, and nobody's credentials."""
+    administrator = api.server.kubeconfig.read_text()
+
+    return replace(read_kubeconfig(administrator), certificate="", key="", token="")
+
+
+async def _token_of_a_nobody(api: Api, namespace: str) -> str:
+    await api.kubectl("create", "serviceaccount", "nobody", "-n", namespace)
+    return (await api.kubectl("create", "token", "nobody", "-n", namespace)).strip()
+
+
+def _deployment(namespace: str) -> Manifest:
+    labels = {"app": "a"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "a", "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
+        },
+    }
