@@ -77,13 +77,17 @@ Tool = Program | Files | Wheel
 
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 # What `kubectl version` and /version report; without these Kubernetes believes to be v0.0.0 and disables version gates.
-KUBERNETES_STAMPS = (
-    "k8s.io/component-base/version.gitVersion={version}",
-    "k8s.io/component-base/version.gitMajor={major}",
-    "k8s.io/component-base/version.gitMinor={minor}",
-    "k8s.io/component-base/version.gitTreeState=clean",
-    "k8s.io/component-base/version.gitCommit=localfleet",
-    "k8s.io/component-base/version.buildDate=1970-01-01T00:00:00Z",
+KUBERNETES_STAMPS = tuple(
+    f"k8s.io/{package}.{variable}"
+    for package in ("component-base/version", "client-go/pkg/version")  # the second is for user agents
+    for variable in (
+        "gitVersion={version}",
+        "gitMajor={major}",
+        "gitMinor={minor}",
+        "gitTreeState=clean",
+        "gitCommit=localfleet",
+        "buildDate=1970-01-01T00:00:00Z",
+    )
 )
 
 TOOLS: tuple[Tool, ...] = (

@@ -208,8 +208,9 @@ class Cluster:
 
     def restart(self, name: str) -> None:
         with self.lock:
-            self.component(name).end()
-            self.wait_ready(self.start(commands(self.plan)[name]))
+            before = self.component(name)
+            before.end()
+            self.wait_ready(self.start(before.command))
 
     def end(self) -> None:
         """End every component, the last to start first: an API server without its etcd hangs when asked to end."""

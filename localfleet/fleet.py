@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import shutil
@@ -10,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ class Fleet:
     def up(self, options: Options = Options(), say: Callable[[str], None] = lambda _: None) -> None:
         """Start what is not there yet, mend what has died, and return when all of it is ready."""
         check_machine()
-        with self.locked():
+        with binaries.locked(f"fleet-{binaries.digest(str(self.folder).encode())}"):  # one `up` at a time
             there = {each["name"] for each in self.status()["clusters"]} if self.is_up() else set[str]()
             wanted = [HUB, *(f"worker-{number}" for number in range(1, options.workers + 1))]
             check_memory(len(wanted) - len(there))
@@ -197,14 +196,6 @@ class Fleet:
     def credentials(self, cluster: str, action: str) -> None:
         """`expire` what was handed out, or `rotate` it: the new kubeconfig lies where the old one did."""
         self.ask("credentials", cluster=cluster, action=action)
-
-    @contextmanager
-    def locked(self) -> Generator[None]:
-        """One `up` at a time."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with (self.folder.parent / f".{self.folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def start_supervisor(self) -> None:
         self.folder.mkdir(parents=True, mode=0o700)

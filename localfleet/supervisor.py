@@ -25,6 +25,8 @@ from localfleet.forwarder import Forwarder
 from localfleet.network import Direction, Wire
 from localfleet.processes import Command, start, tail
 
+PROXY = "faultproxy"
+
 
 class Supervisor:
     """The clusters that run, and what may be asked about them."""
@@ -105,14 +107,14 @@ class Supervisor:
         arguments = {
             "--upstream-kubeconfig": cluster.layout.kubeconfig,
             "--write-kubeconfig": self.outside(name),
-            "--control-socket": folder / "faultproxy.sock",
+            "--control-socket": folder / f"{PROXY}.sock",
             "--record": folder / "requests.jsonl",
             "--port": str(port),
         }
-        argv = [sys.executable, "-m", "localfleet.faultproxy", *(part for pair in arguments.items() for part in pair)]
-        log = cluster.layout.log("faultproxy")
-        process = start(Command("faultproxy", argv, log, {"PYTHONPATH": str(Path(__file__).parents[1])}))
-        cluster.running["faultproxy"] = process
+        argv = [sys.executable, "-m", f"localfleet.{PROXY}", *(part for pair in arguments.items() for part in pair)]
+        log = cluster.layout.log(PROXY)
+        process = start(Command(PROXY, argv, log, {"PYTHONPATH": str(Path(__file__).parents[1])}))
+        cluster.running[PROXY] = process
         process.wait_until(process.says_ready, seconds=30, what=f"the fault proxy of {name} to be ready")
         return "127.0.0.1", port
 
@@ -185,6 +187,8 @@ class Supervisor:
 
     def credentials(self, request: Message, _: list[socket.socket]) -> Message:
         cluster = self.named(request)
+        if PROXY in cluster.running:
+            raise FleetError("the fault proxy has credentials of its own: let a rule of it answer 401 instead")
         if request["action"] == "expire":
             cluster.expire_credentials()
         else:

@@ -19,6 +19,7 @@ from localfleet.kubeclient import connect
 
 
 def main(
+    *,
     kubeconfig: Annotated[Path, typer.Option(help="The cluster's kubeconfig.")],
     name: Annotated[str, typer.Option(help="The cluster's name.")],
     balancers: Annotated[str, typer.Option(help="Where LoadBalancer addresses come from.")],
