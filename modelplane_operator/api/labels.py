@@ -28,6 +28,7 @@ OWNER_NAME = f"{PREFIX}owner-name"
 OWNER_UID = f"{PREFIX}owner-uid"
 
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
+BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
 FINALIZER = f"{PREFIX}finalizer"
 FIELD_MANAGER = "modelplane"
 

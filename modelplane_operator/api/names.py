@@ -47,8 +47,13 @@ def replica(namespace: str, deployment: str, cluster: str, index: int) -> str:
 
 
 def endpoint_backend(namespace: str, endpoint: str) -> str:
-    """The Service and EndpointSlice that stand for a ModelEndpoint."""
+    """The Service that stands for a ModelEndpoint, and its TLS policy."""
     return derived("endpoint", namespace, endpoint, show=endpoint)
+
+
+def endpoint_slice(service: str, address_type: str) -> str:
+    """The EndpointSlice of a Service of ours. Its type cannot change, so that another type is another one."""
+    return f"{service}-{address_type.lower()}"  # need not be a DNS label
 
 
 def service_route(namespace: str, service: str) -> str:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import yaml
 
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
+from modelplane_operator.rendering.model_service import render_model_service, shares
 from tests.support.manifests import Manifest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -40,6 +47,30 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
 
 
+def _model_endpoint(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    endpoint = ModelEndpoint.parse(documents[0])
+    backend = parse_url(endpoint.spec.url, Reach(allowed=tuple(_seen(documents).get("allowed", ()))))
+    if isinstance(backend, InvalidUrl):
+        return [{"fault": str(backend.fault), "message": backend.message}]
+    return render_model_endpoint(endpoint, backend)
+
+
+def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    service = ModelService.parse(documents[0])
+    endpoints = [ModelEndpoint.parse(document) for document in _kind(documents, "ModelEndpoint")]
+    unusable = _seen(documents).get("unusable", ())
+    read = {endpoint.key: parse_url(endpoint.spec.url) for endpoint in endpoints if endpoint.key.name not in unusable}
+    backends = {key: backend for key, backend in read.items() if isinstance(backend, Backend)}
+    return render_model_service(service, shares(service, endpoints, backends))
+
+
+def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    return render_inference_gateway(InferenceGateway.parse(documents[0]))
+
+
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
+    "inference_gateway": _inference_gateway,
+    "model_endpoint": _model_endpoint,
     "model_replica": _model_replica,
+    "model_service": _model_service,
 }

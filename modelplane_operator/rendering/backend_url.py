@@ -1,0 +1,202 @@
+"""Reading the URL of a ModelEndpoint: where requests would go, or why they may not.
+
+The hub's gateway dials what a tenant writes. So a URL must be spelled in the one way that everybody reads alike, and
+must not lead back into the hub, to the node it runs on, or to a cloud's metadata. A name that only resolves to such a
+place cannot be told here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Literal
+
+Scheme = Literal["http", "https"]
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A place that can be dialled."""
+
+    scheme: Scheme
+    host: str
+    """A name in lower case without the last dot, or an address as its RFC writes it."""
+    port: int
+
+    @property
+    def address(self) -> Address | None:
+        """The host as an address; None for a name."""
+        try:
+            return ip_address(self.host)
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class Fault(StrEnum):
+    """What is wrong with a URL."""
+
+    MALFORMED = "Malformed"
+    SCHEME = "Scheme"
+    CREDENTIALS = "Credentials"
+    HOST = "Host"
+    PORT = "Port"
+    FORBIDDEN = "Forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidUrl:
+    """A URL that is not used. The message never repeats the URL, which may hold a password."""
+
+    fault: Fault
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the operator's settings say of where endpoints may lead, beyond what holds everywhere."""
+
+    allowed: tuple[str, ...] = ()
+    """Names, `.suffixes` and networks that may be dialled although the rules refuse them."""
+    refused: tuple[str, ...] = ()
+    """More that may not be: the hub's own pod and Service networks, and its cluster domain."""
+
+
+EVERYWHERE = Reach()
+
+# Cluster names and loopback. A name without a dot resolves to a Service beside the gateway.
+INTERNAL_NAMES = ("localhost", ".localhost", ".localdomain", "svc", ".svc", "cluster.local", ".cluster.local")
+METADATA = (
+    *("metadata.google.internal", "metadata.goog", "metadata.azure.internal", "instance-data.ec2.internal"),
+    *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
+)
+# Addresses that carry another one: what counts is the one inside.
+_CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"))
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#\\\s]*)(?P<rest>([/?#][!-~]*)?)", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(:(?P<port>[^:]*))?")
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+DEFAULT_PORTS: dict[Scheme, int] = {"http": 80, "https": 443}
+
+
+def parse_url(url: str, reach: Reach = EVERYWHERE) -> Backend | InvalidUrl:
+    """Where a URL leads, if it may lead there; its path counts for nothing."""
+    backend = read_url(url)
+    if isinstance(backend, Backend) and (refusal := _refusal(backend.address or backend.host, reach)):
+        return InvalidUrl(Fault.FORBIDDEN, refusal)
+    return backend
+
+
+def read_url(url: str) -> Backend | InvalidUrl:
+    """Where a URL leads, wherever that is."""
+    parts = _URL.fullmatch(url)
+    if parts is None or not url.isascii():
+        return InvalidUrl(Fault.MALFORMED, "it is no URL: write it as https://host or https://host:port")
+    scheme: Scheme
+    match parts["scheme"].lower():
+        case "http":
+            scheme = "http"
+        case "https":
+            scheme = "https"
+        case other:
+            return InvalidUrl(Fault.SCHEME, f"scheme {other} is not served: write http or https")
+    if "@" in parts["authority"]:
+        return InvalidUrl(Fault.CREDENTIALS, "it holds a user name or password: take out everything up to the `@`")
+    authority = _AUTHORITY.fullmatch(parts["authority"])
+    if authority is None:
+        return InvalidUrl(Fault.MALFORMED, "its host cannot be read: an IPv6 address stands in square brackets")
+    port = _port(authority["port"], DEFAULT_PORTS[scheme])
+    if isinstance(port, InvalidUrl):
+        return port
+    host = _host(authority["host"])
+    if isinstance(host, InvalidUrl):
+        return host
+    return Backend(scheme, str(host), port)
+
+
+def _port(text: str | None, default: int) -> int | InvalidUrl:
+    if not text:
+        return default
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 2**16:
+        return InvalidUrl(Fault.PORT, "its port is not a number from 1 to 65535")
+    return int(text)
+
+
+def _host(text: str) -> Address | str | InvalidUrl:
+    if text.startswith("["):
+        try:
+            address = IPv6Address(text[1:-1])
+        except ValueError:
+            return InvalidUrl(Fault.HOST, "its IPv6 address cannot be read")
+        if address.scope_id is not None:
+            return InvalidUrl(Fault.HOST, "its IPv6 address has a zone, which means something on one machine only")
+        if address.ipv4_mapped is not None:
+            return InvalidUrl(Fault.HOST, "its IPv6 address stands for an IPv4 address: write that one")
+        return address
+    name = text.lower().removesuffix(".")
+    if not _NAME.fullmatch(name):
+        return InvalidUrl(Fault.HOST, "its host is no DNS name: letters, digits, '-' and '.'; others in Punycode")
+    if _NUMBER.fullmatch(name.rsplit(".", 1)[-1]):
+        try:
+            return IPv4Address(name)
+        except ValueError:
+            return InvalidUrl(Fault.HOST, "its IPv4 address must be four decimal numbers without leading zeros")
+    return name
+
+
+def _refusal(host: Address | str, reach: Reach) -> str:
+    """Why this host may not be dialled; empty when it may."""
+    if any(_covers(entry, host) for entry in reach.allowed):
+        return ""
+    forms = (host, *_carried(host)) if not isinstance(host, str) else (host,)
+    if any(_covers(entry, form) for entry in reach.refused for form in forms):
+        return f"{host} is refused by the operator's settings"
+    if any(_covers(entry, form) for entry in METADATA for form in forms):
+        return f"{host} is where a cloud tells machines their secrets"
+    if isinstance(host, str):
+        if "." not in host or any(_covers(entry, host) for entry in INTERNAL_NAMES):
+            return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
+        return ""
+    return next((f"{host} is {kind}" for form in forms if not isinstance(form, str) and (kind := _special(form))), "")
+
+
+def _carried(address: Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that an IPv6 address stands for."""
+    if isinstance(address, IPv4Address):
+        return ()
+    inside = [address.sixtofour, *(address.teredo or ())]
+    if any(address in carrier for carrier in _CARRIERS):
+        inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return tuple(inner for inner in inside if inner is not None)
+
+
+def _special(address: Address) -> str:
+    if address.is_loopback or address.is_unspecified:
+        return "the gateway's own machine"
+    if address.is_link_local:
+        return "link-local, which is where a cloud's metadata is"
+    if address.is_multicast:
+        return "a multicast address"
+    if address.is_reserved and not isinstance(address, IPv6Address):
+        return "a reserved address"
+    return ""
+
+
+def _covers(entry: str, host: Address | str) -> bool:
+    """Whether an entry of a list means this host: a name, a `.suffix`, or a network."""
+    if isinstance(host, str):
+        return host == entry or (entry.startswith(".") and host.endswith(entry))
+    try:
+        network = ip_network(entry)
+    except ValueError:
+        return False
+    return host in network

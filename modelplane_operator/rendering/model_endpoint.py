@@ -1,0 +1,98 @@
+"""What a ModelEndpoint is on the hub: a Service that stands for its backend.
+
+The Service selects no pods; an EndpointSlice of ours says where it leads. Names stand there too (gateways take no
+ExternalName Services), with a dot at the end, so that no search domain turns `redis.prod` into a Service of the hub.
+
+TLS: a BackendTLSPolicy is the Gateway API's own word for "this is its name: send it, and verify it with the system's
+authorities". The port also says `appProtocol: https`, which suffices for an address: a policy needs a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.rendering.owned import on_hub
+
+
+def render_model_endpoint(endpoint: ModelEndpoint, backend: Backend) -> tuple[Manifest, ...]:
+    """The objects of an endpoint whose URL leads to this backend."""
+    name = names.endpoint_backend(endpoint.key.namespace, endpoint.key.name)
+    address_type = _address_type(backend)
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}},
+            "spec": {
+                "ports": [
+                    {
+                        "name": backend.scheme,
+                        "port": backend.port,
+                        "targetPort": backend.port,
+                        "protocol": "TCP",
+                        "appProtocol": backend.scheme,
+                    }
+                ]
+            },
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": on_hub(endpoint, names.endpoint_slice(name, address_type), extra=slice_labels(name)),
+            "addressType": address_type,
+            "ports": [
+                {
+                    "name": backend.scheme,
+                    "port": backend.port,
+                    "protocol": "TCP",
+                    "appProtocol": backend.scheme,
+                }
+            ],
+            # Traefik passes over an endpoint that does not say that it is ready.
+            "endpoints": [
+                {
+                    "addresses": [backend.host if backend.address else f"{backend.host}."],
+                    "conditions": {"ready": True},
+                }
+            ],
+        },
+        *_tls_policy(endpoint, backend, name),
+    )
+
+
+def slice_labels(service: str) -> dict[str, str]:
+    """What ties an EndpointSlice of ours to its Service."""
+    return {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: labels.FIELD_MANAGER}
+
+
+def known_backend(service: Manifest) -> Backend | None:
+    """Where a Service of an endpoint leads: what holds on while the endpoint's URL cannot be used."""
+    backend = read_url(service["metadata"].get("annotations", {}).get(labels.BACKEND, ""))
+    return backend if isinstance(backend, Backend) else None
+
+
+def _address_type(backend: Backend) -> str:
+    if backend.address is None:
+        return "FQDN"
+    return "IPv4" if isinstance(backend.address, IPv4Address) else "IPv6"
+
+
+def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
+    if backend.scheme == "http" or backend.address:
+        return ()
+    return [
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "BackendTLSPolicy",
+            "metadata": on_hub(endpoint, name),
+            "spec": {
+                "targetRefs": [{"group": "", "kind": "Service", "name": name}],
+                "validation": {"hostname": backend.host, "wellKnownCACertificates": "System"},
+            },
+        }
+    ]

@@ -1,0 +1,148 @@
+"""URLs of endpoints: which are read, and which are refused and why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.rendering.backend_url import Backend, Fault, InvalidUrl, Reach, parse_url, read_url
+
+READ = {
+    "http://34.55.100.10/v1": "http://34.55.100.10:80",
+    "https://api.together.xyz/": "https://api.together.xyz:443",
+    "HTTPS://Api.Example.COM.:8443/a?b=c#d": "https://api.example.com:8443",
+    "http://models.example.com:443": "http://models.example.com:443",
+    "http://models.example.com:": "http://models.example.com:80",
+    "http://10.0.0.1": "http://10.0.0.1:80",  # workload gateways live on private networks
+    "http://100.64.0.1:8080": "http://100.64.0.1:8080",
+    "http://[2001:DB8:0:0::1]:8080/x": "http://[2001:db8::1]:8080",
+    "http://a.example#@b.example": "http://a.example:80",
+    "https://xn--bcher-kva.example": "https://xn--bcher-kva.example:443",
+}
+
+REFUSED = {
+    # not a URL, or not one that everybody reads alike
+    "not-a-url": Fault.MALFORMED,
+    "": Fault.MALFORMED,
+    "//host.example": Fault.MALFORMED,
+    "http:/host.example": Fault.MALFORMED,
+    " http://host.example": Fault.MALFORMED,
+    "http://host.example\n": Fault.MALFORMED,
+    "http://host.example/a b": Fault.MALFORMED,
+    "http://host.example\\@evil.example": Fault.MALFORMED,
+    "http://１２７.0.0.1": Fault.MALFORMED,  # full-width digits  # noqa: RUF001
+    "http://host.example。": Fault.MALFORMED,
+    "http://2001:db8::1/": Fault.MALFORMED,
+    "ftp://host.example": Fault.SCHEME,
+    "file:///etc/passwd": Fault.SCHEME,
+    "unix:///run/docker.sock": Fault.SCHEME,
+    "https://me:secret@host.example": Fault.CREDENTIALS,
+    "https://host.example@evil.example": Fault.CREDENTIALS,
+    "http://host.example:0": Fault.PORT,
+    "http://host.example:65536": Fault.PORT,
+    "http://host.example:+80": Fault.PORT,
+    "http://host.example:80:80": Fault.MALFORMED,
+    # hosts
+    "http://": Fault.HOST,
+    "http://:80": Fault.HOST,
+    "http://host..example": Fault.HOST,
+    "http://host.example..": Fault.HOST,
+    "http://-host.example": Fault.HOST,
+    "http://host_name.example": Fault.HOST,
+    "http://%6c%6fcalhost": Fault.HOST,
+    f"http://{'a' * 64}.example": Fault.HOST,
+    "http://[::1": Fault.MALFORMED,
+    "http://[not-an-address]": Fault.HOST,
+    "http://[fe80::1%25eth0]": Fault.HOST,
+    "http://[fe80::1%eth0]": Fault.HOST,
+    # other spellings of IPv4
+    "http://2130706433": Fault.HOST,
+    "http://0x7f000001": Fault.HOST,
+    "http://017700000001": Fault.HOST,
+    "http://127.1": Fault.HOST,
+    "http://0x7f.0.0.1": Fault.HOST,
+    "http://0177.0.0.1": Fault.HOST,
+    "http://10.0.0.01": Fault.HOST,
+    "http://10.0.0.256": Fault.HOST,
+    "http://10.0.0.0x1": Fault.HOST,
+    "http://1.2.3.4.5": Fault.HOST,
+    "http://[::ffff:10.0.0.1]": Fault.HOST,
+    "http://[::ffff:7f00:1]": Fault.HOST,
+    # places that are not a tenant's to dial
+    "http://127.0.0.1": Fault.FORBIDDEN,
+    "http://127.0.0.1.": Fault.FORBIDDEN,
+    "http://127.255.255.254": Fault.FORBIDDEN,
+    "http://0.0.0.0": Fault.FORBIDDEN,
+    "http://[::1]": Fault.FORBIDDEN,
+    "http://[::]": Fault.FORBIDDEN,
+    "http://[::127.0.0.1]": Fault.FORBIDDEN,
+    "http://[2002:7f00:1::]": Fault.FORBIDDEN,
+    "http://[64:ff9b::169.254.169.254]": Fault.FORBIDDEN,
+    "http://169.254.169.254/latest/meta-data": Fault.FORBIDDEN,
+    "http://169.254.1.1": Fault.FORBIDDEN,
+    "http://[fe80::1]": Fault.FORBIDDEN,
+    "http://[fd00:ec2::254]": Fault.FORBIDDEN,
+    "http://100.100.100.200": Fault.FORBIDDEN,
+    "http://168.63.129.16": Fault.FORBIDDEN,
+    "http://224.0.0.1": Fault.FORBIDDEN,
+    "http://255.255.255.255": Fault.FORBIDDEN,
+    "http://[ff02::1]": Fault.FORBIDDEN,
+    "http://localhost": Fault.FORBIDDEN,
+    "http://LOCALHOST.": Fault.FORBIDDEN,
+    "http://a.localhost": Fault.FORBIDDEN,
+    "http://redis": Fault.FORBIDDEN,
+    "http://kubernetes.default.svc": Fault.FORBIDDEN,
+    "http://kubernetes.default.svc.": Fault.FORBIDDEN,
+    "http://kubernetes.default.svc.cluster.local": Fault.FORBIDDEN,
+    "http://metadata.google.internal": Fault.FORBIDDEN,
+}
+
+
+@pytest.mark.parametrize(("url", "backend"), READ.items())
+def test_url_leads_to_a_backend(url: str, backend: str) -> None:
+    assert str(parse_url(url)) == backend
+
+
+@pytest.mark.parametrize(("url", "fault"), REFUSED.items())
+def test_url_is_refused(url: str, fault: Fault) -> None:
+    found = parse_url(url)
+
+    assert isinstance(found, InvalidUrl)
+    assert found.fault == fault
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("http://mock.ml-team.svc:8000", ".svc"),
+        ("http://localhost:8000", "localhost"),
+        ("http://127.0.0.1:8000", "127.0.0.0/8"),
+        ("http://169.254.7.7", "169.254.7.7"),
+    ],
+)
+def test_settings_allow_what_the_rules_refuse(url: str, allowed: str) -> None:
+    assert isinstance(parse_url(url), InvalidUrl)
+    assert isinstance(parse_url(url, Reach(allowed=(allowed,))), Backend)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.96.0.1", "http://kubernetes.default.svc.k8s.example", "http://[2002:a60:1::]"]
+)
+def test_settings_refuse_the_hubs_own_networks(url: str) -> None:
+    assert isinstance(parse_url(url), Backend)
+    assert isinstance(parse_url(url, Reach(refused=("10.96.0.0/12", ".k8s.example"))), InvalidUrl)
+
+
+def test_a_refusal_never_repeats_a_password() -> None:
+    found = parse_url("https://me:hunter2@host.example/")
+
+    assert isinstance(found, InvalidUrl)
+    assert "hunter2" not in found.message
+
+
+@given(url=st.text() | st.from_regex(r"https?://[^/]*(:[0-9]*)?(/.*)?", fullmatch=True))
+def test_any_text_is_read_or_refused_and_what_is_read_reads_the_same_again(url: str) -> None:
+    found = parse_url(url)
+
+    assert isinstance(found, InvalidUrl) or read_url(str(found)) == found

@@ -1,0 +1,195 @@
+"""What holds for every object that is rendered, whatever it is rendered from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.backend_url import Backend
+from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
+from modelplane_operator.rendering.model_replica import (
+    INFERENCE_POOLS,
+    LEADER_WORKER_SETS,
+    CannotRender,
+    Surroundings,
+    render_model_replica,
+)
+from modelplane_operator.rendering.model_service import MAX_BACKENDS, render_model_service, shares
+from tests.rendering.cases import CASES, render
+from tests.support.manifests import Manifest
+
+LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+CLUSTER_SCOPED = {"Namespace", "GatewayClass"}
+
+namespaces = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+objects = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", fullmatch=True)
+engine_names = st.text(min_size=1, max_size=63)
+container = {"name": "engine", "image": "engine:v1"}
+devices = [{"name": "gpu", "deviceClassName": "gpu.example.com", "count": 1}]
+
+
+def member(role: str) -> Manifest:
+    return {
+        "role": role,
+        "nodePoolName": "p",
+        "deviceRequests": devices,
+        "template": {"spec": {"containers": [container]}},
+    }
+
+
+SHAPES = [[member("Standalone")], [member("Leader"), member("Worker")], [member("Worker"), member("Leader")]]
+
+
+@st.composite
+def replicas(draw: st.DrawFn) -> ModelReplica:
+    namespace, deployment = draw(namespaces), draw(objects)
+    name = names.replica(namespace, deployment, draw(objects), draw(st.integers(0, 1000)))
+    split = draw(st.booleans())
+    given_names = draw(st.lists(engine_names, min_size=2 if split else 1, max_size=2 if split else 8, unique=True))
+    engines = [
+        {"name": engine, "members": draw(st.sampled_from(SHAPES)), **({"phase": phase} if split else {})}
+        for engine, phase in zip(given_names, ["Prefill", "Decode"] * 4, strict=False)
+    ]
+    serving = {"serving": {"mode": "PrefillDecode"}} if split else {}
+    cache = {"modelCacheRef": {"name": draw(objects)}} if draw(st.booleans()) else {}
+    return ModelReplica.parse(
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": "u", "labels": {labels.DEPLOYMENT: deployment}},
+            "spec": {"clusterName": "c", "engines": engines, **serving, **cache},
+        }
+    )
+
+
+def assert_sound(manifest: Manifest) -> None:
+    """Owned, legally named, in a namespace where there are namespaces."""
+    metadata = manifest["metadata"]
+    known = metadata["labels"]
+    assert {labels.OWNER_KIND, labels.OWNER_NAME, labels.OWNER_UID} <= known.keys()
+    assert all(LABEL_VALUE.fullmatch(value) for value in known.values())
+    limit = metadata["name"].rpartition("-")[0] if manifest["kind"] == "EndpointSlice" else metadata["name"]
+    assert LABEL.fullmatch(limit)
+    assert ("namespace" in metadata) == (manifest["kind"] not in CLUSTER_SCOPED)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name.removesuffix('.in.yaml')}")
+def test_every_case_is_sound(case: Path) -> None:
+    for manifest in render(case):
+        if "kind" in manifest:
+            assert_sound(manifest)
+
+
+@given(replica=replicas(), pools=st.booleans())
+def test_every_replica_is_sound(replica: ModelReplica, *, pools: bool) -> None:
+    serves = frozenset({LEADER_WORKER_SETS, *([INFERENCE_POOLS] if pools else [])})
+    found = render_model_replica(replica, Surroundings("n", serves))
+    if isinstance(found, CannotRender):
+        assert replica.spec.serving
+        assert not pools
+        return
+
+    for manifest in found:
+        assert_sound(manifest)
+    identities = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in found]
+    assert len(set(identities)) == len(identities)
+    services = {name for kind, name in identities if kind == "Service"}
+    workloads = {name for kind, name in identities if kind in {"Deployment", "LeaderWorkerSet"}}
+    assert not services & {names.workload(replica.metadata.name, engine.name) for engine in replica.spec.engines}
+    assert len(workloads) >= len(replica.spec.engines)
+
+
+@given(
+    one=replicas(),
+    other=replicas(),
+)
+def test_two_replicas_share_nothing_but_their_namespace(one: ModelReplica, other: ModelReplica) -> None:
+    if one.key == other.key:
+        return
+    everything = frozenset({INFERENCE_POOLS, LEADER_WORKER_SETS})
+
+    def identities(replica: ModelReplica) -> set[tuple[str, str, str]]:
+        found = render_model_replica(replica, Surroundings("n", everything))
+        assert not isinstance(found, CannotRender)
+        return {
+            (manifest["kind"], manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
+            for manifest in found
+            if manifest["kind"] != "Namespace"
+        }
+
+    assert not identities(one) & identities(other)
+
+
+hosts = st.one_of(
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).filter(lambda address: address.ipv4_mapped is None).map(str),  # those are refused
+    st.from_regex(r"[a-z]{1,9}(\.[a-z]{2,9}){1,3}", fullmatch=True),
+)
+backends = st.builds(Backend, st.sampled_from(["http", "https"]), hosts, st.integers(1, 65535))
+
+
+def endpoint(namespace: str, name: str, group: str = "") -> ModelEndpoint:
+    return ModelEndpoint.parse(
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": "u", "labels": {"group": group}},
+            "spec": {"url": "read elsewhere"},
+        }
+    )
+
+
+@given(namespace=namespaces, name=objects, backend=backends)
+def test_every_endpoint_is_sound_and_its_service_says_where_it_leads(
+    namespace: str, name: str, backend: Backend
+) -> None:
+    service, *others = render_model_endpoint(endpoint(namespace, name), backend)
+
+    for manifest in (service, *others):
+        assert_sound(manifest)
+    assert known_backend(service) == backend
+
+
+@given(
+    counts=st.lists(st.integers(0, 20), min_size=1, max_size=20),
+    weight=st.lists(st.integers(1, 1000), min_size=20, max_size=20),
+)
+def test_every_service_has_one_to_sixteen_backends(counts: list[int], weight: list[int]) -> None:
+    service = ModelService.parse(
+        {
+            "metadata": {"name": "s", "namespace": "n", "uid": "u"},
+            "spec": {
+                "endpoints": [
+                    {"weight": weight[group], "selector": {"matchLabels": {"group": str(group)}}}
+                    for group, _ in enumerate(counts)
+                ]
+            },
+        }
+    )
+    endpoints = [endpoint("n", f"e{i}-{g}", str(g)) for g, count in enumerate(counts) for i in range(count)]
+    known = {e.key: Backend("http", "10.0.0.1", 80) for e in endpoints}
+    found = shares(service, endpoints, known)
+
+    assert len(found) == min(sum(counts), MAX_BACKENDS)
+    for manifest in (manifests := render_model_service(service, found)):
+        assert_sound(manifest)
+    assert 1 <= len(manifests[-1]["spec"]["rules"][0]["backendRefs"]) <= MAX_BACKENDS
+
+
+@given(st.permutations([endpoint("n", name, "x") for name in "abcdef"]))
+def test_the_order_of_endpoints_changes_nothing(endpoints: list[ModelEndpoint]) -> None:
+    service = ModelService.parse(
+        {
+            "metadata": {"name": "s", "namespace": "n", "uid": "u"},
+            "spec": {"endpoints": [{"selector": {"matchLabels": {"group": "x"}}}]},
+        }
+    )
+    known = {Key("n", name): Backend("http", "10.0.0.1", 80) for name in "abcdef"}
+
+    assert [share.endpoint.key.name for share in shares(service, endpoints, known)] == list("abcdef")
