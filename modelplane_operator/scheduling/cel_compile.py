@@ -236,7 +236,7 @@ class _Compiler:
         if result is None:
             raise explain_refusal(node, name, [self.final(a.type) for a in args], method=method)
         self._check_regex(node, name)
-        if name in ("_[_]", "_[?_]") and isinstance(node.args[1], Literal | ListOf) and args[1].type.name not in _KEYS:
+        if name in ("_[_]", "_[?_]") and _is_written_out(node.args[1]) and args[1].type.name not in _KEYS:
             raise Fault(f"{args[1].type} cannot be an index", node.args[1].start)
         typed = Typed(result, _not_yet, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
         path, special = self._path(node), _SPECIAL.get(name)
@@ -430,6 +430,11 @@ def _constant(typed: Typed) -> Typed:
     """The value instead of what always computes the same; raises EvaluationError."""
     value = typed.run(Frame({}, 0))
     return replace(typed, run=ev.constant(value), constant=True)
+
+
+def _is_written_out(node: Expr) -> bool:
+    """A literal, or a list or map of nothing but literals."""
+    return isinstance(node, Literal | ListOf | MapOf) and all(map(_is_written_out, children(node)))
 
 
 def _is_plain(node: Expr) -> bool:

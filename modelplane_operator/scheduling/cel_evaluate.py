@@ -19,8 +19,8 @@ from modelplane_operator.scheduling.cel_values import (
     Malformed,
     Optional,
     OutOfBudget,
+    a_kind,
     equal,
-    kind,
 )
 
 # How many steps one evaluation may take; the longest useful selector we know takes about 100. The API server's own
@@ -70,7 +70,7 @@ def find(mapping: Mapping[Any, Any], key: Any) -> Any:
             return mapping[key]
         return _read(mapping.get(key, MISSING))
     if not _can_be_key(key):
-        raise EvaluationError(f"a {kind(key)} cannot be the key of a map")
+        raise EvaluationError(f"{a_kind(key)} cannot be the key of a map")
     # Python finds True under 1.
     value = mapping.get(key, MISSING)
     if value is not MISSING and isinstance(key, bool) is not any(isinstance(k, bool) for k in mapping):
@@ -85,7 +85,7 @@ def _can_be_key(value: Any) -> bool:
 def truth(value: Any) -> bool:
     if value is True or value is False:
         return value
-    raise EvaluationError(f"a {kind(value)} is not a condition")
+    raise EvaluationError(f"{a_kind(value)} is not a condition")
 
 
 def _list_index(key: Any) -> int:
@@ -93,12 +93,12 @@ def _list_index(key: Any) -> int:
         return int(key)
     if isinstance(key, int) and not isinstance(key, bool):
         return int(key)
-    raise EvaluationError(f"a {kind(key)} is no index of a list")
+    raise EvaluationError(f"{a_kind(key)} is no index of a list")
 
 
 def _present(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, Optional):
-        raise EvaluationError(f"? needs an optional value, not a {kind(value)}")
+        raise EvaluationError(f"? needs an optional value, not {a_kind(value)}")
     return (value.value,) if value.present else ()
 
 
@@ -125,7 +125,7 @@ def field_of(operand: Run, key: str, missing: str) -> Run:
     def run(frame: Frame) -> Any:
         mapping = operand(frame)
         if not isinstance(mapping, Mapping):
-            raise EvaluationError(f"a {kind(mapping)} has no field {key}")
+            raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
         found = find(cast("Mapping[Any, Any]", mapping), key)
         if found is MISSING:
             raise EvaluationError(missing)
@@ -138,7 +138,7 @@ def has_entry(value: Any, key: str) -> bool:
     if isinstance(value, Optional):
         return value.present and has_entry(value.value, key)
     if not isinstance(value, Mapping):
-        raise EvaluationError(f"a {kind(value)} has no field {key}")
+        raise EvaluationError(f"{a_kind(value)} has no field {key}")
     mapping = cast("Mapping[Any, Any]", value)
     return key in mapping or isinstance(mapping, DomainMap)
 
@@ -153,7 +153,7 @@ def optional_entry(value: Any, key: Any) -> Optional:
     if isinstance(value, Mapping):
         found = find(cast("Mapping[Any, Any]", value), key)
         return NOTHING if found is MISSING else Optional(present=True, value=found)
-    raise EvaluationError(f"a {kind(value)} has no entry {key}")
+    raise EvaluationError(f"{a_kind(value)} has no entry {key}")
 
 
 def constant(value: Any) -> Run:
@@ -173,7 +173,7 @@ def index(container: Run, index: Run) -> Run:
             return found
         if isinstance(value, Optional):
             return optional_entry(value, key)
-        raise EvaluationError(f"a {kind(value)} has no entry {key}")
+        raise EvaluationError(f"{a_kind(value)} has no entry {key}")
 
     return run
 
@@ -190,7 +190,7 @@ def membership(item: Run, container: Run) -> Run:
             return op.contains(frame.spend, value, cast("tuple[Any, ...]", within))
         if isinstance(within, Mapping):
             return _in_map(value, cast("Mapping[Any, Any]", within))
-        raise EvaluationError(f"in needs a list or a map, not a {kind(within)}")
+        raise EvaluationError(f"in needs a list or a map, not {a_kind(within)}")
 
     return run
 
@@ -273,7 +273,7 @@ def or_value(optional: Run, other: Run) -> Run:
 def _as_optional(value: Any) -> Optional:
     if isinstance(value, Optional):
         return value
-    raise EvaluationError(f"a {kind(value)} is not optional")
+    raise EvaluationError(f"{a_kind(value)} is not optional")
 
 
 # --- calls ---
@@ -313,7 +313,7 @@ def _chosen(name: str, overloads: Iterable[Overload], values: list[Any]) -> Over
     for overload in overloads:
         if all(map(_accepts, overload.parameters, values)):
             return overload
-    types = [f"a {kind(value)}" for value in values]
+    types = [a_kind(value) for value in values]
     what = f"{name}()" if name[0] not in "_@!-" else name.strip("_@")
     raise EvaluationError(f"{what} cannot be applied to {' and '.join(types)}")
 
@@ -355,7 +355,7 @@ def map_of(entries: list[tuple[Run, Run, bool]]) -> Run:
 def _as_key(value: Any) -> Any:
     if _can_be_key(value):
         return value
-    raise EvaluationError(f"a {kind(value)} cannot be the key of a map")
+    raise EvaluationError(f"{a_kind(value)} cannot be the key of a map")
 
 
 # --- variables and macros ---
@@ -428,7 +428,7 @@ def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
         return enumerate(items) if two else ((item, None) for item in items)
     if isinstance(container, Mapping):
         return cast("Mapping[Any, Any]", container).items()
-    raise EvaluationError(f"a {kind(container)} has no elements")
+    raise EvaluationError(f"{a_kind(container)} has no elements")
 
 
 def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
@@ -454,7 +454,7 @@ def merged(maps: Iterable[Any]) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     for entries in maps:
         if not isinstance(entries, Mapping):
-            raise EvaluationError(f"transformMapEntry() needs a map, not a {kind(entries)}")
+            raise EvaluationError(f"transformMapEntry() needs a map, not {a_kind(entries)}")
         for key, value in cast("Mapping[Any, Any]", entries).items():
             if key in made:
                 raise EvaluationError(f"transformMapEntry() makes the key {key} twice")

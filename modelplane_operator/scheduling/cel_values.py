@@ -84,6 +84,12 @@ def kind(value: Value) -> str:
     return KINDS[type(value)]
 
 
+def a_kind(value: Value) -> str:
+    """The same with its article."""
+    name = kind(value)
+    return f"an {name}" if name[0] in "io" else f"a {name}"
+
+
 def equal(one: Value, other: Value, spend: "Spend") -> bool:
     """CEL equality: numbers by value whatever their type, different types differ.
 
@@ -99,7 +105,7 @@ def equal(one: Value, other: Value, spend: "Spend") -> bool:
     if mine is theirs or (mine in _NUMBERS and theirs in _NUMBERS):
         return one == other
     if mine in _INCOMPARABLE and other is not None:
-        raise EvaluationError(f"a {kind(one)} cannot be compared with a {kind(other)}")
+        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}")
     return False
 
 

@@ -118,7 +118,7 @@ def test_a_selector_that_cannot_work_is_refused_with_the_place_and_what_to_write
         ('"amd.com" in device.attributes', "the device has no attributes of amd.com"),
         (f"{_ATTRIBUTES}.mig || {_ATTRIBUTES}.cores == 9", "mig is false, needs true and cores is 8, needs 9"),
         (f"{_ATTRIBUTES}.cores", "cores is 8, not true or false"),
-        (f"{_ATTRIBUTES}.architecture > 5", "> cannot be applied to a string and a int"),
+        (f"{_ATTRIBUTES}.architecture > 5", "> cannot be applied to a string and an int"),
         ('device.driver.startsWith("amd")', '`device.driver.startsWith("amd")` is false'),
         (f"1 / ({_ATTRIBUTES}.cores - 8) == 1", "division by zero"),
     ],
