@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from localfleet import binaries, profiles
+from localfleet import binaries, profiles, seed
+from localfleet.cluster import kinds
 from localfleet.errors import FleetError
 from localfleet.fleet import Fleet, Options, default_folder, path
 from localfleet.network import Direction
@@ -135,7 +136,10 @@ def build(
     names: Annotated[list[str] | None, typer.Argument(help="Tools to make; all of them when none is named.")] = None,
 ) -> None:
     """Make the programs that a fleet runs, once, and print where each one is."""
-    for name, where in binaries.ensure(*(names or ())).items():
+    made = binaries.ensure(*(names or ()))
+    if not names:
+        made |= {f"etcd-seed-{role}": seed.ensure(kinds(made, hub=role == "hub")) for role in ("hub", "worker")}
+    for name, where in made.items():
         print(f"{name:24} {where}")
 
 

@@ -115,10 +115,10 @@ def commands(plan: Plan) -> dict[str, Command]:
     }
 
 
-def kinds(plan: Plan) -> tuple[Path, ...]:
+def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
     """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
-    hub = (plan.binaries["gateway-api-crds"],)
-    return hub if plan.is_hub else (*hub, plan.binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
+    every = (binaries["gateway-api-crds"],)
+    return every if hub else (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
 
 
 def furniture(plan: Plan) -> list[list[Manifest]]:
@@ -146,7 +146,7 @@ class Cluster:
 
     def boot(self) -> None:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
-        shutil.copytree(seed.ensure(kinds(self.plan)), self.layout.folder / "etcd")
+        shutil.copytree(seed.ensure(kinds(self.plan.binaries, hub=self.plan.is_hub)), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
         network.connect(self.plan.wire)
         with self.lock:

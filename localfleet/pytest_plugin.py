@@ -57,7 +57,11 @@ def extra_cluster(fleet: Fleet, request: pytest.FixtureRequest) -> Callable[[], 
     def start() -> str:
         name = f"extra-{next(NUMBERS)}"
         fleet.add_worker(name, Options(data_plane=False))
-        request.addfinalizer(lambda: fleet.remove(name))
+        request.addfinalizer(lambda: remove(name))
         return name
+
+    def remove(name: str) -> None:
+        if name in {each["name"] for each in fleet.status()["clusters"]}:  # the test may have removed it itself
+            fleet.remove(name)
 
     return start

@@ -445,6 +445,17 @@ def test_a_port_that_is_taken_is_named(small: Fleet) -> None:
             small.up(Options(workers=0, base_port=port))
 
 
+def test_a_fault_proxy_stands_between_the_kubeconfig_and_the_api_server(small: Fleet) -> None:
+    small.up(Options(workers=0, data_plane=False, fault_proxy=True))
+
+    small.kubectl("hub", "create", "namespace", "seen")
+
+    calls = [json.loads(line) for line in (small.folder / "clusters/hub/requests.jsonl").read_text().splitlines()]
+    assert [call["call"]["method"] for call in calls if call["mutating_call"] == 1] == ["POST"]
+    with pytest.raises(FleetError, match="let a rule of it answer 401"):
+        small.credentials("hub", "expire")
+
+
 def test_status_prints_the_memory_of_each_cluster(fleet: Fleet) -> None:
     environment = {**os.environ, "LOCALFLEET_HOME": str(fleet.folder)}
     command = [sys.executable, "-m", "localfleet", "status"]
