@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service, shares
@@ -47,6 +50,30 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
 
 
+def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    deployment = ModelDeployment.parse(documents[0])
+    placements = [_placement(placement) for placement in _seen(documents)["placements"]]
+    return [
+        *(render_replica(deployment, placement) for placement in placements),
+        *(render_endpoint(deployment, placement, placement.gateway) for placement in placements),
+    ]
+
+
+def _placement(given: Manifest) -> SimpleNamespace:
+    """What the scheduler would say, as the case has it."""
+    engines = [
+        SimpleNamespace(
+            name=engine["name"],
+            members=[
+                SimpleNamespace(**{**member, "claims": [SimpleNamespace(**claim) for claim in member["claims"]]})
+                for member in engine["members"]
+            ],
+        )
+        for engine in given["engines"]
+    ]
+    return SimpleNamespace(**{**given, "engines": engines})
+
+
 def _model_endpoint(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     endpoint = ModelEndpoint.parse(documents[0])
     backend = parse_url(endpoint.spec.url, Reach(allowed=tuple(_seen(documents).get("allowed", ()))))
@@ -70,6 +97,7 @@ def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "inference_gateway": _inference_gateway,
+    "model_deployment": _model_deployment,
     "model_endpoint": _model_endpoint,
     "model_replica": _model_replica,
     "model_service": _model_service,

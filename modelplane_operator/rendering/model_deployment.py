@@ -1,0 +1,136 @@
+"""What follows from a ModelDeployment: a ModelReplica for each placement, and a ModelEndpoint for each that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.inference_gateway import url_of
+from modelplane_operator.rendering.model_replica import replica_prefix
+from modelplane_operator.rendering.owned import on_hub
+
+
+class Claim(Protocol):
+    """Devices that every pod of a member claims."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def device_class(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def selectors(self) -> Sequence[str]: ...
+
+
+class PlacedMember(Protocol):
+    """Where the pods of a member run."""
+
+    @property
+    def role(self) -> str: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def claims(self) -> Sequence[Claim]: ...
+
+
+class PlacedEngine(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def members(self) -> Sequence[PlacedMember]: ...
+
+
+class Placement(Protocol):
+    """Where one replica runs, as the scheduler says it; rendering knows no scheduler."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def engines(self) -> Sequence[PlacedEngine]: ...
+
+
+def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
+    namespace, name = deployment.key
+    return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
+
+
+def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifest:
+    """The replica that stands for a placement, made from what the deployment says now."""
+    wanted = deployment.replica
+    engines = {engine.name: engine for engine in wanted.engines}
+    return {
+        "apiVersion": ModelReplica.definition.api_version,
+        "kind": ModelReplica.definition.kind,
+        "metadata": _metadata(deployment, placement),
+        "spec": {
+            "clusterName": placement.cluster,
+            **({"modelCacheRef": {"name": wanted.model_cache_ref.name}} if wanted.model_cache_ref else {}),
+            **({"serving": {"mode": wanted.serving.mode}} if wanted.serving else {}),
+            "engines": [_engine(engines[placed.name], placed) for placed in placement.engines],
+        },
+    }
+
+
+def render_endpoint(deployment: ModelDeployment, placement: Placement, gateway: str) -> Manifest:
+    """The endpoint of a replica that answers, behind the gateway of its cluster."""
+    prefix = replica_prefix(replica_key(deployment, placement))
+    return {
+        "apiVersion": ModelEndpoint.definition.api_version,
+        "kind": ModelEndpoint.definition.kind,
+        "metadata": _metadata(deployment, placement),
+        "spec": {"url": f"{url_of(gateway)}{prefix}v1", "rewritePath": prefix},
+    }
+
+
+def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
+    """The same for a replica and its endpoint: the user's labels, under ours."""
+    template = deployment.spec.template
+    users = template.metadata.labels if template and template.metadata else {}
+    return on_hub(
+        deployment,
+        replica_key(deployment, placement).name,
+        extra={
+            **users,
+            labels.DEPLOYMENT: deployment.key.name,
+            labels.CLUSTER: placement.cluster,
+            labels.REPLICA_INDEX: str(placement.index),
+        },
+    )
+
+
+def _engine(engine: DeployedEngine, placed: PlacedEngine) -> Manifest:
+    members = {member.role: member for member in engine.members}
+    return {
+        "name": engine.name,
+        "copies": engine.copies,
+        **({"phase": engine.phase} if engine.phase else {}),
+        "members": [_member(members[member.role], member) for member in placed.members],
+    }
+
+
+def _member(member: Member, placed: PlacedMember) -> Manifest:
+    requests = [
+        {
+            "name": claim.name,
+            "deviceClassName": claim.device_class,
+            "count": claim.count,
+            **({"selectors": [{"cel": cel} for cel in claim.selectors]} if claim.selectors else {}),
+        }
+        for claim in placed.claims
+    ]
+    return {
+        "role": member.role,
+        "nodePoolName": placed.pool,
+        **({"deviceRequests": requests} if requests else {}),
+        **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
+        "template": member.template.to_manifest(),
+    }
