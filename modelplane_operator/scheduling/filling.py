@@ -44,7 +44,7 @@ def fill(need: Need, wanted: int, settled: Settled, namesakes: Iterable[Replica]
         if not isinstance(found, Fit):
             continue
         index = next(number for number in count() if number not in taken[name])
-        placement = Placement(name, index, site.cluster.gateway, placed(need.engines, found.hosts, site))
+        placement = Placement(name, index, site.cluster.gateway, placed(need.engines, found.chosen, site))
         placements.append(placement)
         taken[name].add(index)
         loads[name] += 1

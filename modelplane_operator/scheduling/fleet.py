@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
@@ -24,18 +24,28 @@ from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.matching import Hosting, hosts
 from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Owner, Placement, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
-# All views together remember at most so many answers, of about 250 bytes: 40 needs over 10,000 clusters.
-MOST_ANSWERS = 400_000
+# All views together remember at most so many answers, of about 400 bytes: 200 needs over 1,000 clusters.
+MOST_ANSWERS = 200_000
 
 Shared = TypeVar("Shared", Offer, Profile)
 
 Entry = tuple[Nearness, str]
 """A cluster's place within its group: nearness, then name."""
+
+
+class _Place(NamedTuple):
+    """Where a cluster stands in a view, and which of its pools could host a replica."""
+
+    group: Group
+    entry: Entry
+    hosting: Hosting
+    profile: Profile
 
 
 @dataclass(slots=True)
@@ -44,45 +54,58 @@ class _View:
 
     need: Need
     revision: int = 0
-    places: dict[str, tuple[Group, Entry]] = field(default_factory=dict[str, tuple[Group, Entry]])
+    places: dict[str, _Place] = field(default_factory=dict[str, _Place])
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
 
     def fill(self, sites: Iterable[Site]) -> None:
         """Ask every cluster; sorting once is quicker than putting one by one."""
+        known: dict[Profile, Hosting] = {}
         for site in sites:
-            group, entry = self._place(site)
-            self.places[entry[1]] = (group, entry)
-            self.groups.setdefault(group, []).append(entry)
+            profile = site.cluster.pools.profile
+            hosting = known.get(profile)
+            if hosting is None:
+                hosting = known[profile] = hosts.__wrapped__(self.need.engines, profile)
+            found = answer(self.need, site, hosting)
+            entry = (found.nearness, site.cluster.name)
+            self.places[site.cluster.name] = _Place(found.group, entry, hosting, profile)
+            self.groups.setdefault(found.group, []).append(entry)
         for entries in self.groups.values():
             entries.sort()
 
     def put(self, site: Site) -> None:
         """Ask one cluster again."""
-        name = site.cluster.name
-        place = self._place(site)
-        if self.places.get(name) == place:
-            return
-        self.drop(name)
-        self.places[name] = place
-        insort(self.groups.setdefault(place[0], []), place[1])
+        cluster = site.cluster
+        name, profile = cluster.name, cluster.pools.profile
+        known = self.places.get(name)
+        if known is None or known.profile is not profile:
+            hosting = hosts(self.need.engines, profile)
+        else:
+            hosting = known.hosting
+        found = answer(self.need, site, hosting)
+        entry = (found.nearness, name)
+        if known is not None:
+            if known.entry == entry and known.group == found.group and known.hosting is hosting:
+                return
+            entries = self.groups[known.group]
+            del entries[bisect_left(entries, known.entry)]
+            if not entries:
+                del self.groups[known.group]
+        self.places[name] = _Place(found.group, entry, hosting, profile)
+        insort(self.groups.setdefault(found.group, []), entry)
 
     def drop(self, name: str) -> None:
+        """The cluster is gone."""
         place = self.places.pop(name, None)
         if place is None:
             return
-        group, entry = place
-        entries = self.groups[group]
-        del entries[bisect_left(entries, entry)]
+        entries = self.groups[place.group]
+        del entries[bisect_left(entries, place.entry)]
         if not entries:
-            del self.groups[group]
+            del self.groups[place.group]
 
     def among(self, group: Group, apart: frozenset[str]) -> Iterator[str]:
         """The clusters of a group, nearest first, but for those kept apart."""
         return (name for _, name in self.groups.get(group, ()) if name not in apart)
-
-    def _place(self, site: Site) -> tuple[Group, Entry]:
-        found = answer(self.need, site)
-        return found.group, (found.nearness, site.cluster.name)
 
 
 class FleetModel:
@@ -169,7 +192,7 @@ class FleetModel:
 
     def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
         view = self._view(need)
-        kept_apart = Counter(view.places[name][0] for name in apart if name in view.places)
+        kept_apart = Counter(view.places[name].group for name in apart if name in view.places)
         fitting = view.among(Fit.group, apart)
         return Survey(
             candidates=tuple(self._sites[name] for name in islice(fitting, limit)),

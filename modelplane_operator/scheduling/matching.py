@@ -7,6 +7,7 @@ way to fit, it is found (see `assignment`).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from modelplane_operator.scheduling import cel
 from modelplane_operator.scheduling.assignment import assign
@@ -23,13 +24,20 @@ class Match:
     claims: tuple[Claim, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A pool that can run an engine: its place in the cluster's order, the nodes it takes and the members' claims."""
 
     pool: int
     nodes: int
     claims: tuple[tuple[Claim, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """For each engine the pools that can run it, in published order, and the places of all such pools."""
+
+    options: tuple[tuple[Option, ...], ...]
+    pools: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +59,19 @@ class Unhosted:
     """No member claims a device anywhere on the cluster: its pods would get none."""
 
 
-Options = tuple[tuple[Option, ...], ...]
-"""For each engine the pools that can run it, in published order."""
+Hosting = Hosts | Unmatched | Unhosted
 
 
-@lru_cache(maxsize=16_384)
-def options(engines: tuple[EngineNeed, ...], profile: Profile) -> Options | Unmatched | Unhosted:
+@lru_cache(maxsize=4_096)
+def hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> Hosting:
     """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
-    found: list[tuple[Option, ...]] = []
+    options: list[tuple[Option, ...]] = []
     for engine in engines:
-        hosts = _hosts(engine, profile)
-        if not isinstance(hosts, tuple):
-            return hosts
-        found.append(hosts)
-    return tuple(found)
+        found = _options(engine, profile)
+        if not isinstance(found, tuple):
+            return found
+        options.append(found)
+    return Hosts(tuple(options), tuple(sorted({option.pool for found in options for option in found})))
 
 
 @lru_cache(maxsize=16_384)
@@ -90,38 +97,60 @@ def _cost(request: Request, device: OfferedDevice) -> int | None:
     return request.count if matched else None
 
 
-def _hosts(engine: EngineNeed, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
-    matches = [[match(member, offer) for offer in profile.offers] for member in engine.members]
-    for member, row in zip(engine.members, matches, strict=True):
-        misses = [(miss.nearness, pool, miss) for pool, miss in enumerate(row) if not isinstance(miss, Match)]
-        if row and len(misses) == len(row):
-            _, pool, miss = min(misses, key=lambda near: near[:2])
-            return Unmatched(engine.name, member.role, pool, miss)
-    claimable = [any(isinstance(fit, Match) and fit.claims for fit in row) for row in matches]
-    if not any(claimable):
-        return Unhosted(engine.name, claimless=True)
-    hosts = tuple(
-        option
-        for pool in range(len(profile.offers))
-        if (option := _option(engine.members, [row[pool] for row in matches], pool, claimable)) is not None
+class _OnNode(NamedTuple):
+    """An engine on nodes with one offer; sets of members are bits."""
+
+    matched: int
+    claiming: int
+    nodes: int
+    claims: tuple[tuple[Claim, ...], ...]
+
+
+@lru_cache(maxsize=16_384)
+def _on_node(engine: EngineNeed, offer: Offer) -> _OnNode:
+    found = [match(member, offer) for member in engine.members]
+    claims = tuple(fit.claims if isinstance(fit, Match) else () for fit in found)
+    return _OnNode(
+        matched=sum(1 << place for place, fit in enumerate(found) if isinstance(fit, Match)),
+        claiming=sum(1 << place for place, claimed in enumerate(claims) if claimed),
+        nodes=sum(member.nodes for member, claimed in zip(engine.members, claims, strict=True) if claimed),
+        claims=claims,
     )
-    return hosts or Unhosted(engine.name, claimless=False)
 
 
-def _option(
-    members: Sequence[MemberNeed], fits: Sequence[Match | Miss], pool: int, claimable: Sequence[bool]
-) -> Option | None:
-    """The pool as a host for the engine.
+def _options(engine: EngineNeed, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
+    """The pools that can run the engine: each of its members matches.
 
-    A member that could claim a device on another pool of the cluster must claim one here: else it would run without.
+    A member that could claim a device on some pool of the cluster must claim one: else its pods would run without.
     """
-    claims: list[tuple[Claim, ...]] = []
-    for fit, could_claim in zip(fits, claimable, strict=True):
-        if not isinstance(fit, Match) or (could_claim and not fit.claims):
-            return None
-        claims.append(fit.claims)
-    nodes = sum(member.nodes for member, claimed in zip(members, claims, strict=True) if claimed)
-    return Option(pool, nodes, tuple(claims))
+    pools = [_on_node(engine, offer) for offer in profile.offers]
+    everyone = (1 << len(engine.members)) - 1
+    matched = claiming = 0
+    for pool in pools:
+        matched |= pool.matched
+        claiming |= pool.claiming
+    if matched != everyone and pools:
+        return _nearest(engine, profile, matched)
+    if not claiming:
+        return Unhosted(engine.name, claimless=True)
+    options = [
+        Option(place, pool.nodes, pool.claims)
+        for place, pool in enumerate(pools)
+        if pool.matched == everyone and pool.claiming == claiming
+    ]
+    return tuple(options) or Unhosted(engine.name, claimless=False)
+
+
+def _nearest(engine: EngineNeed, profile: Profile, matched: int) -> Unmatched:
+    """The first member that nothing matches, and the pool that comes nearest to it."""
+    member = next(member for place, member in enumerate(engine.members) if not matched >> place & 1)
+    misses = [
+        (pool, found)
+        for pool, offer in enumerate(profile.offers)
+        if not isinstance(found := match(member, offer), Match)
+    ]
+    pool, miss = min(misses, key=lambda found: (found[1].nearness, found[0]))
+    return Unmatched(engine.name, member.role, pool, miss)
 
 
 def _miss(requests: Sequence[Request], offer: Offer) -> Miss:

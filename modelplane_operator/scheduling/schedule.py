@@ -59,7 +59,8 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     settled = settle(ask, staying, sites)
     movable = (*lost(ask, (replica for replica, _ in settled.kept), namesakes, sites, now), *_unsettled(settled))
     missing = max(ask.replicas, 0) - len(staying)
-    filled = fill(ask.need, missing + len(movable), settled, namesakes, fleet) if not ask.problems else Filled()
+    wanted = 0 if ask.problems else missing + len(movable)
+    filled = fill(ask.need, wanted, settled, namesakes, fleet) if wanted else Filled()
 
     moving = movable[: max(len(filled.placements) - missing, 0)]
     moved = {replica.key for replica, _ in moving}

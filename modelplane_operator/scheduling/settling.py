@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from modelplane_operator.api.base import Key
 from modelplane_operator.scheduling.decision import Held
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.matching import Match, match, options
+from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
 from modelplane_operator.scheduling.need import Ask, EngineNeed, Need
 from modelplane_operator.scheduling.placement import (
     EnginePlacement,
@@ -106,8 +106,8 @@ def _refitted(need: Need, replica: Replica, site: Site) -> Engines | Refused:
     pinned = _pinned(need, replica, own)
     if pinned is not None and all(nodes <= own.free_in(pool) for pool, nodes in charges(pinned).items()):
         return pinned
-    hosts = options(need.engines, own.cluster.pools.profile)
-    if not isinstance(hosts, tuple):
-        return unhosted(own, hosts)
-    found = fit(need.engines, hosts, own)
-    return placed(need.engines, found.hosts, own) if isinstance(found, Fit) else found
+    hosting = hosts(need.engines, own.cluster.pools.profile)
+    if not isinstance(hosting, Hosts):
+        return unhosted(own, hosting)
+    found = fit(need.engines, hosting, own)
+    return placed(need.engines, found.chosen, own) if isinstance(found, Fit) else found

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import Standing
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.matching import Option, Options, Unhosted, Unmatched, options
+from modelplane_operator.scheduling.matching import Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.need import EngineNeed, Need
 from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
 from modelplane_operator.scheduling.reasons import (
@@ -33,11 +33,10 @@ from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untol
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """A replica fits: for each engine the pool to run it on."""
 
-    hosts: tuple[Option, ...]
+    chosen: tuple[Option, ...]
     usage: float
     """How much of the pools that any of the engines could use is taken, from 0 to 1."""
 
@@ -84,8 +83,8 @@ class Fleet(Protocol):
         ...
 
 
-def answer(need: Need, site: Site) -> Answer:
-    """Whether the cluster takes one more replica.
+def answer(need: Need, site: Site, hosting: Hosting | None = None) -> Answer:
+    """Whether the cluster takes one more replica; `hosting` says which of its pools could, when that is known.
 
     What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
     hardware.
@@ -98,55 +97,64 @@ def answer(need: Need, site: Site) -> Answer:
         return Going()
     if not cluster.pools.names:
         return _unusable(site) or NoPools()
-    hosts = options(need.engines, cluster.pools.profile)
-    if not isinstance(hosts, tuple):
-        return unhosted(site, hosts)
+    hosting = hosting or hosts(need.engines, cluster.pools.profile)
+    if not isinstance(hosting, Hosts):
+        return unhosted(site, hosting)
     if cluster.taints and (taint := untolerated(cluster.taints, need.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
-    return _unusable(site) or fit(need.engines, hosts, site)
+    if cluster.standing is not Standing.READY and (why := _unusable(site)):
+        return why
+    return fit(need.engines, hosting, site)
 
 
-def fit(engines: Sequence[EngineNeed], hosts: Options, site: Site) -> Fit | Full | Crowded:
+def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
-    costs = [_row(engine_hosts, len(site.free)) for engine_hosts in hosts]
-    chosen = assign(costs, site.free)
+    chosen = _choose(hosts.options, site.free)
     if chosen is not None:
-        by_pool = ({option.pool: option for option in engine_hosts} for engine_hosts in hosts)
-        return Fit(tuple(pools[pool] for pools, pool in zip(by_pool, chosen, strict=True)), _usage(hosts, site))
-    for engine, engine_hosts in zip(engines, hosts, strict=True):
-        nearest = min(engine_hosts, key=lambda option: option.nodes - max(site.free[option.pool], 0))
-        if all(option.nodes > site.free[option.pool] for option in engine_hosts):
-            pools = site.cluster.pools
+        return Fit(chosen, _usage(hosts.pools, site))
+    pools = site.cluster.pools
+    for engine, options in zip(engines, hosts.options, strict=True):
+        if all(option.nodes > site.free[option.pool] for option in options):
+            nearest = min(options, key=lambda option: option.nodes - max(site.free[option.pool], 0))
             place = nearest.pool
             return Full(engine.name, pools.names[place], nearest.nodes, site.free[place], pools.nodes[place])
     return Crowded()
 
 
-def placed(engines: Sequence[EngineNeed], hosts: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
-    """The engines on the pools that were found for them."""
+def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
+    if len(options) == 1:  # nearly always: nothing to weigh up
+        for option in options[0]:
+            if option.nodes <= free[option.pool]:
+                return (option,)
+        return None
+    by_pool = [{option.pool: option for option in row} for row in options]
+    costs = [[row[pool].nodes if pool in row else None for pool in range(len(free))] for row in by_pool]
+    bins = assign(costs, free)
+    return None if bins is None else tuple(row[pool] for row, pool in zip(by_pool, bins, strict=True))
+
+
+def placed(engines: Sequence[EngineNeed], chosen: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
+    """The engines on the pools that were chosen for them."""
+    names = site.cluster.pools.names
     return tuple(
         EnginePlacement(
             engine.name,
             tuple(
-                MemberPlacement(member.role, site.cluster.pools.names[host.pool], member.nodes if claims else 0, claims)
-                for member, claims in zip(engine.members, host.claims, strict=True)
+                MemberPlacement(member.role, names[option.pool], member.nodes if claims else 0, claims)
+                for member, claims in zip(engine.members, option.claims, strict=True)
             ),
         )
-        for engine, host in zip(engines, hosts, strict=True)
+        for engine, option in zip(engines, chosen, strict=True)
     )
 
 
-def _row(hosts: Sequence[Option], pools: int) -> list[int | None]:
-    row: list[int | None] = [None] * pools
-    for option in hosts:
-        row[option.pool] = option.nodes
-    return row
-
-
-def _usage(hosts: Options, site: Site) -> float:
-    pools = {option.pool for engine_hosts in hosts for option in engine_hosts}
-    nodes = sum(site.cluster.pools.nodes[pool] for pool in pools)
-    return 1 - sum(site.free[pool] for pool in pools) / nodes if nodes else 1.0
+def _usage(pools: Sequence[int], site: Site) -> float:
+    total = site.cluster.pools.nodes
+    nodes = free = 0
+    for pool in pools:
+        nodes += total[pool]
+        free += site.free[pool]
+    return 1 - free / nodes if nodes else 1.0
 
 
 def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:

@@ -1,0 +1,1 @@
+"""What the operator costs, measured: `make bench`, or `python -m benchmarks --help`."""
