@@ -25,6 +25,7 @@ Whoever asks again does so from what is seen by then, not by sending the same by
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -167,12 +168,12 @@ def translated(asked: str) -> Generator[None]:
     """What the network and the answers' bytes can do, as our errors; `asked` says during what."""
     try:
         yield
-    except ssl.SSLCertVerificationError as error:
-        raise Unreachable(f"{asked}: the server's certificate is not trusted: {error.verify_message}") from error
     except aiohttp.ClientConnectorCertificateError as error:
-        raise Unreachable(f"{asked}: the server's certificate is not trusted") from error
+        why = error.certificate_error
+        said = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else "it names another server"
+        raise Unreachable(f"{asked}: the server's certificate is not trusted: {said}") from error
     except TimeoutError as error:
-        raise Unreachable(f"{asked}: {error or 'no answer in time'}") from error
+        raise Unreachable(f"{asked}: {str(error) or 'no answer in time'}") from error
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(f"{asked}: {_brief(error)}") from error
     except orjson.JSONDecodeError as error:
@@ -182,13 +183,11 @@ def translated(asked: str) -> Generator[None]:
 def _brief(error: Exception) -> str:
     """The system's words where there are any: aiohttp's carry object addresses, which differ from run to run."""
     match error:
-        case aiohttp.ClientConnectorError():
-            return error.os_error.strerror or "no connection"
         case aiohttp.ServerDisconnectedError() | ConnectionResetError():
             return "the connection was closed"
         case aiohttp.ClientPayloadError():
             return "the answer broke off"
-        case OSError():
-            return error.strerror or type(error).__name__
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
         case _:
-            return str(error) or type(error).__name__
+            return type(error).__name__

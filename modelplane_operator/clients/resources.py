@@ -126,3 +126,8 @@ def key_of(manifest: Manifest) -> Key:
 def labels_of(manifest: Manifest) -> Mapping[str, str]:
     """An object's labels; often none."""
     return manifest["metadata"].get("labels") or {}
+
+
+def annotations_of(manifest: Manifest) -> Mapping[str, str]:
+    """An object's annotations; often none."""
+    return manifest["metadata"].get("annotations") or {}

@@ -173,6 +173,8 @@ async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:
             return await response.content.readany()
     except TimeoutError:
         raise TimeoutError(f"silent for {silence:g} s") from None
+    except RuntimeError as error:  # aiohttp's word for a connection that ended between two reads
+        raise aiohttp.ServerDisconnectedError from error
 
 
 async def _refused(response: aiohttp.ClientResponse, asked: str) -> ApiError:

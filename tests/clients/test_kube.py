@@ -9,16 +9,32 @@ from typing import Any
 
 import pytest
 
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import (
+    Answer,
+    Drop,
+    Hang,
+    InjectGone,
+    LoseReply,
+    Match,
+    RequestAction,
+    Reset,
+    Rule,
+    Truncate,
+)
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients import resources
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     Forbidden,
     Gone,
     Invalid,
     NotFound,
+    ServerFault,
+    TooMany,
     Unauthorized,
     Unreachable,
 )
@@ -257,10 +273,68 @@ async def test_a_watch_ends_when_its_time_is_over(kube: Kube, namespace: str) ->
     assert {event.type for event in events} <= {"BOOKMARK"}
 
 
-async def test_a_watch_from_before_time_is_gone(kube: Kube) -> None:
+async def test_a_watch_from_too_long_ago_is_gone(through: Kube, proxy: FaultProxy, namespace: str) -> None:
+    version = (await through.list(CONFIG_MAP, namespace=namespace)).version
+    await proxy.add(Rule(Match(verbs=("watch",)), InjectGone()))
+
     with pytest.raises(Gone):
-        async with asyncio.timeout(20), aclosing(_watch(kube, "1", "default")) as events:
+        async with asyncio.timeout(20), aclosing(_watch(through, version, namespace)) as events:
             await anext(events)
+
+
+async def test_a_watch_that_falls_silent_is_unreachable(kube: Kube, namespace: str) -> None:
+    version = (await kube.list(CONFIG_MAP, namespace=namespace)).version
+    watch = kube.watch(CONFIG_MAP, version, seconds=60, namespace=namespace, silence=0.2)
+
+    with pytest.raises(Unreachable, match=r"silent for 0\.2 s"):
+        async with asyncio.timeout(20), aclosing(watch) as events:
+            await anext(events)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Answer(429, retry_after=7), TooMany),
+        (Answer(500), ServerFault),
+        (Answer(503), ServerFault),
+        (Answer(504), ServerFault),
+        (Drop(), Unreachable),
+        (Reset(), Unreachable),
+        (LoseReply(), Unreachable),
+        (Truncate(20), Unreachable),
+    ],
+    ids=str,
+)
+async def test_what_a_server_or_the_way_to_it_does_to_a_call(
+    through: Kube, proxy: FaultProxy, config_map: ConfigMap, fault: RequestAction, error: type[ApiError]
+) -> None:
+    await proxy.add(Rule(Match(resource="configmaps"), fault, times=1))
+
+    with pytest.raises(error) as caught:
+        await through.apply(config_map("faulty"))
+
+    assert caught.value.retry
+    assert caught.value.retry_after == (7 if error is TooMany else None)
+    await through.apply(config_map("faulty"))
+
+
+async def test_a_call_without_an_answer_ends_at_its_deadline(through: Kube, proxy: FaultProxy) -> None:
+    await proxy.add(Rule(Match(), Hang()))
+
+    with pytest.raises(Unreachable, match="no answer in time"):
+        await through.ping(deadline=0.2)
+
+
+async def test_a_list_whose_continuation_expired_begins_again(
+    through: Kube, proxy: FaultProxy, config_map: ConfigMap
+) -> None:
+    made = [await through.create(config_map(f"page-{number}")) for number in range(5)]
+    expired = await proxy.add(Rule(Match(verbs=("list",), nth=2), Answer(410)))
+
+    listing = await through.list(CONFIG_MAP, namespace=key_of(made[0]).namespace, page=2)
+
+    assert len(listing.items) == 5
+    assert await proxy.fired(expired) == 1
 
 
 async def test_what_a_server_serves(kube: Kube) -> None:

@@ -1,0 +1,256 @@
+"""A collection: what lists, watches and our own writes have told about the objects of one type on one cluster.
+
+Three sources fill it, in any order: lists, watch events, and the answers to our own writes, which are taken
+in at once, so that whatever is decided next already counts with them. Of one object the newest version wins: the API
+server's resourceVersions of one type are integers that grow. What is deleted is remembered for a while, so that an
+answer or an event that comes late does not bring it back.
+
+Objects are shared by all readers and never changed. They are kept without `managedFields`, which are half of many an
+object; what those say about our own fields is kept aside, as `ownership.is_current` needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.kube import Event, Listing
+from modelplane_operator.clients.ownership import owned_fields
+from modelplane_operator.clients.resources import ResourceType, key_of, labels_of
+
+# Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
+REMEMBER_SECONDS = 600.0
+
+Index = Callable[[Manifest], Iterable[Hashable]]
+Listener = Callable[[Key, Manifest | None, Manifest | None], None]
+"""Told the key, what was there before, and what is there now."""
+
+log = structlog.get_logger()
+
+
+def by_label(name: str) -> Index:
+    """Finds objects by the value of a label."""
+    return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
+
+
+OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
+"""The index that every collection has: the uid of the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object as last seen, and which of its fields we own."""
+
+    manifest: Manifest
+    version: int
+    owned: str
+
+    @property
+    def uid(self) -> str:
+        return self.manifest["metadata"]["uid"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grave:
+    version: int
+    uid: str | None
+    dug: float
+
+    def holds(self, entry: Entry) -> bool:
+        return entry.version <= self.version or entry.uid == self.uid
+
+
+@dataclass(slots=True)
+class Collection:
+    """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them."""
+
+    type: ResourceType
+    now: Callable[[], float]
+    selecting: str | None = None
+    indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
+    synced: bool = field(default=False, init=False)
+    """Whether all of it has been seen once. Before that, what is not here may well be there."""
+    heard: float | None = field(default=None, init=False)
+    """When the watch last said anything, a bookmark included."""
+    _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
+    _graves: dict[Key, _Grave] = field(default_factory=dict[Key, _Grave], init=False)
+    _index: dict[tuple[str, Hashable], dict[Key, None]] = field(
+        default_factory=dict[tuple[str, Hashable], dict[Key, None]], init=False
+    )
+    _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
+    _progress: int = field(default=0, init=False)
+    _complete: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.indexes = {**OWNER, **self.indexes}
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def get(self, key: Key) -> Manifest | None:
+        entry = self._entries.get(key)
+        return entry and entry.manifest
+
+    def entry(self, key: Key) -> Entry | None:
+        return self._entries.get(key)
+
+    def keys(self) -> Sequence[Key]:
+        return tuple(self._entries)
+
+    def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
+        """The objects that an index finds for a value, in the order of their keys."""
+        return (self._entries[key].manifest for key in sorted(self._index.get((index, value), ())))
+
+    def owned_by(self, uid: str) -> Iterator[Manifest]:
+        """The children of an object."""
+        return self.by("owner", uid)
+
+    def __iter__(self) -> Iterator[Manifest]:
+        return (self._entries[key].manifest for key in self.keys())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell a listener of every change from now on."""
+        self._listeners.append(listener)
+
+    # What comes in ---------------------------------------------------------------------------------------------------
+
+    def listed(self, listing: Listing) -> None:
+        """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
+        moment = int(listing.version)
+        began_again = moment < self._progress  # restored from a backup, or another server: what we knew counts no more
+        if began_again:
+            self._graves.clear()
+        present: set[Key] = set()
+        unreadable = 0
+        for item in listing.items:
+            entry = self._read(item)
+            if entry is None:
+                unreadable += 1
+                continue
+            key = key_of(entry.manifest)
+            present.add(key)
+            known = self._entries.get(key)
+            grave = self._graves.get(key)
+            if began_again or (
+                (known is None or known.version <= moment) and (grave is None or not grave.holds(entry))
+            ):
+                self._put(key, entry)
+        if not unreadable:  # else one of those we miss may be the one that we cannot read
+            for key, entry in tuple(self._entries.items()):
+                if key not in present and (began_again or entry.version <= moment):
+                    self._drop(key, moment)
+        self._progress = self._complete = moment
+        self.synced, self.heard = True, self.now()
+
+    def seen(self, event: Event) -> None:
+        """Take in what a watch said."""
+        self.heard = self.now()
+        if event.type == "BOOKMARK":
+            self._progress = max(self._progress, int(event.manifest["metadata"]["resourceVersion"]))
+        elif (entry := self._read(event.manifest)) is not None:
+            self._progress = max(self._progress, entry.version)
+            if event.type == "DELETED":
+                self._seen_gone(entry)
+            else:
+                self._seen(entry)
+
+    def written(self, manifest: Manifest) -> None:
+        """Take in the answer to a write of ours."""
+        if (entry := self._read(manifest)) is not None:
+            self._seen(entry)
+
+    def gone(self, key: Key, uid: str) -> None:
+        """Take in that a delete of ours left nothing of that object."""
+        entry = self._entries.get(key)
+        if entry is None or entry.uid == uid:
+            self._drop(key, entry.version if entry else 0, uid=uid)
+
+    def distrust(self) -> None:
+        """What we know may be of another server: the next list replaces it all."""
+        self.synced, self._progress, self._complete = False, sys.maxsize, 0
+        self._graves.clear()
+
+    def _seen(self, entry: Entry) -> None:
+        if self.selecting and self.selecting not in labels_of(entry.manifest):
+            return  # the watch would never tell of it again
+        key = key_of(entry.manifest)
+        known, grave = self._entries.get(key), self._graves.get(key)
+        newest = known.version if known else self._complete  # a list that lacks it has told that it is gone
+        if entry.version > newest and (grave is None or not grave.holds(entry)):
+            self._put(key, entry)
+
+    def _seen_gone(self, entry: Entry) -> None:
+        key = key_of(entry.manifest)
+        known = self._entries.get(key)
+        if known is None or entry.version >= known.version:
+            # By version and not by uid: an object that lost the label we select by is told as deleted, and may return.
+            self._drop(key, entry.version)
+
+    def _read(self, manifest: Manifest) -> Entry | None:
+        """The object as it is kept; None when it is not one, or not of this collection."""
+        try:
+            metadata: Manifest = manifest["metadata"]
+            version = int(metadata["resourceVersion"])
+            kept = {name: _interned(value) for name, value in metadata.items() if name != "managedFields"}
+            if not (metadata["uid"] and metadata["name"]):
+                raise ValueError("no uid or no name")
+            owned = owned_fields(manifest)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("object passed over", resource=str(self.type), why=repr(error))
+            return None
+        identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
+        return Entry({**manifest, **identity}, version, owned)
+
+    # What changes ----------------------------------------------------------------------------------------------------
+
+    def _put(self, key: Key, entry: Entry) -> None:
+        before = self._entries.get(key)
+        if before is not None and (before.version, before.uid) == (entry.version, entry.uid):
+            return
+        self._unindex(key, before)
+        self._entries[key] = entry
+        for place in self._places(entry.manifest):
+            self._index.setdefault(place, {})[key] = None
+        self._tell(key, before and before.manifest, entry.manifest)
+
+    def _drop(self, key: Key, version: int, *, uid: str | None = None) -> None:
+        now = self.now()
+        grave = self._graves.pop(key, None)
+        while self._graves and next(iter(self._graves.values())).dug < now - REMEMBER_SECONDS:
+            del self._graves[next(iter(self._graves))]
+        self._graves[key] = _Grave(max(version, grave.version if grave else 0), uid or (grave and grave.uid), now)
+        before = self._entries.pop(key, None)
+        if before is not None:
+            self._unindex(key, before)
+            self._tell(key, before.manifest, None)
+
+    def _places(self, manifest: Manifest) -> Iterator[tuple[str, Hashable]]:
+        return ((name, value) for name, index in self.indexes.items() for value in index(manifest))
+
+    def _unindex(self, key: Key, before: Entry | None) -> None:
+        for place in self._places(before.manifest) if before else ():
+            keys = self._index[place]
+            del keys[key]
+            if not keys:
+                del self._index[place]
+
+    def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
+        for listener in self._listeners:
+            listener(key, before, after)
+
+
+def _interned(value: object) -> object:
+    """Metadata with its strings kept once: owners, namespaces and label values repeat in thousands of objects."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    if isinstance(value, dict):
+        return {name: _interned(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value
