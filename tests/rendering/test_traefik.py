@@ -1,0 +1,247 @@
+"""What the hub's gateway makes of endpoints and services: a real Traefik reads them from a real API server.
+
+503 for a service that leads nowhere, TLS by the scheme with the name sent and verified, the endpoint's own host name
+and path, and weights. Names are looked up in a hosts file of Traefik's own, and the authority that signs is all that its
+system trusts.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import AF_INET, SOCK_DGRAM, socket
+
+import pytest
+import trustme
+import yaml
+
+from localfleet import binaries
+from localfleet.apiserver import free_ports
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.backend_url import Backend, parse_url
+from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.model_endpoint import render_model_endpoint
+from modelplane_operator.rendering.model_service import render_model_service, shares
+from tests.support.api import Api
+from tests.support.manifests import Manifest, change
+
+pytestmark = pytest.mark.fleet
+
+NAMESPACE = "traefik-test"  # of this test alone: the API server is everybody's
+START_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The running gateway."""
+
+    port: int
+
+    def get(self, service: str) -> tuple[int, str]:
+        """Status and body of an answer from a service."""
+        url = f"http://127.0.0.1:{self.port}/{NAMESPACE}/{service}/v1/models?all=1"
+        request = urllib.request.Request(url, headers={"Host": "front.example.com"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, ""
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with what it was asked."""
+
+    def do_GET(self) -> None:
+        body = f"{self.server.server_port} {self.headers['Host']} {self.path}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+@contextmanager
+def echo(port: int, context: ssl.SSLContext | None = None) -> Iterator[None]:
+    server = ThreadingHTTPServer(("0.0.0.0", port), Echo)  # noqa: S104
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def tls(authority: trustme.CA, identity: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(identity).configure_cert(context)
+    return context
+
+
+def own_address() -> str:
+    """An address of this machine that an EndpointSlice may hold, which loopback is not. Nothing is sent."""
+    with socket(AF_INET, SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return probe.getsockname()[0]
+
+
+def endpoint(name: str, url: str) -> ModelEndpoint:
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": "u", "labels": {"name": name}}
+    return ModelEndpoint.parse({"metadata": metadata, "spec": {"url": url, "rewritePath": "/inner/"}})
+
+
+def service(name: str, **weights: int) -> ModelService:
+    entries = [{"weight": weight, "selector": {"matchLabels": {"name": name}}} for name, weight in weights.items()]
+    return ModelService.parse(
+        {"metadata": {"name": name, "namespace": NAMESPACE, "uid": "u"}, "spec": {"endpoints": entries}}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """The ports of what answers."""
+
+    address: str
+    plain: int
+    named: int
+    addressed: int
+    stranger: int
+
+
+@pytest.fixture(scope="module")
+def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backends, Path]]:
+    folder = tmp_path_factory.mktemp("traefik")
+    ours, others = trustme.CA(), trustme.CA()
+    found = Backends(own_address(), *free_ports(4))
+    ours.cert_pem.write_to_path(folder / "authorities.pem")
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{found.address} models.example.com stranger.example.com\n")
+    with (
+        echo(found.plain),
+        echo(found.named, tls(ours, "models.example.com")),
+        echo(found.addressed, tls(ours, found.address)),
+        echo(found.stranger, tls(others, "stranger.example.com")),
+    ):
+        yield found, folder
+
+
+@pytest.fixture(scope="module")
+async def front(api: Api, backends: tuple[Backends, Path]) -> AsyncIterator[Front]:
+    (ports, folder), port = backends, free_ports(1)[0]
+    programs = binaries.ensure("gateway-api-crds", "traefik")
+    await api.kubectl("apply", "--server-side", "-f", str(programs["gateway-api-crds"]))
+    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces()))
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests(ports, port)))
+    with traefik(api.server.kubeconfig, programs["traefik"], folder, port) as running:
+        yield running
+
+
+@contextmanager
+def traefik(kubeconfig: Path, program: Path, folder: Path, port: int) -> Iterator[Front]:
+    script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", script, "sh"]
+    arguments = [
+        *(f"--entryPoints.web.address=:{port}", "--providers.kubernetesgateway=true"),
+        *("--providers.providersThrottleDuration=100ms", "--global.checknewversion=false"),
+        "--global.sendanonymoususage=false",
+    ]
+    trust = {"SSL_CERT_FILE": str(folder / "authorities.pem"), "SSL_CERT_DIR": str(folder / "none")}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*unshare, str(folder / "hosts"), str(program), *arguments],
+            env={**os.environ, **trust, "KUBECONFIG": str(kubeconfig)},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            running = Front(port)
+            wait_until_routed(running, process, folder / "log")
+            yield running
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def wait_until_routed(front: Front, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if front.get("plain")[0] == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    pytest.fail(f"Traefik does not route:\n{log.read_text()[-3000:]}")
+
+
+def namespaces() -> list[Manifest]:
+    wanted = (NAMESPACE, "modelplane-system")
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in wanted]
+
+
+def manifests(ports: Backends, port: int) -> list[Manifest]:
+    urls = {
+        "plain": f"http://{ports.address}:{ports.plain}",
+        "named": f"https://models.example.com:{ports.named}",
+        "addressed": f"https://{ports.address}:{ports.addressed}",
+        "stranger": f"https://stranger.example.com:{ports.stranger}",
+        "misnamed": f"https://stranger.example.com:{ports.named}",
+    }
+    endpoints = [endpoint(name, url) for name, url in urls.items()]
+    read = {e.key: parse_url(e.spec.url) for e in endpoints}
+    known = {key: backend for key, backend in read.items() if isinstance(backend, Backend)}
+    services = [service("nowhere", nobody=1), *(service(name, **{name: 1}) for name in urls)]
+    services.append(service("split", plain=3, addressed=1))
+    gateway = InferenceGateway.parse(
+        {"metadata": {"name": "default", "uid": "u"}, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}}}
+    )
+    gateway_class, listening = render_inference_gateway(gateway)
+    return [
+        gateway_class,
+        change(listening, "spec.listeners[0].port", port),  # 8000 may be taken on this machine
+        *(manifest for e in endpoints for manifest in render_model_endpoint(e, known[e.key])),
+        *(manifest for s in services for manifest in render_model_service(s, shares(s, endpoints, known))),
+    ]
+
+
+def test_a_service_that_leads_nowhere_answers_503(front: Front) -> None:
+    assert front.get("nowhere")[0] == 503
+
+
+def test_plain_http_gets_its_path_and_keeps_the_clients_host(front: Front, backends: tuple[Backends, Path]) -> None:
+    assert front.get("plain") == (200, f"{backends[0].plain} front.example.com /inner/v1/models?all=1")
+
+
+def test_https_on_any_port_is_verified_by_name_and_asked_by_name(front: Front, backends: tuple[Backends, Path]) -> None:
+    assert front.get("named") == (200, f"{backends[0].named} models.example.com /inner/v1/models?all=1")
+
+
+def test_https_to_an_address_is_verified_by_address(front: Front, backends: tuple[Backends, Path]) -> None:
+    assert front.get("addressed") == (200, f"{backends[0].addressed} front.example.com /inner/v1/models?all=1")
+
+
+@pytest.mark.parametrize("name", ["stranger", "misnamed"])
+def test_a_backend_that_cannot_prove_its_name_gets_no_request(front: Front, name: str) -> None:
+    assert front.get(name)[0] >= 500
+
+
+def test_weights_are_kept_to_the_request(front: Front, backends: tuple[Backends, Path]) -> None:
+    answers = Counter(int(front.get("split")[1].split()[0]) for _ in range(40))
+
+    assert answers == {backends[0].plain: 30, backends[0].addressed: 10}
