@@ -197,8 +197,10 @@ def heal(name: Name) -> None:
 
 @faults.command()
 def delay(name: Name, milliseconds: int) -> None:
-    """Delay every packet to and from a cluster."""
-    fleet_that_is_up().delay(name, milliseconds)
+    """Delay what goes to and from a cluster, each way."""
+    found = fleet_that_is_up()
+    found.delay(name, milliseconds)
+    print(f"{name} is {found.cluster(name)['fault']}")
 
 
 @faults.command()

@@ -79,7 +79,8 @@ class Fleet:
             if not there and not self.is_up():
                 self.clear()
                 self.start_supervisor()
-            with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
+            # More at once than cores would only make every one of them late.
+            with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
 
                 def ready(index: int, name: str) -> None:
                     if name in there:
@@ -177,6 +178,7 @@ class Fleet:
         self.ask("cut", cluster=cluster, direction=None)
 
     def delay(self, cluster: str, milliseconds: int) -> None:
+        """Let everything take longer: between clusters where the kernel can, else what comes in through 127.0.0.1."""
         self.ask("delay", cluster=cluster, milliseconds=milliseconds)
 
     def node(self, cluster: str, node: str, *, down: bool) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 CONNECT_SECONDS = 10.0
 CHUNK = 1 << 16
@@ -14,9 +15,15 @@ CHUNK = 1 << 16
 Target = Callable[[], tuple[str, int] | None]
 """Where the next connection goes; None closes it at once."""
 
+Latency = Callable[[], float]
+"""Seconds that what arrives now is to wait."""
 
-async def serve(listener: socket.socket, target: Target) -> asyncio.Server:
+
+async def serve(listener: socket.socket, target: Target, latency: Latency | None = None) -> asyncio.Server:
     """Carry every connection of the listener to the target, until the server is closed."""
+
+    def carried(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Coroutine[Any, Any, None]:
+        return pour(source, sink) if latency is None else pour_late(source, sink, latency)
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError):  # the peers see a closed connection, which says it all
@@ -25,8 +32,8 @@ async def serve(listener: socket.socket, target: Target) -> asyncio.Server:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     inner_reader, inner_writer = await asyncio.open_connection(*address)
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(pour(reader, inner_writer))
-                    group.create_task(pour(inner_reader, writer))
+                    group.create_task(carried(reader, inner_writer))
+                    group.create_task(carried(inner_reader, writer))
         writer.close()
 
     return await asyncio.start_server(carry, sock=listener)
@@ -44,6 +51,34 @@ async def pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
         sink.close()
 
 
+async def pour_late(source: asyncio.StreamReader, sink: asyncio.StreamWriter, latency: Latency) -> None:
+    """Copy, every byte as much later as `latency` says when it comes in."""
+    under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=256)
+    now = asyncio.get_running_loop().time
+    held = asyncio.StreamReader()
+
+    async def arrive() -> None:
+        while chunk := await source.read(CHUNK):
+            await under_way.put((now() + latency(), chunk))
+        await under_way.put((now() + latency(), b""))
+
+    async def travel() -> None:
+        while True:
+            due, chunk = await under_way.get()
+            await asyncio.sleep(max(0.0, due - now()))
+            if not chunk:
+                held.feed_eof()
+                return
+            held.feed_data(chunk)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for part in (arrive(), travel(), pour(held, sink)):
+                group.create_task(part)
+    except* OSError:
+        sink.close()
+
+
 class Forwarder:
     """An event loop in a thread of its own that forwards whatever listeners it is given."""
 
@@ -52,9 +87,9 @@ class Forwarder:
         self._servers: dict[str, asyncio.Server] = {}
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    def add(self, name: str, listener: socket.socket, target: Target) -> None:
+    def add(self, name: str, listener: socket.socket, target: Target, latency: Latency) -> None:
         listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
-        self._servers[name] = asyncio.run_coroutine_threadsafe(serve(listener, target), self._loop).result()
+        self._servers[name] = asyncio.run_coroutine_threadsafe(serve(listener, target, latency), self._loop).result()
 
     def remove(self, name: str) -> None:
         self._loop.call_soon_threadsafe(self._servers.pop(name).close)

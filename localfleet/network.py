@@ -143,17 +143,11 @@ def heal(wire: Wire) -> None:
     quietly("tc", "qdisc", "del", "dev", wire.device, "root")
 
 
-def delay(wire: Wire, milliseconds: int) -> None:
-    """Make every packet wait on its way in and on its way out."""
-    try:
-        for place in (wire.inside("tc"), ["tc"]):
-            device = "eth0" if len(place) > 1 else wire.device
-            run(*place, "qdisc", "replace", "dev", device, "root", "netem", "delay", f"{milliseconds}ms")
-    except FleetError as error:
-        raise FleetError(
-            f"{error}\nThis kernel has no netem (module sch_netem), which delays packets. `fault cut` works all the "
-            "same, and the fault proxy (`up --fault-proxy`) delays requests to the API servers."
-        ) from error
+def delay(wire: Wire, milliseconds: int) -> bool:
+    """Make every packet wait on its way in and on its way out; false where the kernel has no netem to do it."""
+    late = ["qdisc", "replace", "dev"], ["root", "netem", "delay", f"{milliseconds}ms"]
+    inside, outside = [*late[0], "eth0", *late[1]], [*late[0], wire.device, *late[1]]
+    return quietly(*wire.inside("tc", *inside)) and quietly("tc", *outside)
 
 
 def batch(commands: Sequence[str], wire: Wire | None = None) -> None:
@@ -166,9 +160,9 @@ def run(*command: str | Path) -> None:
     finish(command, subprocess.run(command, capture_output=True, text=True, check=False))
 
 
-def quietly(*command: str | Path) -> None:
-    """Run what fails when there is nothing to take back."""
-    subprocess.run(command, capture_output=True, check=False)
+def quietly(*command: str | Path) -> bool:
+    """Run what may fail, as when there is nothing to take back; answer whether it did not."""
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def finish(command: Sequence[str | Path], done: subprocess.CompletedProcess[str]) -> None:

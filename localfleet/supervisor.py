@@ -36,6 +36,7 @@ class Supervisor:
         self.clusters: dict[str, Cluster] = {}
         self.ports: dict[str, dict[str, int]] = {}
         self.cuts: dict[str, str] = {}
+        self.latencies: dict[str, float] = {}
         self.forwarder = Forwarder()
         self.lock = threading.Lock()
         self.verbs: dict[str, Callable[[Message, list[socket.socket]], Message]] = {
@@ -95,9 +96,10 @@ class Supervisor:
         target = (plan.wire.address, network.API_PORT)
         if request["fault_proxy"]:
             target = self.put_proxy(cluster, name)
-        self.forwarder.add(f"{name}/api", api, lambda: target)
+        latency = lambda: self.latencies.get(name, 0.0)  # noqa: E731 - for both ends of it
+        self.forwarder.add(f"{name}/api", api, lambda: target, latency)
         balancer = plan.wire.balancers.replace(".0/24", ".1")
-        self.forwarder.add(f"{name}/gateway", gateway, lambda: (balancer, 80))
+        self.forwarder.add(f"{name}/gateway", gateway, lambda: (balancer, 80), latency)
         return {"kubeconfig": str(self.outside(name))}
 
     def put_proxy(self, cluster: Cluster, name: str) -> tuple[str, int]:
@@ -172,6 +174,7 @@ class Supervisor:
     def cut(self, request: Message, _: list[socket.socket]) -> Message:
         wire = self.named(request).plan.wire
         self.cuts.pop(wire.name, None)
+        self.latencies.pop(wire.name, None)
         if request["direction"] is None:
             network.heal(wire)
         else:
@@ -181,9 +184,12 @@ class Supervisor:
 
     def delay(self, request: Message, _: list[socket.socket]) -> Message:
         wire = self.named(request).plan.wire
-        network.delay(wire, request["milliseconds"])
-        self.cuts[wire.name] = f"delayed by {request['milliseconds']} ms"
-        return {}
+        milliseconds: int = request["milliseconds"]
+        self.cuts[wire.name] = f"delayed by {milliseconds} ms"
+        if not network.delay(wire, milliseconds):
+            self.latencies[wire.name] = milliseconds / 1000
+            self.cuts[wire.name] += " at 127.0.0.1 only (this kernel has no netem)"
+        return {"fault": self.cuts[wire.name]}
 
     def credentials(self, request: Message, _: list[socket.socket]) -> Message:
         cluster = self.named(request)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -327,6 +328,26 @@ def test_a_cluster_that_is_cut_off_says_nothing_until_it_is_healed(fleet: Fleet,
         fleet.heal(WORKER)
 
     wait(lambda: answers(fleet, WORKER), "the cluster to answer again")
+
+
+def test_a_delay_is_felt_both_ways_until_it_is_healed(fleet: Fleet) -> None:
+    port = fleet.cluster("hub")["ports"]["gateway"]
+
+    def seconds() -> float:
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as gateway:
+            gateway.sendall(b"GET /nowhere HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert gateway.recv(12) == b"HTTP/1.1 404"
+        return time.monotonic() - began
+
+    fleet.delay("hub", 700)
+    try:
+        assert seconds() >= 1.4
+        assert fleet.cluster("hub")["fault"].startswith("delayed by 700 ms")
+    finally:
+        fleet.heal("hub")
+
+    wait(lambda: seconds() < 1.4, "the delay to be over")
 
 
 def test_a_paused_api_server_is_silent_and_goes_on_when_resumed(fleet: Fleet) -> None:
