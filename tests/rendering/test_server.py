@@ -64,7 +64,8 @@ async def test_the_server_does_refuse_what_is_wrong(server: Api) -> None:
 
 async def dry_run(server: Api, manifests: Sequence[Manifest]) -> str:
     return await server.kubectl(
-        *("apply", "--server-side", "--field-manager=modelplane", "--dry-run=server", "--validate=strict", "-f", "-"),
+        *("apply", "--server-side", "--field-manager=modelplane", "--force-conflicts"),  # as we write them
+        *("--dry-run=server", "--validate=strict", "-f", "-"),
         stdin=yaml.safe_dump_all(manifests),
     )
 

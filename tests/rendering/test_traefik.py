@@ -1,7 +1,7 @@
 """What the hub's gateway makes of endpoints and services: a real Traefik reads them from a real API server.
 
 503 for a service that leads nowhere, TLS by the scheme with the name sent and verified, the endpoint's own host name
-and path, and weights. Names are looked up in a hosts file of Traefik's own, and the authority that signs is all that its
+and path, and weights. Traefik looks names up in a hosts file of its own, and the authority that signs is all that its
 system trusts.
 """
 
