@@ -77,10 +77,8 @@ class _View:
         cluster = site.cluster
         name, profile = cluster.name, cluster.pools.profile
         known = self.places.get(name)
-        if known is None or known.profile is not profile:
-            hosting = hosts(self.need.engines, profile)
-        else:
-            hosting = known.hosting
+        same = known is not None and known.profile is profile
+        hosting = known.hosting if known and same else hosts(self.need.engines, profile)
         found = answer(self.need, site, hosting)
         entry = (found.nearness, name)
         if known is not None:

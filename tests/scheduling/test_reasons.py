@@ -1,0 +1,316 @@
+"""Why not: the reasons of decisions as values, and the sentences that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_deployment import ModelDeployment
+from modelplane_operator.scheduling import prose
+from modelplane_operator.scheduling.decision import Decision, Refusal
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.need import NoCache, ask
+from modelplane_operator.scheduling.reasons import (
+    CacheNotFound,
+    CacheNotRead,
+    Contended,
+    Crowded,
+    Full,
+    Going,
+    InvalidSelector,
+    LabelConflict,
+    LabelDiffers,
+    NoClusters,
+    NoGateway,
+    NoMatch,
+    NoPools,
+    NothingToClaim,
+    NotReady,
+    Problem,
+    Reason,
+    Spare,
+    Split,
+    Tainted,
+    TooFewDevices,
+    Unreachable,
+)
+from modelplane_operator.scheduling.schedule import schedule
+from tests.support import builders as b
+
+NOW = b.EPOCH + timedelta(hours=1)
+
+
+def decide(
+    deployment: ModelDeployment,
+    clusters: Sequence[InferenceCluster],
+    *replicas: b.ModelReplica,
+    cache: ModelCache | NoCache = NoCache.NOT_READ,
+) -> Decision:
+    fleet = FleetModel()
+    for cluster in clusters:
+        fleet.observe_cluster(cluster)
+    for replica in replicas:
+        fleet.observe_replica(replica)
+    return schedule(ask(deployment, cache), fleet, now=NOW)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    deployment: ModelDeployment
+    cluster: InferenceCluster
+    reason: Reason
+    sentence: str
+
+
+TWO_POOLS = [b.pool("big", b.gpu("200Gi"), nodes=1), b.pool("small", b.gpu("80Gi"), nodes=3)]
+CASES = [
+    Case(
+        "too few free nodes",
+        b.deployment(b.pipeline(2)),
+        b.cluster("a", nodes=3),
+        Full("main", "default", needs=2, free=1, nodes=3),
+        "engine main needs 2 nodes of pool default, 1 of 3 free",
+    ),
+    Case(
+        "a pool that is too small for ever",
+        b.deployment(b.pipeline(4)),
+        b.cluster("a", nodes=2),
+        Full("main", "default", needs=4, free=0, nodes=2),
+        "engine main needs 4 nodes of one pool, default has 2 in all",
+    ),
+    Case(
+        "the fullest of two pools is not the nearest",
+        b.deployment(b.pipeline(3)),
+        b.cluster("a", b.pool("default", nodes=2), b.pool("more", nodes=2)),
+        Full("main", "more", needs=3, free=2, nodes=2),
+        "engine main needs 3 nodes of one pool, more has 2 in all",
+    ),
+    Case(
+        "engines that fit one by one",
+        b.deployment(b.engine(name="x"), b.engine(name="y")),
+        b.cluster("a", b.pool("p", nodes=1)),
+        Crowded(),
+        "each engine finds free nodes, but not all of them together",
+    ),
+    Case("no gateway", b.deployment(), b.cluster("a", address=None), NoGateway(), "its gateway has no address yet"),
+    Case("not Ready", b.deployment(), b.cluster("a", ready=False), NotReady("Creating"), "it is not Ready (Creating)"),
+    Case("silent on Ready", b.deployment(), b.cluster("a", ready=None), NotReady(""), "it is not Ready"),
+    Case(
+        "a taint",
+        b.deployment(),
+        b.cluster("a", taints=[b.taint("upkeep", "on")]),
+        Tainted("upkeep", "on", "NoSchedule"),
+        "taint upkeep=on:NoSchedule is not tolerated",
+    ),
+    Case(
+        "a taint without a value, of several",
+        b.deployment(tolerations=[b.toleration("upkeep")]),
+        b.cluster("a", taints=[b.taint("upkeep", "on"), b.taint("drain", effect="NoExecute")]),
+        Tainted("drain", "", "NoExecute"),
+        "taint drain:NoExecute is not tolerated",
+    ),
+    Case(
+        "an engine that would be split",
+        b.deployment(b.gang([b.request(b.M200)], [b.request(b.below("100Gi"))])),
+        b.cluster("a", *TWO_POOLS),
+        Split("main"),
+        "no one pool has the devices for all members of engine main, and an engine is not split",
+    ),
+    Case(
+        "only synthetic devices",
+        b.deployment(),
+        b.cluster("a", b.pool("p", b.synthetic("141Gi"))),
+        NothingToClaim("main"),
+        "engine main matches only devices that pods cannot claim",
+    ),
+    Case(
+        "too few devices on a node",
+        b.deployment(b.engine(b.request(count=8))),
+        b.cluster("a", b.pool("p", b.gpu(count=4))),
+        NoMatch("main", "Standalone", "p", TooFewDevices("gpu", "gpu", needs=8, has=4)),
+        "engine main: pool p: request gpu needs 8 of device gpu, a node has 4",
+    ),
+    Case(
+        "two requests for the same devices",
+        b.deployment(b.engine(b.request(count=5), b.request(name="more", count=5))),
+        b.cluster("a", b.pool("p", b.gpu(count=8))),
+        NoMatch("main", "Standalone", "p", Contended(("gpu", "more"))),
+        "engine main: pool p: a node can meet each of the requests gpu, more, but not all at once",
+    ),
+    Case(
+        "a cluster without pools",
+        b.deployment(),
+        InferenceCluster.parse(
+            b.cluster("a").to_manifest()
+            | {"status": {**b.cluster("a").to_manifest()["status"], "gpuPools": []}}
+        ),
+        NoPools(),
+        "it publishes no pools",
+    ),
+    Case("a cluster on its way out", b.deployment(), b.cluster("a", going=True), Going(), "it is being deleted"),
+    Case(
+        "another label",
+        b.deployment(labels={"region": "eu"}),
+        b.cluster("a", region="us"),
+        LabelDiffers("region", "eu", "us"),
+        "label region is us, eu is asked for",
+    ),
+    Case(
+        "no such label",
+        b.deployment(labels={"region": "eu"}),
+        b.cluster("a"),
+        LabelDiffers("region", "eu", None),
+        "label region is absent, eu is asked for",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_cluster_says_why_not(case: Case) -> None:
+    taken = [b.replica("a", of="other", stages=2)] if case.name == "too few free nodes" else []
+    taken += [b.replica("a", of="other")] * (case.name == "the fullest of two pools is not the nearest")
+    taken += [b.replica("a", of="other", stages=2)] if case.name == "a pool that is too small for ever" else []
+    decision = decide(case.deployment, [case.cluster], *taken)
+
+    assert (decision.missing, decision.refusals) == (1, (Refusal(1, "a", case.reason),))
+    assert prose.reason(case.reason) == case.sentence
+
+
+def test_the_nearest_device_is_named_with_its_own_value() -> None:
+    clusters = [b.cluster("a", b.pool("old", b.gpu("16Gi")), b.pool("newer", b.gpu("80Gi")))]
+    [refusal] = decide(b.deployment(), clusters).refusals
+
+    assert isinstance(refusal.reason, NoMatch)
+    assert prose.reason(refusal.reason).startswith("engine main: pool newer: request gpu: device gpu: ")
+    assert "80Gi" in prose.reason(refusal.reason)
+    assert "141Gi" in prose.reason(refusal.reason)
+
+
+def test_a_cluster_that_does_not_answer_says_so() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
+    decision = schedule(ask(b.deployment()), fleet, now=NOW)
+
+    assert decision.refusals == (Refusal(1, "a", Unreachable()),)
+
+
+def test_the_summary_counts_groups_and_names_the_nearest_misses() -> None:
+    fleet = [
+        b.cluster("full", b.pool("h200", b.gpu("141Gi"), nodes=1)),
+        b.cluster("fuller", b.pool("h200", b.gpu("141Gi"), nodes=3)),
+        b.cluster("down", ready=False),
+        *(b.cluster(f"old{number}", b.pool("a10", b.gpu("24Gi"))) for number in range(3)),
+    ]
+    decision = decide(b.deployment(b.pipeline(2)), fleet, b.replica("fuller", of="x", stages=3, pool="h200"))
+
+    assert prose.summary(decision) == (
+        "0 of 1 replica placed; 6 clusters checked: 2 with too few free nodes for engine main, 1 not Ready, 3 without "
+        "devices for engine main; nearest: full: engine main needs 2 nodes of one pool, h200 has 1 in all; "
+        "down: it is not Ready (Creating)"
+    )
+
+
+def test_the_page_shows_every_replica_and_every_group() -> None:
+    decision = decide(
+        b.deployment(replicas=3),
+        [b.cluster("a", nodes=1), b.cluster("b", nodes=1), b.cluster("c", ready=False)],
+        b.replica("a"),
+        b.replica("gone"),
+    )
+
+    assert prose.explain(decision).splitlines() == [
+        "2 of 3 replicas placed on 2 clusters; 3 clusters checked",
+        "placed:",
+        "  a #0: main on default (1 node)",
+        "  b #0: main on default (1 node) (new)",
+        "removed:",
+        "  my-model-gone-0 on gone: its cluster is gone",
+        "not chosen:",
+        "  2 with too few free nodes for engine main; a: engine main needs 1 node of pool default, 0 of 1 free",
+        "  1 not Ready; c: it is not Ready (Creating)",
+    ]
+
+
+def test_when_all_is_placed_the_others_had_room() -> None:
+    decision = decide(b.deployment(), [b.cluster(name) for name in "abc"])
+
+    assert decision.refusals == (Refusal(2, "b", Spare()),)
+    assert prose.summary(decision) == "1 of 1 replica placed on 1 cluster"
+
+
+def test_nothing_is_looked_for_when_nothing_is_missing() -> None:
+    decision = decide(b.deployment(), [b.cluster(name) for name in "abc"], b.replica("a"))
+
+    assert decision.refusals == ()
+    assert prose.explain(decision).startswith("1 of 1 replica placed on 1 cluster; no place was looked for\n")
+
+
+def test_what_is_left_as_it_was_is_told_with_the_reason() -> None:
+    decision = decide(b.deployment(b.engine(copies=3)), [b.cluster("a")], b.replica("a"))
+
+    assert prose.summary(decision) == (
+        "0 of 1 replica placed, 1 left as before; 1 cluster checked: 1 with too few free nodes for engine main; "
+        "nearest: a: engine main needs 3 nodes of one pool, default has 2 in all"
+    )
+
+
+@dataclass(frozen=True)
+class Trouble:
+    name: str
+    deployment: ModelDeployment
+    problem: Problem
+    sentence: str
+    cache: ModelCache | NoCache = NoCache.NOT_READ
+    clusters: Sequence[InferenceCluster] = (b.cluster("a"),)
+
+
+WRONG = "device.driver = 'gpu'"
+TROUBLES = [
+    Trouble("no clusters", b.deployment(), NoClusters(), "No InferenceClusters found", clusters=()),
+    Trouble("a cache not yet read", b.deployment(cache="qwen"), CacheNotRead("qwen"), "Waiting for ModelCache qwen"),
+    Trouble(
+        "a cache that does not exist",
+        b.deployment(cache="qwen"),
+        CacheNotFound("qwen"),
+        "ModelCache qwen not found; holding replica placement",
+        cache=NoCache.NOT_FOUND,
+    ),
+    Trouble(
+        "labels that contradict each other",
+        b.deployment(cache="qwen", labels={"tier": "gpu", "region": "eu"}),
+        LabelConflict("region", "eu", "us"),
+        "No cluster can match: label region is eu for the deployment and us for its ModelCache",
+        cache=b.model_cache(region="us", tier="gpu"),
+    ),
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
+def test_a_problem_places_nothing_and_says_why(trouble: Trouble) -> None:
+    decision = decide(trouble.deployment, trouble.clusters, cache=trouble.cache)
+
+    assert (decision.placements, decision.problems) == ((), (trouble.problem,))
+    assert prose.summary(decision) == f"{trouble.sentence}; 0 of 1 replica placed"
+
+
+def test_an_invalid_selector_names_its_request_and_the_position() -> None:
+    [problem] = decide(b.deployment(b.engine(b.request(WRONG, name="fast"))), [b.cluster("a")]).problems
+
+    assert isinstance(problem, InvalidSelector)
+    assert (problem.engine, problem.role, problem.request) == ("main", "Standalone", "fast")
+    assert prose.problem(problem).startswith(
+        "Invalid nodeSelector CEL expression: engine main, Standalone, request fast: 1:"
+    )
+
+
+def test_labels_of_the_cache_and_the_deployment_both_count() -> None:
+    clusters = [b.cluster("a", region="eu"), b.cluster("b", tier="gpu"), b.cluster("c", region="eu", tier="gpu")]
+    decision = decide(b.deployment(cache="qwen", labels={"region": "eu"}), clusters, cache=b.model_cache(tier="gpu"))
+
+    assert [placement.cluster for placement in decision.placements] == ["c"]
