@@ -18,7 +18,7 @@ def assign(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
     chosen = _first_fit(costs, room)
     if chosen is not None or any(_earliest(row, room, 0) is None for row in costs):
         return chosen
-    chosen = _search(costs, room)
+    chosen = _search(costs, [max(free, 0) for free in room])
     return None if chosen is None else _preferring_early(chosen, costs, room)
 
 
@@ -42,16 +42,21 @@ def _search(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
     """Fill the bins in order, and keep for every set of items the least that it can take up.
 
     "Least" is (the bin being filled, how full it is): whoever has got less far can do whatever the other can. That
-    makes 2^items states instead of bins^items ways.
+    makes 2^items states instead of bins^items ways; states with less room left than the other items need are dropped.
     """
     everything = (1 << len(costs)) - 1
     twins = _earlier_twins(costs)
+    least_cost = [min(cost for cost in row if cost is not None) for row in costs]
+    room_after = [sum(room[place + 1 :]) for place in range(len(room))]
+    lacking = {0: sum(least_cost)}
     least: dict[int, tuple[int, int]] = {0: (0, 0)}
     last: dict[int, int] = {}
     for items in range(everything):  # a set comes after its subsets
         if items not in least:
             continue
         bin_, full = least[items]
+        if lacking[items] > max(room[bin_] - full, 0) + room_after[bin_]:
+            continue
         for item, row in enumerate(costs):
             if items >> item & 1 or twins[item] & ~items:
                 continue
@@ -65,6 +70,7 @@ def _search(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
             grown = items | 1 << item
             if grown not in least or reached < least[grown]:
                 least[grown], last[grown] = reached, item
+                lacking[grown] = lacking[items] - least_cost[item]
     if everything not in least:
         return None
     chosen = [0] * len(costs)

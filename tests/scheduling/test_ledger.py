@@ -1,0 +1,65 @@
+"""Nodes are counted by pool, whoever takes them and in whatever order that is seen."""
+
+from __future__ import annotations
+
+from modelplane_operator.scheduling import cluster as clusters
+from modelplane_operator.scheduling import placement as placements
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.ledger import Site
+from tests.support import builders as b
+
+CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
+
+
+def test_what_is_charged_can_be_released() -> None:
+    site = Site.of(clusters.read(CLUSTER), {"x": 1})
+
+    assert site.free == (3, 2)
+    assert site.charged({"x": 2, "y": 3}).free == (1, -1)
+    assert site.charged({"x": 2, "y": 3}).released({"x": 2, "y": 3}) == site
+
+
+def test_a_pool_that_is_not_published_is_charged_nothing() -> None:
+    site = Site.of(clusters.read(CLUSTER), {"gone": 7})
+
+    assert site.charged({"gone": 1}).free == (4, 2)
+
+
+def test_members_without_claims_are_charged_nothing() -> None:
+    gang = placements.read(b.replica("a", pool="x", stages=4, copies=2, claims=(False, True)))
+    pod = placements.read(b.replica("a", pool="x", copies=5))
+
+    assert (gang.charges, pod.charges) == ({"x": 6}, {"x": 5})
+
+
+def test_a_replica_seen_before_its_cluster_is_charged() -> None:
+    fleet = FleetModel()
+    fleet.observe_replica(b.replica("a", pool="x"))
+    fleet.observe_cluster(CLUSTER)
+
+    site = fleet.site("a")
+    assert site is not None
+    assert site.free == (3, 2)
+
+
+def test_a_pool_that_returns_is_charged_again() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(CLUSTER)
+    fleet.observe_replica(b.replica("a", pool="x"))
+    fleet.observe_cluster(b.cluster("a", b.pool("y", nodes=2)))
+    without = fleet.site("a")
+    fleet.observe_cluster(CLUSTER)
+    returned = fleet.site("a")
+
+    assert without is not None
+    assert returned is not None
+    assert (without.free, returned.free) == ((2,), (3, 2))
+
+
+def test_an_unchanged_cluster_is_not_asked_again() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(CLUSTER)
+    before = fleet.site("a")
+    fleet.observe_cluster(b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2)))
+
+    assert fleet.site("a") is before
