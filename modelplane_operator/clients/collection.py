@@ -76,6 +76,8 @@ class Collection:
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
     synced: bool = field(default=False, init=False)
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
+    served: bool = field(default=True, init=False)
+    """Whether the cluster has this type at all, as far as we know."""
     heard: float | None = field(default=None, init=False)
     """When the watch last said anything, a bookmark included."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
@@ -148,7 +150,11 @@ class Collection:
                 if key not in present and (began_again or entry.version <= moment):
                     self._drop(key, moment)
         self._progress = self._complete = moment
-        self.synced, self.heard = True, self.now()
+        self.synced, self.served, self.heard = True, True, self.now()
+
+    def unserved(self) -> None:
+        """Take in that the cluster does not have this type. What we know of stays: a wrong answer looks the same."""
+        self.synced, self.served, self.heard = True, False, self.now()
 
     def seen(self, event: Event) -> None:
         """Take in what a watch said."""

@@ -1,0 +1,116 @@
+"""List, then watch: how a collection stays current through anything that can happen to a watch.
+
+A watch that ends or breaks off is resumed where it was. All is listed again only when the server no longer knows that
+place (410), or when something else is wrong than the way to it. Both wait longer after each failure in a row, by chance
+more or less, so that a thousand watches that broke together do not return together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import structlog
+
+from modelplane_operator.clients.backoff import Backoff
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.errors import (
+    ClientError,
+    KubeconfigError,
+    NotFound,
+    ServerFault,
+    TooMany,
+    Unauthorized,
+    Unreachable,
+)
+from modelplane_operator.clients.kube import SILENCE, Kube
+
+RETURNING = Backoff(first=0.2, longest=30.0)
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take."""
+
+    watch_seconds: int = 300  # then the server ends it, and another server of the same cluster may take the next
+    silence: float = SILENCE
+    steady: float = 5.0  # a watch that lived that long has worked
+    unserved: float = 30.0  # how often to ask again for a type that the server does not have
+    backoff: Backoff = RETURNING
+
+
+@dataclass(slots=True)
+class ListWatch:
+    """Keeps one collection current. `chance` gives numbers from 0 to 1."""
+
+    kube: Kube
+    collection: Collection
+    chance: Callable[[], float]
+    namespace: str = ""
+    pace: Pace = Pace()
+    lists: int = field(default=0, init=False)
+    failing: ClientError | None = field(default=None, init=False)
+    """What is wrong with it at the moment."""
+    _version: str = field(default="", init=False)
+
+    async def run(self) -> None:
+        """Go on until cancelled; raises Unauthorized and KubeconfigError, which another connection has to mend."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._follow()
+                error = None
+            except (Unauthorized, KubeconfigError):
+                raise
+            except ClientError as caught:
+                error = caught
+            failures = 1 if time.monotonic() - began > self.pace.steady else failures + 1
+            await asyncio.sleep(self._after(error, failures))
+
+    async def _follow(self) -> None:
+        """List where needed, and watch until that ends."""
+        if not self._version:
+            listing = await self.kube.list(
+                self.collection.type, namespace=self.namespace, selector=self.collection.selecting or ""
+            )
+            self.lists += 1
+            self.collection.listed(listing)
+            self._version = listing.version
+        watch = self.kube.watch(
+            self.collection.type,
+            self._version,
+            seconds=int(self.pace.watch_seconds * (1 + self.chance())),
+            namespace=self.namespace,
+            selector=self.collection.selecting or "",
+            silence=self.pace.silence,
+        )
+        async with aclosing(watch) as events:
+            self.failing = None
+            async for event in events:
+                self.collection.seen(event)
+                self._version = event.manifest["metadata"]["resourceVersion"]
+
+    def _after(self, error: ClientError | None, failures: int) -> float:
+        """The seconds to wait after a watch has ended in this way."""
+        chance = self.chance()
+        match error:
+            case None:
+                return self.pace.backoff.delay(failures - 1, chance)  # the first end is what watches do
+            case Unreachable() | TooMany() | ServerFault():
+                pass  # what we have seen stands: go on from there
+            case NotFound():
+                self._version = ""
+                self.collection.unserved()
+                return self.pace.unserved * (1 + chance / 4)
+            case _:
+                self._version = ""
+        if self.failing is None or str(self.failing) != str(error):
+            log.info("watch broke", resource=str(self.collection.type), error=str(error))
+        self.failing = error
+        return self.pace.backoff.delay(failures, chance, at_least=error.retry_after)

@@ -1,0 +1,211 @@
+"""Which key is reconciled next, and when: a state machine without a clock of its own.
+
+A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
+by namespace, and within one lane by lane, so that a namespace with a thousand keys does not hold up one with a single
+key, and a cluster that hangs holds up only what concerns it. `limit` keys of one lane run at once.
+
+What becomes of a key after its run:
+
+    it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`
+    it was added while   it runs again, `Pace.rest` later, so that a burst of events is one run
+      it ran
+    it wants to          it waits as long as it asked for
+    else                 it waits for the slow resync
+    its object is gone   it is forgotten
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Generic, TypeAlias, TypeVar, assert_never
+
+from modelplane_operator.clients.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All went through; the key wants another look after so many seconds, if it says so."""
+
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It did not go through. `at_least`: the seconds to wait at least, as a server asked for."""
+
+    at_least: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The object is gone, and nothing is left to do for it."""
+
+
+Outcome: TypeAlias = Done | Failed | Forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long keys wait."""
+
+    rest: float = 0.05
+    news: float = 1.0
+    resync: float = 600.0
+    backoff: Backoff = Backoff(first=0.25, longest=300.0)  # noqa: RUF009 - frozen, and the same for all
+
+
+class _State(Enum):
+    WAITING = auto()  # in the heap
+    READY = auto()  # in its lane
+    RUNNING = auto()
+
+
+@dataclass(slots=True)
+class _Item:
+    namespace: str
+    lane: Hashable
+    state: _State = _State.WAITING
+    due: float = 0.0
+    failures: int = 0
+    rested: float = 0.0
+    """Not before this moment."""
+    again: bool = False
+    """Added while it ran."""
+    ready_since: float = 0.0
+
+
+@dataclass(slots=True)
+class Queue(Generic[K]):
+    """The keys of one kind. `place` tells a key's namespace and lane, `chance` gives numbers from 0 to 1."""
+
+    place: Callable[[K], tuple[str, Hashable]]
+    chance: Callable[[], float]
+    limit: int = 4
+    pace: Pace = field(default_factory=Pace)
+    _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
+    _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
+    _serial: int = field(default=0, init=False)
+    _ready: dict[str, dict[Hashable, deque[K]]] = field(default_factory=dict[str, dict[Hashable, deque[K]]], init=False)
+    _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
+
+    def add(self, key: K, now: float) -> None:
+        """There is news of this key."""
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = _Item(*self.place(key))
+            self._make_ready(key, item, now)
+        elif item.state is _State.RUNNING:
+            item.again = True
+        elif item.state is _State.WAITING:
+            soonest = max(now, item.rested)
+            if soonest <= now:
+                self._make_ready(key, item, now)
+            elif soonest < item.due:
+                self._wait(key, item, soonest)
+
+    def take(self, now: float) -> K | None:
+        """The key whose turn it is, which then runs until `done`; None when none may run now."""
+        self._ripen(now)
+        for namespace, lanes in self._ready.items():
+            for lane, keys in lanes.items():
+                if self._running.get(lane, 0) >= self.limit:
+                    continue
+                key = keys.popleft()
+                self._to_the_end(namespace, lane)
+                self._running[lane] = self._running.get(lane, 0) + 1
+                self._items[key].state = _State.RUNNING
+                return key
+        return None
+
+    def done(self, key: K, outcome: Outcome, now: float) -> None:
+        """A key that was taken has run."""
+        item = self._items[key]
+        self._leave_lane(item.lane)
+        item.namespace, item.lane = self.place(key)
+        again, item.again = item.again, False
+        item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
+        match outcome:
+            case Failed(at_least):
+                delay = self.pace.backoff.delay(item.failures, self.chance(), at_least=at_least)
+                item.rested = now + min(delay, max(self.pace.news, at_least or 0.0))
+            case Done(wanted):
+                resync = self.pace.resync * (0.75 + self.chance() / 2)  # else all that began together stay together
+                delay = min(resync, max(wanted, 0.0)) if wanted is not None else resync
+                item.rested = now + self.pace.rest
+            case Forgotten():
+                if not again:
+                    del self._items[key]
+                    return
+                delay = item.rested = 0.0
+            case _:
+                assert_never(outcome)
+        self._wait(key, item, item.rested if again else max(now + delay, item.rested))
+
+    def failures(self, key: K) -> int:
+        """How often in a row this key has failed."""
+        item = self._items.get(key)
+        return item.failures if item else 0
+
+    def next_due(self) -> float | None:
+        """When a waiting key is due next. Keys that wait for their lane have no time."""
+        while self._heap and not self._is_current(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    @property
+    def depth(self) -> int:
+        """How many keys are due and do not run."""
+        return sum(len(keys) for lanes in self._ready.values() for keys in lanes.values())
+
+    @property
+    def running(self) -> int:
+        return sum(self._running.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def oldest(self, now: float) -> float:
+        """How many seconds the key that has waited longest for its turn has done so."""
+        fronts = (keys[0] for lanes in self._ready.values() for keys in lanes.values())
+        return max((now - self._items[key].ready_since for key in fronts), default=0.0)
+
+    def _make_ready(self, key: K, item: _Item, now: float) -> None:
+        item.state, item.ready_since = _State.READY, now
+        self._ready.setdefault(item.namespace, {}).setdefault(item.lane, deque()).append(key)
+
+    def _wait(self, key: K, item: _Item, due: float) -> None:
+        item.state, item.due = _State.WAITING, due
+        self._serial += 1
+        heapq.heappush(self._heap, (due, self._serial, key))
+        if len(self._heap) > 2 * len(self._items) + 64:  # entries that news have overtaken
+            self._heap = [entry for entry in self._heap if self._is_current(entry)]
+            heapq.heapify(self._heap)
+
+    def _is_current(self, entry: tuple[float, int, K]) -> bool:
+        item = self._items.get(entry[2])
+        return item is not None and item.state is _State.WAITING and item.due == entry[0]
+
+    def _ripen(self, now: float) -> None:
+        while (due := self.next_due()) is not None and due <= now:
+            key = heapq.heappop(self._heap)[2]
+            self._make_ready(key, self._items[key], now)
+
+    def _to_the_end(self, namespace: str, lane: Hashable) -> None:
+        """The namespace has had its turn, and in it the lane."""
+        lanes = self._ready.pop(namespace)
+        keys = lanes.pop(lane)
+        if keys:
+            lanes[lane] = keys
+        if lanes:
+            self._ready[namespace] = lanes
+
+    def _leave_lane(self, lane: Hashable) -> None:
+        self._running[lane] -= 1
+        if not self._running[lane]:
+            del self._running[lane]

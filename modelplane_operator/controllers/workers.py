@@ -1,0 +1,54 @@
+"""What runs the keys of a queue: so many at once, each in a task of its own that nobody else has to look after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from modelplane_operator.controllers.queue import Outcome, Queue
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Workers(Generic[K]):
+    """Runs `reconcile` for the keys of a queue, `count` at once. It must not raise: it answers `Failed`."""
+
+    queue: Queue[K]
+    reconcile: Callable[[K], Awaitable[Outcome]]
+    count: int
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _stopping: bool = field(default=False, init=False)
+
+    def add(self, key: K) -> None:
+        """There is news of this key."""
+        self.queue.add(key, _now())
+        self._news.set()
+
+    def stop(self) -> None:
+        """Begin no more runs; `run` ends after those that are under way."""
+        self._stopping = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Go on until stopped; cancelled, it cancels what is under way."""
+        async with asyncio.TaskGroup() as group:
+            while not self._stopping:
+                self._news.clear()
+                while self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
+                    group.create_task(self._run(key), name=f"reconcile {key}")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self.queue.next_due() if self.queue.running < self.count else None):
+                        await self._news.wait()
+
+    async def _run(self, key: K) -> None:
+        outcome = await self.reconcile(key)
+        self.queue.done(key, outcome, _now())
+        self._news.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

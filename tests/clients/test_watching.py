@@ -1,0 +1,179 @@
+"""A collection stays current through all that can happen to a watch, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from localfleet.apiserver import api_server
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import Answer, CloseWatch, HoldEvents, InjectGone, Match, OmitEvents, Rule
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.clients.backoff import Backoff
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.errors import Unauthorized
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.resources import CONFIG_MAP, LEADER_WORKER_SET, ResourceType, key_of
+from modelplane_operator.clients.watching import ListWatch, Pace
+from tests.clients.conftest import ConfigMap
+
+pytestmark = pytest.mark.fleet
+
+QUICK = Pace(silence=20.0, unserved=0.05, backoff=Backoff(first=0.02, longest=0.2))
+WATCHES = Match(verbs=("watch",), resource="configmaps")
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something that a watch shall bring about."""
+    try:
+        async with asyncio.timeout(20):
+            while not holds():  # noqa: ASYNC110 - there is nothing to be woken by: the point is what a reader sees
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"waited 20 s for {what}, in vain")
+
+
+@asynccontextmanager
+async def following(
+    kube: Kube, namespace: str, pace: Pace = QUICK, kind: ResourceType = CONFIG_MAP
+) -> AsyncIterator[tuple[ListWatch, Collection]]:
+    loop = asyncio.get_running_loop()
+    collection = Collection(kind, now=loop.time)
+    watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(watch.run())
+        await until(lambda: collection.synced, "the first list")
+        yield watch, collection
+        running.cancel()
+
+
+def content(collection: Collection) -> dict[str, dict[str, str]]:
+    return {manifest["metadata"]["name"]: manifest.get("data", {}) for manifest in collection}
+
+
+async def test_a_collection_follows_what_happens(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
+    await kube.apply(config_map("early", {"a": "1"}))
+    async with following(kube, namespace) as (_, collection):
+        assert content(collection) == {"early": {"a": "1"}}
+        made = await kube.apply(config_map("late", {"a": "1"}))
+        await kube.apply(config_map("early", {"a": "2"}))
+        await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
+
+        await until(lambda: content(collection) == {"early": {"a": "2"}}, "the changes")
+
+
+async def test_a_thousand_objects_arrive_and_change(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
+    for start in range(0, 1000, 50):
+        await asyncio.gather(*(kube.create(config_map(f"many-{start + n:04}")) for n in range(50)))
+    async with following(kube, namespace) as (_, collection):
+        assert len(collection) == 1000
+        for start in range(0, 200, 50):
+            await asyncio.gather(*(kube.apply(config_map(f"many-{start + n:04}", {"a": "1"})) for n in range(50)))
+
+        await until(lambda: sum(bool(data) for data in content(collection).values()) == 200, "the changes")
+
+
+async def test_a_watch_that_is_closed_is_resumed_without_a_list(
+    kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    async with following(through, namespace) as (watch, collection):
+        rule = await proxy.add(Rule(WATCHES, CloseWatch(), times=3))
+        await proxy.wait_for("three closed watches", lambda call: call.call.verb == "watch", seconds=20)
+        await kube.apply(config_map("made-meanwhile"))
+
+        await until(lambda: "made-meanwhile" in content(collection), "an object made between two watches")
+        assert watch.lists == 1
+        assert await proxy.fired(rule) >= 1
+
+
+async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_seen(
+    kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    made = await kube.apply(config_map("lost-from-sight"))
+    async with following(through, namespace) as (watch, collection):
+        await proxy.add(Rule(WATCHES, OmitEvents()))
+        await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
+        await kube.apply(config_map("unseen"))
+        await proxy.add(Rule(WATCHES, InjectGone(), times=1))
+
+        await until(lambda: sorted(content(collection)) == ["unseen"], "the list that tells what was missed")
+        assert watch.lists == 2
+
+
+async def test_a_server_that_falls_silent_is_left_and_asked_again(
+    kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    pace = Pace(silence=0.3, backoff=QUICK.backoff)
+    async with following(through, namespace, pace) as (watch, collection):
+        hold = await proxy.add(Rule(WATCHES, HoldEvents(), times=1))
+        await kube.apply(config_map("held-back"))
+
+        await until(lambda: "held-back" in content(collection), "a watch that tells what the silent one held back")
+        assert await proxy.fired(hold) == 1
+        assert watch.lists == 1
+
+
+async def test_refusals_and_faults_are_survived(
+    kube: Kube, through: Kube, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    async with following(through, namespace) as (_, collection):
+        for turn, status in enumerate((500, 503, 429, 403, 410), start=1):
+            await proxy.add(Rule(replace(WATCHES, nth=turn), Answer(status)))
+        await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
+        await proxy.wait_for("the last refusal", lambda call: call.status == 410, seconds=20)
+        await kube.apply(config_map("after-all-that"))
+
+        await until(lambda: "after-all-that" in content(collection), "an object made after five refusals")
+
+
+async def test_the_age_of_the_last_event_is_known(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
+    async with following(kube, namespace) as (_, collection):
+        first = collection.heard
+        await kube.apply(config_map("news"))
+        await until(lambda: collection.heard != first, "news")
+
+        assert first is not None
+        assert collection.heard is not None
+        assert collection.heard > first
+
+
+async def test_a_type_that_the_server_lacks_is_said_to_be_so(kube: Kube, namespace: str) -> None:
+    async with following(kube, namespace, kind=LEADER_WORKER_SET) as (_, collection):
+        assert collection.synced
+        assert not collection.served
+
+
+async def test_credentials_that_end_end_the_watch(through: Kube, proxy: FaultProxy, namespace: str) -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        async with following(through, namespace):
+            await proxy.add(Rule(WATCHES, Answer(401)))
+            await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
+            async with asyncio.timeout(20):
+                await asyncio.Event().wait()
+
+    assert caught.group_contains(Unauthorized)
+
+
+async def test_a_watch_outlives_the_compaction_of_its_version(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The real 410: etcd has forgotten where the watch was while it was away."""
+    with api_server("--etcd-compaction-interval=1s", "--watch-cache=false") as server:
+        async with connect(read_kubeconfig(server.kubeconfig.read_text())) as kube:
+            metadata = {"name": "x", "namespace": "default"}
+            await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "room"}})
+            listing = await kube.list(CONFIG_MAP, namespace="room")
+            made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**metadata, "namespace": "room"}}
+            collection = Collection(CONFIG_MAP, now=asyncio.get_running_loop().time)
+            watch = ListWatch(kube, collection, chance=lambda: 0.0, namespace="room", pace=QUICK)
+            collection.listed(listing)
+            watch._version = "1"  # long compacted
+            await kube.apply(made)
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(watch.run())
+                await until(lambda: collection.get(Key("room", "x")) is not None, "the list after the real 410")
+                running.cancel()
+            assert watch.lists == 1

@@ -1,0 +1,279 @@
+"""The queue: a key once, one run at a time, none lost, and everybody's turn comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from modelplane_operator.clients.backoff import Backoff
+from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome, Pace, Queue
+from modelplane_operator.controllers.workers import Workers
+from tests.controllers import virtual_time
+
+PACE = Pace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
+
+
+def place(key: str) -> tuple[str, str]:
+    """`namespace/lane/name`."""
+    namespace, lane, _ = key.split("/")
+    return namespace, lane
+
+
+def queue(*, limit: int = 4, pace: Pace = PACE) -> Queue[str]:
+    return Queue(place, chance=lambda: 0.5, limit=limit, pace=pace)
+
+
+def drain(queue: Queue[str], now: float = 0.0) -> list[str]:
+    """The keys that may run now, in turn, each gone at once."""
+    taken: list[str] = []
+    while (key := queue.take(now)) is not None:
+        taken.append(key)
+        queue.done(key, Done(), now)
+    return taken
+
+
+def test_a_key_is_there_once_however_often_it_is_added() -> None:
+    keys = queue()
+    for _ in range(5):
+        keys.add("a/x/1", 0.0)
+
+    assert drain(keys) == ["a/x/1"]
+
+
+def test_namespaces_take_turns() -> None:
+    keys = queue()
+    for number in range(4):
+        keys.add(f"greedy/x/{number}", 0.0)
+    keys.add("modest/x/1", 0.0)
+    keys.add("small/x/1", 0.0)
+
+    assert drain(keys) == ["greedy/x/0", "modest/x/1", "small/x/1", "greedy/x/1", "greedy/x/2", "greedy/x/3"]
+
+
+def test_lanes_of_a_namespace_take_turns() -> None:
+    keys = queue()
+    for number in range(3):
+        keys.add(f"a/wide/{number}", 0.0)
+    keys.add("a/narrow/1", 0.0)
+
+    assert drain(keys) == ["a/wide/0", "a/narrow/1", "a/wide/1", "a/wide/2"]
+
+
+def test_a_lane_that_hangs_holds_up_only_itself() -> None:
+    keys = queue(limit=2)
+    for number in range(5):
+        keys.add(f"a/hanging/{number}", 0.0)
+    keys.add("a/lively/1", 0.0)
+    keys.add("b/hanging/1", 0.0)
+
+    assert [keys.take(0.0) for _ in range(4)] == ["a/hanging/0", "b/hanging/1", "a/lively/1", None]
+
+
+def test_news_during_a_run_bring_one_more_run() -> None:
+    keys = queue(pace=Pace(rest=0.5))
+    keys.add("a/x/1", 0.0)
+    assert keys.take(0.0) == "a/x/1"
+    for _ in range(3):
+        keys.add("a/x/1", 1.0)
+    assert keys.take(1.0) is None, "it runs"
+    keys.done("a/x/1", Done(), 2.0)
+
+    assert keys.take(2.4) is None, "it rests, so that a burst is one run"
+    assert keys.take(2.5) == "a/x/1"
+
+
+def test_failures_wait_longer_and_longer_and_a_success_forgives() -> None:
+    keys, waits, now = queue(), [], 0.0
+    keys.add("a/x/1", now)
+    for outcome in [*[Failed()] * 8, Done(again=5.0), Failed()]:
+        assert keys.take(now) == "a/x/1"
+        keys.done("a/x/1", outcome, now)
+        due = keys.next_due()
+        assert due is not None
+        waits.append(due - now)
+        now = due
+
+    assert waits == [0.75, 1.5, 3.0, 6.0, 12.0, 24.0, 45.0, 45.0, 5.0, 0.75]
+
+
+def test_news_of_a_failing_key_bring_it_forward_but_not_at_once() -> None:
+    keys = queue()
+    keys.add("a/x/1", 0.0)
+    for _ in range(7):
+        now = keys.next_due() or 0.0
+        keys.take(now)
+        keys.done("a/x/1", Failed(), now)
+    keys.add("a/x/1", now + 0.1)
+
+    assert keys.take(now + 0.9) is None
+    assert keys.take(now + 1.0) == "a/x/1"
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_whatever_the_news() -> None:
+    keys = queue()
+    keys.add("a/x/1", 0.0)
+    keys.take(0.0)
+    keys.done("a/x/1", Failed(at_least=30.0), 0.0)
+    keys.add("a/x/1", 1.0)
+
+    assert keys.take(29.0) is None
+    assert keys.take(40.0) == "a/x/1"
+
+
+def test_all_is_looked_at_again_in_the_end() -> None:
+    keys = queue()
+    keys.add("a/x/1", 0.0)
+    drain(keys)
+
+    assert keys.take(599.0) is None
+    assert keys.take(600.0) == "a/x/1"
+
+
+def test_a_forgotten_key_is_gone_unless_it_was_added_while_it_ran() -> None:
+    keys = queue()
+    for key in ("a/x/1", "a/x/2"):
+        keys.add(key, 0.0)
+        keys.take(0.0)
+    keys.add("a/x/2", 0.5)
+    keys.done("a/x/1", Forgotten(), 1.0)
+    keys.done("a/x/2", Forgotten(), 1.0)
+
+    assert drain(keys, 10_000.0) == ["a/x/2"]
+    assert len(keys) == 1
+
+
+KEYS = st.builds("{}/{}/{}".format, st.sampled_from("ab"), st.sampled_from("xy"), st.sampled_from("123"))
+OUTCOMES: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Done, st.none() | st.floats(0, 100)),
+    st.builds(Failed, st.none() | st.floats(0, 100)),
+    st.just(Forgotten()),
+)
+LIMIT = 2
+
+
+class Turns(RuleBasedStateMachine):
+    """Keys are added, taken and done in any order while time goes by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = queue(limit=LIMIT)
+        self.now = 0.0
+        self.running: set[str] = set()
+        self.owed: dict[str, float] = {}
+        """Keys with news that no run has begun after, and since when."""
+
+    @rule(key=KEYS)
+    def add(self, key: str) -> None:
+        self.queue.add(key, self.now)
+        self.owed.setdefault(key, self.now)
+
+    @rule()
+    def take(self) -> None:
+        key = self.queue.take(self.now)
+        if key is not None:
+            assert key not in self.running, "one run at a time"
+            self.running.add(key)
+            self.owed.pop(key, None)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=OUTCOMES)
+    def done(self, data: st.DataObject, outcome: Outcome) -> None:
+        key = data.draw(st.sampled_from(sorted(self.running)))
+        self.running.remove(key)
+        self.queue.done(key, outcome, self.now)
+
+    @rule(seconds=st.floats(0, 1000))
+    def time_goes_by(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def no_lane_is_over_its_limit(self) -> None:
+        assert max(Counter(place(key)[1] for key in self.running).values(), default=0) <= LIMIT
+        assert self.queue.running == len(self.running)
+
+    def teardown(self) -> None:
+        for key in sorted(self.running):
+            self.queue.done(key, Done(), self.now)
+        self.now += 1_000.0  # longer than any pause that was asked for
+        while (key := self.queue.take(self.now)) is not None:
+            self.owed.pop(key, None)
+            self.queue.done(key, Forgotten(), self.now)
+
+        assert not self.owed, "news that nobody ever looked at"
+
+
+TestTurns = Turns.TestCase
+
+
+async def _work(
+    keys: list[str], reconcile: Callable[[str], asyncio.Future[Outcome]] | Callable[..., object], *, seconds: float
+) -> None:
+    workers = Workers(queue(), reconcile, count=3)  # pyright: ignore[reportArgumentType]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(workers.run())
+        for key in keys:
+            workers.add(key)
+        await asyncio.sleep(seconds)
+        workers.stop()
+
+
+def test_workers_run_so_many_at_once_and_all_of_them() -> None:
+    running: set[str] = set()
+    most, runs = 0, Counter[str]()
+
+    async def reconcile(key: str) -> Outcome:
+        nonlocal most
+        running.add(key)
+        most = max(most, len(running))
+        await asyncio.sleep(1.0)
+        running.remove(key)
+        runs[key] += 1
+        return Done()
+
+    keys = [f"{namespace}/{lane}/{n}" for namespace in "ab" for lane in "xyz" for n in range(5)]
+    virtual_time.run(_work(keys, reconcile, seconds=100.0))
+
+    assert most == 3
+    assert runs == Counter(keys)
+
+
+def test_a_failing_key_runs_seldom_and_the_others_as_if_it_were_not_there() -> None:
+    runs: defaultdict[str, list[float]] = defaultdict(list)
+
+    async def reconcile(key: str) -> Outcome:
+        runs[key].append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+        return Failed() if key == "a/x/poison" else Done(again=10.0)
+
+    virtual_time.run(_work(["a/x/poison", "a/x/good"], reconcile, seconds=300.0))
+
+    assert len(runs["a/x/poison"]) == 12
+    assert len(runs["a/x/good"]) == 30
+
+
+def test_a_stop_waits_for_what_runs() -> None:
+    ended: list[str] = []
+
+    async def reconcile(key: str) -> Outcome:
+        await asyncio.sleep(5.0)
+        ended.append(key)
+        return Done()
+
+    virtual_time.run(_work(["a/x/1"], reconcile, seconds=1.0))
+
+    assert ended == ["a/x/1"]
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_a_delay_is_spread_over_the_upper_half_and_never_under_what_was_asked_for(chance: float) -> None:
+    backoff = Backoff(first=2.0, longest=10.0)
+
+    assert backoff.delay(0, chance) == 0.0
+    assert 1.0 <= backoff.delay(1, chance) <= 2.0
+    assert 5.0 <= backoff.delay(1000, chance) <= 10.0
+    assert backoff.delay(1, chance, at_least=60.0) >= 60.0
