@@ -5,6 +5,9 @@ ExternalName Services), with a dot at the end, so that no search domain turns `r
 
 TLS: a BackendTLSPolicy is the Gateway API's own word for "this is its name: send it, and verify it with the system's
 authorities". The port also says `appProtocol: https`, which suffices for an address: a policy needs a name.
+
+All of this is what Traefik understands. Envoy Gateway 1.9 refuses a name with a dot at its end, and reads no https from
+a port: there an endpoint will have to be a `Backend`, a kind of its own.
 """
 
 from __future__ import annotations

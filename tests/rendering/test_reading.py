@@ -1,0 +1,125 @@
+"""What renderers read out of what users wrote: flags, Secrets, addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.shared import Container
+from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
+from modelplane_operator.rendering.model_endpoint import known_backend
+from modelplane_operator.rendering.model_replica import Source, sources
+from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.owned import owner_labels
+from tests.rendering.cases import CASES, GOLDEN
+from tests.support.manifests import ABSENT, Manifest, change
+
+FLAGS: list[tuple[list[str], list[str], str | None]] = [
+    ([], [], None),
+    ([], ["--model=m"], None),
+    ([], ["--block-size=32"], "32"),
+    ([], ["--block-size", "32"], "32"),
+    ([], ["--page-size=8", "--block-size=32"], "8"),
+    ([], ["--block-size"], None),
+    ([], ["--block-size="], ""),
+    ([], ["--block-size-of-something=1"], None),
+    (["vllm", "serve", "--block-size", "64"], [], "64"),
+    (["sh", "-c", "exec vllm serve m --block-size=64 --port 8001"], [], "64"),
+    (["sh", "-c", "exec vllm serve 'my model' \\\n  --page-size 64"], [], "64"),
+    (["sh", "-c", "echo don't; vllm serve m --block-size=64"], [], "64"),
+]
+
+
+@pytest.mark.parametrize(("command", "args", "value"), FLAGS)
+def test_flag_is_found_wherever_it_is_written(command: list[str], args: list[str], value: str | None) -> None:
+    container = Container(name="engine", image="i", command=tuple(command), args=tuple(args))
+
+    assert flag_value(container, "--block-size", "--page-size") == value
+
+
+def replica(*engines: Manifest) -> ModelReplica:
+    spec = {"clusterName": "c", "engines": engines}
+    return ModelReplica.parse({"metadata": {"name": "r", "namespace": "n", "uid": "u"}, "spec": spec})
+
+
+def engine(name: str, *env: Manifest, pull: tuple[str, ...] = ()) -> Manifest:
+    pod = {
+        "containers": [{"name": "engine", "image": "i", "env": env}],
+        "imagePullSecrets": [{"name": p} for p in pull],
+    }
+    return {"name": name, "members": [{"nodePoolName": "p", "template": {"spec": pod}}]}
+
+
+def secret(name: str, key: str, **more: object) -> Manifest:
+    return {"name": f"FROM_{key}", "valueFrom": {"secretKeyRef": {"name": name, "key": key, **more}}}
+
+
+def config(name: str, key: str, **more: object) -> Manifest:
+    return {"name": f"FROM_{key}", "valueFrom": {"configMapKeyRef": {"name": name, "key": key, **more}}}
+
+
+def test_sources_are_named_once_with_all_the_keys_that_are_read() -> None:
+    found = sources(
+        replica(
+            engine("a", secret("hf", "token", optional=True), config("hf", "tuning", optional=True), pull=("hf",)),
+            engine("b", secret("hf", "user"), secret("other", "token"), pull=("hf",)),
+        )
+    )
+
+    assert found == (
+        Source("ConfigMap", "hf", frozenset({"tuning"}), required=False),
+        Source("PullSecret", "hf"),
+        Source("Secret", "hf", frozenset({"token", "user"}), required=True),
+        Source("Secret", "other", frozenset({"token"})),
+    )
+
+
+def test_a_replica_that_names_nothing_has_no_sources() -> None:
+    assert sources(replica(engine("a", {"name": "PLAIN", "value": "1"}))) == ()
+
+
+def test_only_a_stored_object_owns_children() -> None:
+    unstored = ModelReplica.parse(change(replica(engine("a")).to_manifest(), "metadata.uid", ABSENT))
+
+    with pytest.raises(ValueError, match="never stored"):
+        owner_labels(unstored)
+
+
+def test_a_service_that_says_nothing_leads_nowhere_known() -> None:
+    assert known_backend({"metadata": {"name": "s"}}) is None
+    assert known_backend({"metadata": {"name": "s", "annotations": {"modelplane.ai/backend": "nonsense"}}}) is None
+
+
+def test_there_is_a_data_plane_for_every_backend_of_the_api() -> None:
+    assert DATA_PLANES.keys() == set(get_args(InferenceGatewaySpec.model_fields["backend"].annotation))
+
+
+@pytest.mark.parametrize(
+    ("status", "address"),
+    [
+        ({}, None),
+        ({"addresses": []}, None),
+        ({"addresses": [{"type": "IPAddress", "value": "10.0.0.1"}, {"value": "10.0.0.2"}]}, "10.0.0.1"),
+        ({"addresses": [{"type": "Hostname", "value": "lb.example.com"}]}, "lb.example.com"),
+    ],
+)
+def test_address_of_a_gateway_is_its_first(status: Manifest, address: str | None) -> None:
+    assert address_of({"status": status}) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [("10.0.0.1", "http://10.0.0.1"), ("2001:db8::1", "http://[2001:db8::1]"), ("lb.example", "http://lb.example")],
+)
+def test_url_of_a_gateway(address: str, url: str) -> None:
+    assert url_of(address) == url
+
+
+def test_every_expected_output_has_its_input() -> None:
+    outputs = {path.with_name(path.name.replace(".out.", ".in.")) for path in GOLDEN.glob("*/*.out.yaml")}
+
+    assert outputs == set[Path](CASES)
