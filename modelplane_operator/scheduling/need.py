@@ -18,6 +18,7 @@ from modelplane_operator.scheduling.reasons import (
     CacheNotRead,
     InvalidSelector,
     LabelConflict,
+    NoEngines,
     Problem,
 )
 from modelplane_operator.scheduling.taints import Toleration
@@ -86,7 +87,7 @@ class Ask:
     @property
     def readable(self) -> bool:
         """Whether it is known what hardware is asked for."""
-        return not any(isinstance(problem, InvalidSelector) for problem in self.problems)
+        return not any(isinstance(problem, InvalidSelector | NoEngines) for problem in self.problems)
 
 
 class NoCache(Enum):
@@ -100,7 +101,7 @@ def ask(deployment: ModelDeployment, cache: ModelCache | NoCache = NoCache.NOT_R
     """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises."""
     spec = deployment.replica
     metadata = deployment.metadata
-    problems: list[Problem] = []
+    problems: list[Problem] = [] if spec.engines else [NoEngines()]
     wanted, conflicts = _labels(spec, cache)
     engines = tuple(_engine(engine, problems) for engine in spec.engines)
     return Ask(

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.base import Key, Metadata
 from modelplane_operator.api.conditions import Ready, is_true
+from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 
 
@@ -94,11 +95,7 @@ def read(replica: ModelReplica) -> Replica:
     metadata = replica.metadata
     return Replica(
         key=replica.key,
-        owner=Owner(
-            metadata.namespace or "",
-            metadata.labels.get(labels.DEPLOYMENT, ""),
-            metadata.labels.get(labels.OWNER_UID, ""),
-        ),
+        owner=_owner(metadata),
         cluster=replica.spec.cluster_name,
         index=_index(metadata.labels.get(labels.REPLICA_INDEX, "")),
         engines=tuple(
@@ -108,6 +105,15 @@ def read(replica: ModelReplica) -> Replica:
         ready=is_true(replica.conditions, Ready),
         going=metadata.deletion_timestamp is not None,
     )
+
+
+def _owner(metadata: Metadata) -> Owner:
+    """From the owner reference, where names of any length have room; else from the labels."""
+    namespace = metadata.namespace or ""
+    for reference in metadata.owner_references:
+        if reference.kind == ModelDeployment.definition.kind:
+            return Owner(namespace, reference.name, reference.uid)
+    return Owner(namespace, metadata.labels.get(labels.DEPLOYMENT, ""), metadata.labels.get(labels.OWNER_UID, ""))
 
 
 def _index(text: str) -> int:

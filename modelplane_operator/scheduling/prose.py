@@ -25,6 +25,7 @@ from modelplane_operator.scheduling.reasons import (
     Miss,
     Moving,
     NoClusters,
+    NoEngines,
     NoGateway,
     NoMatch,
     NoPools,
@@ -85,6 +86,8 @@ def problem(found: Problem) -> str:
     match found:
         case InvalidSelector(engine, role, request, message):
             return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
+        case NoEngines():
+            return "The deployment has no engines"
         case LabelConflict(key, deployment, cache):
             return (
                 f"No cluster can match: label {key} is {deployment} for the deployment and {cache} for its ModelCache"

@@ -243,6 +243,11 @@ class InvalidSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class NoEngines:
+    """The deployment says nothing of what to run."""
+
+
+@dataclass(frozen=True, slots=True)
 class LabelConflict:
     """The deployment and its cache ask for different values of one label."""
 
@@ -270,7 +275,7 @@ class NoClusters:
     """The fleet has no cluster at all, or none has been read yet."""
 
 
-Problem: TypeAlias = InvalidSelector | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
+Problem: TypeAlias = InvalidSelector | NoEngines | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
 
 
 # Why a replica goes ------------------------------------------------------------------------------------------------

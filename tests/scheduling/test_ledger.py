@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from modelplane_operator.api.base import OwnerReference
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.placement import Owner
 from tests.support import builders as b
 
 CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
@@ -63,3 +65,13 @@ def test_an_unchanged_cluster_is_not_asked_again() -> None:
     fleet.observe_cluster(b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2)))
 
     assert fleet.site("a") is before
+
+
+def test_whose_a_replica_is_stands_in_its_owner_reference_or_its_labels() -> None:
+    labelled = b.replica("a")
+    reference = OwnerReference(api_version="modelplane.ai/v1alpha1", kind="ModelDeployment", name="x" * 100, uid="u")
+    metadata = labelled.metadata.model_copy(update={"owner_references": (reference,)})
+    referenced = labelled.model_copy(update={"metadata": metadata})
+
+    assert placements.read(labelled).owner == b.OWNER
+    assert placements.read(referenced).owner == Owner(b.NAMESPACE, "x" * 100, "u")

@@ -270,6 +270,9 @@ class Trouble:
     clusters: Sequence[InferenceCluster] = (b.cluster("a"),)
 
 
+NO_ENGINES = b.deployment().model_copy(
+    update={"spec": b.deployment().spec.model_copy(update={"template": None, "engines": ()})}
+)
 WRONG = "device.driver = 'gpu'"
 TROUBLES = [
     Trouble("no clusters", b.deployment(), NoClusters(), "No InferenceClusters found", clusters=()),
