@@ -16,6 +16,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering.backend_url import Backend
+from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_endpoint import slice_labels
 from modelplane_operator.rendering.owned import on_hub
 
@@ -92,6 +93,11 @@ def _seats(counts: Sequence[int]) -> tuple[int, ...]:
 def service_prefix(service: Key) -> str:
     """The path under which the hub's gateway knows a service."""
     return f"/{service.namespace}/{service.name}/"
+
+
+def service_url(service: Key, gateway: str) -> str:
+    """What clients append the engine's own path to, given the address of the hub's gateway."""
+    return f"{url_of(gateway)}{service_prefix(service).rstrip('/')}"
 
 
 def render_model_service(service: ModelService, shared: Sequence[Share]) -> tuple[Manifest, ...]:

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container
@@ -14,6 +15,7 @@ from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import Source, sources
 from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_service import service_url
 from modelplane_operator.rendering.owned import owner_labels
 from tests.rendering.cases import CASES, GOLDEN
 from tests.support.manifests import ABSENT, Manifest, change
@@ -117,6 +119,10 @@ def test_address_of_a_gateway_is_its_first(status: Manifest, address: str | None
 )
 def test_url_of_a_gateway(address: str, url: str) -> None:
     assert url_of(address) == url
+
+
+def test_url_of_a_service_has_no_slash_at_its_end() -> None:
+    assert service_url(Key("ml-team", "qwen"), "10.0.0.1") == "http://10.0.0.1/ml-team/qwen"
 
 
 def test_every_expected_output_has_its_input() -> None:

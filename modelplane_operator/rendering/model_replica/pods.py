@@ -28,7 +28,7 @@ class Lifecycle:
     """From the decision to end a pod until its engine is told. The gateways take it out of rotation meanwhile: an
     engine that is told stops at once, and breaks off its answers."""
     grace_seconds: int = 90
-    """From that decision until the engine is killed."""
+    """From that decision until the engine is killed: longer than the drain, which it includes."""
 
 
 DEFAULT_LIFECYCLE = Lifecycle()

@@ -1,0 +1,205 @@
+"""What is rendered carries a request: from the hub's gateway over a cluster's to an engine, on a real fleet.
+
+No operator runs: the test writes the owners, applies what follows from them, and asks.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from localfleet.errors import FleetError
+from localfleet.fleet import Fleet
+from localfleet.waiting import until
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Resource
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_deployment import ModelDeployment
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.backend_url import Backend, parse_url
+from modelplane_operator.rendering.inference_gateway import address_of, render_inference_gateway
+from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
+from modelplane_operator.rendering.model_endpoint import render_model_endpoint
+from modelplane_operator.rendering.model_replica import (
+    LEADER_WORKER_SETS,
+    CannotRender,
+    Surroundings,
+    render_model_replica,
+)
+from modelplane_operator.rendering.model_service import render_model_service, shares
+from tests.support.manifests import ROOT, Manifest
+
+pytestmark = pytest.mark.fleet
+
+WORKER = "worker-1"
+AnyResource = TypeVar("AnyResource", bound=Resource[Any, Any])
+
+GPU = 'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
+CLAIM = SimpleNamespace(name="gpu", device_class="gpu.nvidia.com", count=8, selectors=[GPU])
+CONTAINER = {"name": "engine", "image": "vllm/vllm-openai:v0.11.0", "args": ["--model=Qwen/Qwen3-8B"]}
+POD = {"spec": {"containers": [CONTAINER]}}
+DEVICES = {"devices": [{"name": "gpu", "count": 8, "selectors": [{"cel": GPU}]}]}
+
+CLUSTER_GATEWAY = [
+    {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": names.SYSTEM_NAMESPACE},
+    },
+    {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "envoy"},
+        "spec": {"controllerName": "gateway.envoyproxy.io/gatewayclass-controller"},
+    },
+    {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": names.CLUSTER_GATEWAY, "namespace": names.SYSTEM_NAMESPACE},
+        "spec": {
+            "gatewayClassName": "envoy",
+            "listeners": [
+                {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}}
+            ],
+        },
+    },
+]
+
+
+def apply(fleet: Fleet, cluster: str, manifests: Iterable[Manifest]) -> None:
+    fleet.kubectl(
+        *(cluster, "apply", "--server-side", "--force-conflicts", "--field-manager=modelplane", "-f", "-"),
+        documents=yaml.safe_dump_all(manifests),
+    )
+
+
+def stored(fleet: Fleet, kind: type[AnyResource], manifest: Manifest) -> AnyResource:
+    """The object as the hub keeps it, with its uid."""
+    said = fleet.kubectl(
+        *("hub", "apply", "--server-side", "-f", "-", "-o", "json"), documents=yaml.safe_dump(manifest)
+    )
+    return kind.parse(json.loads(said))
+
+
+def gateway_address(fleet: Fleet, cluster: str, name: str) -> str:
+    def found() -> str | None:
+        what = ("gateways.gateway.networking.k8s.io", name, f"--namespace={names.SYSTEM_NAMESPACE}")
+        try:
+            return address_of(json.loads(fleet.kubectl(cluster, "get", *what, "-o", "json")))
+        except FleetError:
+            return None
+
+    return until(found, seconds=120, what=f"the gateway of {cluster} to have an address", interval=0.5)
+
+
+def ask(fleet: Fleet, namespace: str, service: str) -> tuple[int, Any]:
+    """A chat completion through the hub's public gateway: status and answer."""
+    url = f"http://127.0.0.1:{fleet.cluster('hub')['ports']['gateway']}/{namespace}/{service}/v1/chat/completions"
+    body = {"model": "Qwen/Qwen3-8B", "messages": [{"role": "user", "content": "hello"}]}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # the URL is ours
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, None
+
+
+def answered(fleet: Fleet, namespace: str, service: str) -> Any:
+    def found() -> Any:
+        try:
+            status, answer = ask(fleet, namespace, service)
+        except OSError:
+            return None
+        return answer if status == 200 else None
+
+    return until(found, seconds=180, what="an answer through both gateways", interval=0.5)
+
+
+def deployment(namespace: str, name: str, *members: Manifest) -> Manifest:
+    template = {"spec": {"engines": [{"name": "main", "members": members}]}}
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 1, "template": template},
+    }
+
+
+SHAPES = {
+    "alone": [{"role": "Standalone", "nodeSelector": DEVICES, "template": POD}],
+    "gang": [
+        {"role": "Leader", "nodeSelector": DEVICES, "template": POD},
+        {"role": "Worker", "nodeSelector": DEVICES, "template": POD},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def gateways(fleet: Fleet) -> str:
+    """Both gateways and our kinds; the address of the cluster's."""
+    fleet.kubectl("hub", "apply", "--server-side", "-f", str(ROOT / "crds"))
+    fleet.kubectl("hub", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    apply(fleet, WORKER, CLUSTER_GATEWAY)
+    apply(fleet, "hub", CLUSTER_GATEWAY[:1])
+    written = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "InferenceGateway",
+        "metadata": {"name": "default"},
+        "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
+    }
+    apply(fleet, "hub", render_inference_gateway(stored(fleet, InferenceGateway, written)))
+    gateway_address(fleet, "hub", names.HUB_GATEWAY)
+    return gateway_address(fleet, WORKER, names.CLUSTER_GATEWAY)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_completion_is_answered_and_then_refused_with_503(
+    fleet: Fleet, fleet_namespace: str, gateways: str, shape: str
+) -> None:
+    written = deployment(fleet_namespace, "qwen", *SHAPES[shape])
+    owner = stored(fleet, ModelDeployment, written)
+    members = [SimpleNamespace(role=m["role"], pool="h100", claims=[CLAIM]) for m in SHAPES[shape]]
+    engine = SimpleNamespace(name="main", members=members)
+    placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
+    replica = stored(fleet, ModelReplica, render_replica(owner, placement))
+    rendered = render_model_replica(replica, Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS})))
+    assert not isinstance(rendered, CannotRender)
+    apply(fleet, WORKER, rendered)
+    try:
+        endpoint = stored(fleet, ModelEndpoint, render_endpoint(owner, placement, gateways))
+        backend = parse_url(endpoint.spec.url)
+        assert isinstance(backend, Backend)
+        apply(fleet, "hub", render_model_endpoint(endpoint, backend))
+        selector = {"matchLabels": {"modelplane.ai/deployment": "qwen"}}
+        service = stored(
+            fleet,
+            ModelService,
+            {
+                "apiVersion": "modelplane.ai/v1alpha1",
+                "kind": "ModelService",
+                "metadata": {"name": "chat", "namespace": fleet_namespace},
+                "spec": {"endpoints": [{"selector": selector}]},
+            },
+        )
+        apply(fleet, "hub", render_model_service(service, shares(service, [endpoint], {endpoint.key: backend})))
+
+        assert answered(fleet, fleet_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
+
+        apply(fleet, "hub", render_model_service(service, ()))
+        until(
+            lambda: ask(fleet, fleet_namespace, "chat")[0] == 503 or None,
+            seconds=60,
+            what="the service to answer 503",
+            interval=0.2,
+        )
+    finally:
+        fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(fleet_namespace), "--wait=false")
