@@ -24,13 +24,15 @@ from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.matching import Hosting, hosts
+from modelplane_operator.scheduling.matching import Hosting, Hosts, hosts
 from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Owner, Placement, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
-# All views together remember at most so many answers, of about 400 bytes: 200 needs over 1,000 clusters.
+# Views are kept for so many needs in any case, and for more as long as all of them together remember at most so many
+# answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.
+LEAST_VIEWS = 64
 MOST_ANSWERS = 200_000
 
 Shared = TypeVar("Shared", Offer, Profile)
@@ -40,12 +42,19 @@ Entry = tuple[Nearness, str]
 
 
 class _Place(NamedTuple):
-    """Where a cluster stands in a view, and which of its pools could host a replica."""
+    """Where a cluster stands in a view: as it was when it was asked, and which of its pools could host a replica."""
 
     group: Group
     entry: Entry
     hosting: Hosting
-    profile: Profile
+    site: Site
+
+    def still_holds(self, site: Site) -> bool:
+        """Whether nothing has changed that the answer depends on: other pools than those that could host do not."""
+        if site.cluster is not self.site.cluster:
+            return False
+        pools = self.hosting.pools if isinstance(self.hosting, Hosts) else ()
+        return all(site.free[pool] == self.site.free[pool] for pool in pools)
 
 
 @dataclass(slots=True)
@@ -67,28 +76,23 @@ class _View:
                 hosting = known[profile] = hosts.__wrapped__(self.need.engines, profile)
             found = answer(self.need, site, hosting)
             entry = (found.nearness, site.cluster.name)
-            self.places[site.cluster.name] = _Place(found.group, entry, hosting, profile)
+            self.places[site.cluster.name] = _Place(found.group, entry, hosting, site)
             self.groups.setdefault(found.group, []).append(entry)
         for entries in self.groups.values():
             entries.sort()
 
     def put(self, site: Site) -> None:
-        """Ask one cluster again."""
-        cluster = site.cluster
-        name, profile = cluster.name, cluster.pools.profile
+        """Ask one cluster again, if its answer may be another."""
+        name, profile = site.cluster.name, site.cluster.pools.profile
         known = self.places.get(name)
-        same = known is not None and known.profile is profile
+        if known is not None and known.still_holds(site):
+            return
+        same = known is not None and known.site.cluster.pools.profile is profile
         hosting = known.hosting if known and same else hosts(self.need.engines, profile)
         found = answer(self.need, site, hosting)
+        self.drop(name)
         entry = (found.nearness, name)
-        if known is not None:
-            if known.entry == entry and known.group == found.group and known.hosting is hosting:
-                return
-            entries = self.groups[known.group]
-            del entries[bisect_left(entries, known.entry)]
-            if not entries:
-                del self.groups[known.group]
-        self.places[name] = _Place(found.group, entry, hosting, profile)
+        self.places[name] = _Place(found.group, entry, hosting, site)
         insort(self.groups.setdefault(found.group, []), entry)
 
     def drop(self, name: str) -> None:
@@ -213,7 +217,7 @@ class FleetModel:
         if view is None:
             view = self._views[need] = _View(need)
             view.fill(self._sites.values())
-            while len(self._views) * self.size > MOST_ANSWERS and len(self._views) > 1:
+            while len(self._views) > max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(need)

@@ -132,6 +132,7 @@ TestFleetEvents.settings = settings(deadline=None, max_examples=25, stateful_ste
 
 
 def test_views_are_dropped_before_they_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "LEAST_VIEWS", 2)
     monkeypatch.setattr(fleets, "MOST_ANSWERS", 3 * len(some.CLUSTERS))
     fleet = FleetModel()
     for name in some.CLUSTERS:
