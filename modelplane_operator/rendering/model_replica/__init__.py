@@ -19,6 +19,8 @@ from modelplane_operator.rendering.model_replica.routing import render_route, re
 from modelplane_operator.rendering.owned import render_remote_namespace
 
 __all__ = [
+    "INFERENCE_POOLS",
+    "LEADER_WORKER_SETS",
     "CannotRender",
     "Cause",
     "Lifecycle",
