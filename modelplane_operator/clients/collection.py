@@ -115,7 +115,8 @@ class Collection:
     def __iter__(self) -> Iterator[Manifest]:
         return (self._entries[key].manifest for key in self.keys())
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self._entries)
 
     def subscribe(self, listener: Listener) -> None:

@@ -12,6 +12,9 @@ from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 
+HUB: Final = ""
+"""The name of the cluster that we run on, where a cluster has to be named."""
+
 
 class UnknownTypeError(LookupError):
     """A manifest of a type that has no row in `resources.py`."""

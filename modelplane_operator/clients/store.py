@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from modelplane_operator.clients.collection import Collection, Index
 from modelplane_operator.clients.resources import ResourceType
 
-HUB = ""
-"""The name of the cluster that we run on, where a cluster has to be named."""
-
 
 @dataclass(slots=True)
 class Store:

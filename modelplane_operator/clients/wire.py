@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ApiError, ClientError, KubeconfigError, refusal, translated
+from modelplane_operator.clients.errors import ApiError, ClientError, KubeconfigError, Unreachable, refusal, translated
 
 JSON = "application/json"
 
@@ -105,6 +105,8 @@ class Wire:
         return response
 
     async def _send_as(self, token: str, request: Request) -> aiohttp.ClientResponse:
+        if self._session.closed:  # whoever asks still held on to a client that is being replaced
+            raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
         payload = request.payload
         return await self._session.request(
             request.method,

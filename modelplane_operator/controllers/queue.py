@@ -37,9 +37,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not go through. `at_least`: the seconds to wait at least, as a server asked for."""
+    """It did not go through. `at_least`: the seconds that a server asked for, whatever the news."""
 
     at_least: float | None = None
+    hopeless: bool = False
+    """Only a change of something can help: nothing is gained by trying soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Pace:
 
     rest: float = 0.05
     news: float = 1.0
+    hopeless: float = 30.0
     resync: float = 600.0
     backoff: Backoff = Backoff(first=0.25, longest=300.0)  # noqa: RUF009 - frozen, and the same for all
 
@@ -131,8 +134,9 @@ class Queue(Generic[K]):
         again, item.again = item.again, False
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
-            case Failed(at_least):
+            case Failed(at_least, hopeless):
                 delay = self.pace.backoff.delay(item.failures, self.chance(), at_least=at_least)
+                delay = max(delay, self.pace.hopeless) if hopeless else delay
                 item.rested = now + min(delay, max(self.pace.news, at_least or 0.0))
             case Done(wanted):
                 resync = self.pace.resync * (0.75 + self.chance() / 2)  # else all that began together stay together

@@ -1,1 +1,1 @@
-"""Decisions: what was seen goes in, and what shall be written comes out. Nothing here opens a socket or reads a clock."""
+"""Decisions: what was seen goes in, what shall be written comes out. Nothing here opens a socket or reads a clock."""

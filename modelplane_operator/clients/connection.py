@@ -1,0 +1,250 @@
+"""The connection to one cluster: its client, its watches, whether it answers, and how it comes back.
+
+It is rebuilt when the way to the cluster or the user changes, after a 401, and when a cluster answers again that did
+not: connections that lived through that may be dead without knowing it. What the watches have seen is kept meanwhile,
+and they resume where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import structlog
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.backoff import Backoff
+from modelplane_operator.clients.collection import Collection, Index
+from modelplane_operator.clients.errors import ClientError, Forbidden, ServerFault, Unauthorized, Unreachable
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.resources import ResourceType
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watching import ListWatch
+from modelplane_operator.clients.watching import Pace as WatchPace
+from modelplane_operator.clients.wire import OnCall, uncounted
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A type to watch, and the label that its objects must carry; None: all of them."""
+
+    type: ResourceType
+    selecting: str | None = labels.OWNER_UID
+    indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of a cluster at the moment. Times are of the process's own clock, which only moves forward."""
+
+    error: ClientError | None = None
+    """Why it is taken not to be there; None while it is, or was never asked."""
+    last_contact: float | None = None
+    """When it last answered."""
+    latency: float | None = None
+    """The seconds that took."""
+    misses: int = 0
+    """How often in a row it has not answered."""
+
+    @property
+    def answers(self) -> bool:
+        return self.error is None and self.last_contact is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a cluster is asked whether it is there, and how long it may take."""
+
+    beat: float = 10.0
+    deadline: float = 5.0
+    misses: int = 2  # one lost answer is no outage; the second attempt follows after `again`
+    again: float = 1.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=15.0))
+    rebuild: Backoff = field(default_factory=lambda: Backoff(first=0.5, longest=60.0))
+    watch: WatchPace = field(default_factory=WatchPace)
+
+
+OnHealth = Callable[[str, Health], None]
+OnUnauthorized = Callable[[str], None]
+
+
+class _Rebuild(Exception):  # noqa: N818 - no error: it ends a connection so that another begins
+    pass
+
+
+class Connection:
+    """One cluster. Somebody has to `run` it."""
+
+    def __init__(
+        self,
+        name: str,
+        access: Access,
+        watched: Sequence[Watched],
+        store: Store,
+        *,
+        chance: Callable[[], float],
+        pace: Pace | None = None,
+        on_call: OnCall = uncounted,
+        on_health: OnHealth = lambda _, __: None,
+        on_unauthorized: OnUnauthorized = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.health = Health()
+        self._access = access
+        self._pace = pace or Pace()
+        self._chance = chance
+        self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
+        self._now = store.now
+        self._kube: Kube | None = None
+        self._changed = asyncio.Event()
+        self._collections = {
+            one.type: store.open(name, one.type, selecting=one.selecting, indexes=one.indexes) for one in watched
+        }
+        self._watches: list[ListWatch] = []
+
+    @property
+    def kube(self) -> Kube:
+        """The client; raises at once while the cluster does not answer, so that nobody waits for it."""
+        if self.health.error is not None:
+            raise self.health.error
+        if self._kube is None:
+            raise Unreachable(f"cluster {self.name or 'hub'}: not connected yet")
+        return self._kube
+
+    def find(self, kind: ResourceType) -> Collection | None:
+        """What is watched of a type."""
+        return self._collections.get(kind)
+
+    @property
+    def collections(self) -> Sequence[Collection]:
+        return tuple(self._collections.values())
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that is watched has been seen once."""
+        return all(collection.synced for collection in self._collections.values())
+
+    @property
+    def watches(self) -> Sequence[ListWatch]:
+        return self._watches
+
+    def update(self, access: Access) -> None:
+        """Reach the cluster this way from now on. A renewed token disturbs nothing."""
+        before, self._access = self._access, access
+        if access == before:
+            return
+        if self._kube is not None and access.without_token() == before.without_token() and self.health.error is None:
+            self._kube.renew(access)
+            return
+        if (access.server, access.authority) != (before.server, before.authority):
+            for collection in self._collections.values():  # it may be another cluster
+                collection.distrust()
+            self._watches.clear()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled; closes all it opened."""
+        failures = 0
+        while True:
+            self._changed.clear()
+            contact = self.health.last_contact
+            error = await self._connected()
+            failures = 1 if self.health.last_contact != contact else failures + 1
+            if error is None:
+                continue
+            self._set(replace(self.health, error=error, misses=self.health.misses + 1))
+            if isinstance(error, Unauthorized):
+                self._on_unauthorized(self.name)
+            try:
+                async with asyncio.timeout(self._pace.rebuild.delay(failures, self._chance())):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _connected(self) -> ClientError | None:
+        """One client's life; answers what ended it, None when it is to be followed by another at once."""
+        try:
+            async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
+                self._kube = kube
+                group.create_task(self._beat(kube))
+                group.create_task(self._until_changed())
+                for watch in self._with(kube):
+                    group.create_task(watch.run())
+        except ClientError as error:
+            return error
+        except ExceptionGroup as errors:
+            return _cause(self.name, errors)
+        finally:
+            self._kube = None
+        return None
+
+    def _with(self, kube: Kube) -> Sequence[ListWatch]:
+        """The watches, going on with this client."""
+        if not self._watches:
+            self._watches = [
+                ListWatch(kube, collection, self._chance, pace=self._pace.watch)
+                for collection in self._collections.values()
+            ]
+        for watch in self._watches:
+            watch.kube = kube
+        return self._watches
+
+    async def _until_changed(self) -> NoReturn:
+        await self._changed.wait()
+        raise _Rebuild
+
+    async def _beat(self, kube: Kube) -> NoReturn:
+        """Ask again and again whether the cluster is there; raises Unauthorized, and _Rebuild when it is back."""
+        pace = self._pace
+        while True:
+            try:
+                latency = await kube.ping(deadline=pace.deadline)
+            except Unauthorized:
+                raise
+            except Forbidden:
+                latency = None  # it is there, and knows who we are
+            except ClientError as error:
+                misses = self.health.misses + 1
+                self._set(
+                    replace(self.health, misses=misses, error=error if misses >= pace.misses else self.health.error)
+                )
+                wait = pace.again if misses < pace.misses else pace.backoff.delay(misses - 1, self._chance())
+                await asyncio.sleep(wait)
+                continue
+            was_away = self.health.error is not None
+            self._set(Health(last_contact=self._now(), latency=latency))
+            if was_away:
+                raise _Rebuild
+            await asyncio.sleep(pace.beat * (0.75 + self._chance() / 2))
+
+    def _set(self, health: Health) -> None:
+        before, self.health = self.health, health
+        if before.answers != health.answers or _words(before) != _words(health):
+            log.info("cluster health", cluster=self.name, answers=health.answers, error=_words(health))
+            self._on_health(self.name, health)
+
+
+def _words(health: Health) -> str:
+    return str(health.error or "")
+
+
+def _cause(name: str, errors: ExceptionGroup[Exception]) -> ClientError | None:
+    """What ended a connection: one of our errors, or a defect of ours, which must not end the others'."""
+    flat = list(_flat(errors))
+    known = [error for error in flat if isinstance(error, ClientError)]
+    strange = [error for error in flat if not isinstance(error, ClientError | _Rebuild)]
+    if strange:
+        log.error("connection failed", cluster=name, exc_info=strange[0])
+        return ServerFault(f"internal error ({type(strange[0]).__name__}); the operator's log has the details")
+    return known[0] if known else None
+
+
+def _flat(errors: BaseException) -> Sequence[BaseException]:
+    if isinstance(errors, BaseExceptionGroup):
+        return [flat for error in errors.exceptions for flat in _flat(error)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]
+    return [errors]

@@ -1,0 +1,71 @@
+"""The fleet: one connection for each workload cluster, each with a task of its own.
+
+A cluster that does not answer, refuses us or sends nonsense costs its own connection's time, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.store import Store
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The workload clusters by name. `open` makes a connection, which the fleet then runs."""
+
+    store: Store
+    open: Callable[[str, Access], Connection]
+    _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
+    _group: asyncio.TaskGroup | None = field(default=None, init=False)
+
+    async def run(self) -> None:
+        """Stay connected to all clusters until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                for connection in self._connections.values():
+                    self._start(connection)
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+                self._tasks.clear()
+
+    def set(self, name: str, access: Access) -> None:
+        """Reach a cluster this way; nothing happens when that is how it is reached already."""
+        known = self._connections.get(name)
+        if known is not None:
+            known.update(access)
+            return
+        connection = self._connections[name] = self.open(name, access)
+        self._start(connection)
+
+    def remove(self, name: str) -> None:
+        """Close the connection to a cluster and forget what was seen there."""
+        if self._connections.pop(name, None) is not None:
+            if task := self._tasks.pop(name, None):
+                task.cancel()
+            self.store.close(name)
+
+    def find(self, name: str) -> Connection | None:
+        return self._connections.get(name)
+
+    def cluster(self, name: str) -> Connection:
+        """The connection to a cluster; raises Unreachable when there is none."""
+        known = self._connections.get(name)
+        if known is None:
+            raise Unreachable(f"cluster {name}: there is no connection to it")
+        return known
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._connections.values()))
+
+    def _start(self, connection: Connection) -> None:
+        if self._group is not None:
+            self._tasks[connection.name] = self._group.create_task(connection.run(), name=f"cluster {connection.name}")

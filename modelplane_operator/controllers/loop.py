@@ -1,0 +1,176 @@
+"""How a reconcile runs, the same for every kind: observe, plan, act, report.
+
+    observe   reads what the watches have seen
+    plan      decides, as a function of that
+    act       writes, in order, to the first failure
+    report    writes the status, once, when it differs
+
+Whatever fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+import structlog
+from pydantic import ValidationError
+
+from modelplane_operator.api.base import Key, Resource, WrongKindError
+from modelplane_operator.api.conditions import Condition, Synced, merge
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.errors import ClientError, Conflict, NotFound, NotLeading
+from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
+from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
+from modelplane_operator.controllers.steps import Actor, Cluster, Failure
+from modelplane_operator.planning.plan import Plan
+
+R = TypeVar("R", bound=Resource[Any, Any])
+O = TypeVar("O")
+
+PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, its deletion too
+QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
+
+log = structlog.get_logger()
+
+
+class Defect(ClientError):  # noqa: N818 - as its siblings
+    """Our own code failed on this object."""
+
+    retry = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The world, as a controller reaches it."""
+
+    hub: Cluster
+    fleet: Callable[[str], Cluster]
+    """The workload cluster of that name; raises Unreachable when we have no connection to one."""
+    may_write: Callable[[], None]
+    """Raises NotLeading when another operator may be writing."""
+    now: Callable[[], datetime]
+
+    def cluster(self, name: str) -> Cluster:
+        return self.hub if name == HUB else self.fleet(name)
+
+
+Waker = Callable[[Manifest, Cluster], Iterable[Key]]
+"""Whom a change of this object concerns; the hub is there to look the others up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller(Generic[R, O]):
+    """One kind: what to read, what to decide, and whose changes concern it."""
+
+    kind: type[R]
+    observe: Callable[[R, Clients], Awaitable[O]]
+    plan: Callable[[O], Plan]
+    serial: bool = False
+    """Whether its objects take turns, because each decision counts on the ones before."""
+    woken_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
+    """Types of the hub whose changes concern objects of this kind."""
+    woken_from_afar_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
+    """The same for types of workload clusters."""
+    lane: Callable[[Manifest], str] = lambda _: ""
+    """What an object's writes depend on, a workload cluster for one: too many of one lane do not run at once."""
+
+    @property
+    def type(self) -> ResourceType:
+        return of(self.kind)
+
+
+async def reconcile(controller: Controller[Any, Any], key: Key, clients: Clients, *, failures: int = 0) -> Outcome:
+    """Take one object one step towards its spec. `failures`: how often in a row that has failed before."""
+    collection = clients.hub.find(controller.type)
+    manifest = collection.get(key) if collection else None
+    if collection is None or manifest is None:
+        return Forgotten()
+    if annotations_of(manifest).get(PAUSED) == "true":
+        plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
+    else:
+        plan, failure = await _attempt(controller, manifest, key, clients)
+        reason = Synced.RECONCILE_ERROR if failure else Synced.RECONCILE_SUCCESS
+    if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
+        return Failed()
+    if failure and isinstance(failure.error, NotLeading):
+        return Failed()
+    try:
+        await report(collection, manifest, plan, clients, reason=reason, message=str(failure or ""))
+    except ClientError as error:
+        return Failed(at_least=error.retry_after)
+    if failure:
+        return Failed(at_least=failure.error.retry_after, hopeless=not failure.error.retry)
+    return Done(plan.requeue_after)
+
+
+async def _attempt(
+    controller: Controller[Any, Any], manifest: Manifest, key: Key, clients: Clients
+) -> tuple[Plan, Failure | None]:
+    """Observe, plan and act. What fails is a value: one object's trouble is not another's."""
+    plan = Plan()
+    try:
+        observed = await controller.observe(controller.kind.parse(manifest), clients)
+        plan = controller.plan(observed)
+        actor = Actor(controller.type, key, clients.cluster, clients.may_write)
+        return plan, await actor.act(plan.steps, hold=plan.hold)
+    except ClientError as error:
+        return plan, Failure(None, error)
+    except (ValidationError, WrongKindError) as error:
+        return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
+    except Exception as error:  # a defect in one object's path must not end the operator
+        log.exception("reconcile failed", kind=controller.type.kind, key=str(key))
+        name = type(error).__name__  # its text may quote what nobody should read
+        return plan, Failure(None, Defect(f"internal error ({name}); the operator's log has the details"))
+
+
+async def report(
+    collection: Collection, observed: Manifest, plan: Plan, clients: Clients, *, reason: Synced, message: str
+) -> None:
+    """Write the status when it differs from the one that is there."""
+    live = collection.get(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
+    if live is None or live["metadata"]["uid"] != observed["metadata"]["uid"]:
+        return
+    generation, now = observed["metadata"].get("generation"), clients.now().replace(microsecond=0)
+    synced = reason.condition(now, message=message, generation=generation)
+    known_status: Manifest = live.get("status") or {}
+    reported = plan.status.conditions if plan.status else ()
+    conditions = merge(_known(known_status), (*(_judged(one, generation) for one in reported), synced))
+    rest = plan.status.to_manifest() if plan.status else known_status
+    status = {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
+    if status == known_status:
+        return
+    clients.may_write()
+    try:
+        stored = await clients.hub.kube.replace_status({**live, "status": status})
+    except NotFound:
+        return  # it went in the meantime
+    collection.written(stored)
+
+
+def _known(status: Manifest) -> list[Condition]:
+    """The conditions that are there; one that cannot be read is written anew."""
+    known: list[Condition] = []
+    for condition in cast(list[Any], status.get("conditions") or []):
+        try:
+            known.append(Condition.model_validate(condition))
+        except ValidationError:
+            continue
+    return known
+
+
+def _judged(condition: Condition, generation: int | None) -> Condition:
+    if condition.observed_generation is not None or generation is None:
+        return condition
+    return condition.model_copy(update={"observed_generation": generation})
+
+
+def _where(error: ValidationError | WrongKindError) -> str:
+    """Which fields are wrong and why, without what they say."""
+    if isinstance(error, WrongKindError):
+        return str(error)
+    wrong = error.errors(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong[:5])

@@ -1,0 +1,171 @@
+"""Act: carry out the steps of a plan, in order, to the first failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Collection, Entry
+from modelplane_operator.clients.errors import ClientError, Foreign, NotFound, Terminating
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ownership import is_current, marked, owned_fields
+from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.planning.plan import Apply, Create, Delete, Release, Replace, Step, outside
+
+
+class Cluster(Protocol):
+    """What acting needs of a cluster."""
+
+    @property
+    def kube(self) -> Kube:
+        """The client; raises Unreachable at once while the cluster is known not to answer."""
+        ...
+
+    def find(self, kind: ResourceType) -> Collection | None:
+        """What is watched of a type."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The step that failed, and why."""
+
+    step: Step | None
+    error: ClientError
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.error}" if self.step else str(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Carries out steps for one object. `may_write` raises NotLeading when the lease is lost."""
+
+    subject: ResourceType
+    key: Key
+    cluster: Callable[[str], Cluster]
+    may_write: Callable[[], None]
+
+    async def act(self, steps: Iterable[Step], *, hold: bool = False) -> Failure | None:
+        """Carry out the steps to the first failure. Before one that leaves the hub, our finalizer is set."""
+        held = False
+        step: Step | None = None
+        try:
+            if hold:
+                held = await self._hold()
+            for step in steps:
+                if outside(step) and not held:
+                    held = await self._hold()
+                await self._take(step)
+        except ClientError as error:
+            return Failure(step, error)
+        return None
+
+    async def _take(self, step: Step) -> None:
+        match step:
+            case Apply(manifest, cluster):
+                await self._apply(self.cluster(cluster), manifest)
+            case Create(manifest):
+                await self._create(self.cluster(HUB), manifest)
+            case Replace(manifest):
+                await self._replace(self.cluster(HUB), manifest)
+            case Delete():
+                await self._delete(self.cluster(step.cluster), step)
+            case Release():
+                await self._set_finalizers(present=False)
+            case _:
+                assert_never(step)
+
+    async def _apply(self, cluster: Cluster, manifest: Manifest) -> None:
+        wanted = marked(manifest)
+        kind, key = type_of(manifest), key_of(manifest)
+        seen = cluster.find(kind)
+        live = seen.entry(key) if seen else None
+        if live is None:
+            # Nothing of that name was seen, but a watch sees only what carries our labels, and not at once: an object
+            # of somebody else must not become ours by being applied to, and be deleted as ours some day.
+            found = await cluster.kube.find(kind, key)
+            live = Entry(found, 0, owned_fields(found)) if found else None
+        if live is not None:
+            _refuse_strangers(live.manifest, labels_of(manifest).get(labels.OWNER_UID))
+            if is_current(live.manifest, live.owned, wanted):
+                if live.version == 0:
+                    _note(seen, live.manifest)
+                return
+        self.may_write()
+        _note(seen, await cluster.kube.apply(wanted))
+
+    async def _create(self, cluster: Cluster, manifest: Manifest) -> None:
+        self.may_write()
+        _note(cluster.find(type_of(manifest)), await cluster.kube.create(manifest))
+
+    async def _replace(self, cluster: Cluster, manifest: Manifest) -> None:
+        self.may_write()
+        _note(cluster.find(type_of(manifest)), await cluster.kube.replace(manifest))
+
+    async def _delete(self, cluster: Cluster, step: Delete) -> None:
+        seen = cluster.find(step.type)
+        live = seen.get(step.key) if seen else None
+        if live is None:
+            live = await cluster.kube.find(step.type, step.key)
+        if live is None or live["metadata"]["uid"] != step.uid or live["metadata"].get("deletionTimestamp"):
+            return  # it is gone, or going; what has its name now is another object, and another decision
+        _refuse_strangers(live, step.owner)
+        self.may_write()
+        try:
+            left = await cluster.kube.delete(step.type, step.key, uid=step.uid, propagation=step.propagation)
+        except NotFound:
+            left = None
+        if seen and left is None:
+            seen.gone(step.key, step.uid)
+        elif left is not None:
+            _note(seen, left)
+
+    async def _hold(self) -> bool:
+        """Have our finalizer on the object; raises Terminating when it is too late for that."""
+        return await self._set_finalizers(present=True)
+
+    async def _set_finalizers(self, *, present: bool) -> bool:
+        hub = self.cluster(HUB)
+        seen = hub.find(self.subject)
+        live = seen.get(self.key) if seen else await hub.kube.find(self.subject, self.key)
+        if live is None:
+            return present
+        metadata = live["metadata"]
+        finalizers: list[str] = metadata.get("finalizers") or []
+        if (labels.FINALIZER in finalizers) == present:
+            return True
+        if present and metadata.get("deletionTimestamp"):
+            raise Terminating("it is being deleted: nothing new is made for it")
+        wanted = [name for name in finalizers if name != labels.FINALIZER] + [labels.FINALIZER] * present
+        self.may_write()
+        try:
+            left = await hub.kube.set_finalizers(self.subject, self.key, wanted, metadata["resourceVersion"])
+        except NotFound:
+            if present:
+                raise
+            left = None
+        if seen and (left is None or (metadata.get("deletionTimestamp") and not wanted)):
+            seen.gone(self.key, metadata["uid"])
+        elif left is not None:
+            _note(seen, left)
+        return True
+
+
+def _refuse_strangers(live: Manifest, owner: str | None) -> None:
+    metadata = live["metadata"]
+    theirs = labels_of(live).get(labels.OWNER_UID)
+    if theirs != owner:
+        whose = "another owner's" if theirs else "nobody's that we know"
+        raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {whose}; it is left alone")
+    if metadata.get("deletionTimestamp"):
+        raise Terminating(f"{live.get('kind')} {key_of(live)} is still being deleted")
+
+
+def _note(seen: Collection | None, manifest: Manifest) -> None:
+    if seen:
+        seen.written(manifest)

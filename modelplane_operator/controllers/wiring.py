@@ -1,0 +1,136 @@
+"""Who is woken by what: changes that the watches see, turned into keys in queues, and the workers that run them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.resources import ResourceType, labels_of
+from modelplane_operator.controllers.loop import Clients, Controller, Waker, reconcile
+from modelplane_operator.controllers.queue import Outcome, Pace, Queue
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.workers import Workers
+
+WORKERS = 16  # of a kind whose objects do not wait for each other
+OF_ONE_LANE = 4
+
+OnReconciled = Callable[[str, Outcome, float], None]
+"""Told the kind, what became of it, and the seconds that took, for metrics."""
+
+
+def owner_of_kind(kind: str) -> Waker:
+    """Wakes the owner that the labels name, when it is of that kind."""
+
+    def owner(manifest: Manifest, _: Cluster) -> Iterable[Key]:
+        named = labels_of(manifest)
+        if named.get(labels.OWNER_KIND) == kind:
+            yield Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
+
+    return owner
+
+
+def everyone(kind: ResourceType) -> Waker:
+    """Wakes all objects of a type on the hub."""
+
+    def all_of_them(_: Manifest, hub: Cluster) -> Iterable[Key]:
+        collection = hub.find(kind)
+        return collection.keys() if collection else ()
+
+    return all_of_them
+
+
+def concerns(old: Manifest | None, new: Manifest | None) -> bool:
+    """Whether a change of an object concerns its own controller: its status is written by that very controller."""
+    if old is None or new is None:
+        return True
+    return _asked_for(old) != _asked_for(new)
+
+
+def _asked_for(manifest: Manifest) -> tuple[Any, ...]:
+    metadata = manifest["metadata"]
+    of_interest = ("uid", "generation", "labels", "annotations", "finalizers", "deletionTimestamp")
+    return tuple(metadata.get(name) for name in of_interest)
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """One controller at work."""
+
+    controller: Controller[Any, Any]
+    clients: Clients
+    workers: Workers[Key]
+
+    def listen(self, collection: Collection, *, hub: bool) -> None:
+        """Be woken by what concerns this controller in a collection."""
+        wakers = self.controller.woken_by if hub else self.controller.woken_from_afar_by
+        if hub and collection.type == self.controller.type:
+            collection.subscribe(self._own)
+        if waker := wakers.get(collection.type):
+            collection.subscribe(self._other(waker))
+
+    def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        if concerns(old, new):
+            self.workers.add(key)
+
+    def _other(self, waker: Waker) -> Callable[[Key, Manifest | None, Manifest | None], None]:
+        def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
+            for manifest in (old, new):
+                if manifest is not None:
+                    for key in waker(manifest, self.clients.hub):
+                        self.workers.add(key)
+
+        return heard
+
+
+def crew(
+    controller: Controller[Any, Any],
+    clients: Clients,
+    *,
+    on_reconciled: OnReconciled,
+    chance: Callable[[], float] = random.random,
+    pace: Pace | None = None,
+) -> Crew:
+    """A controller with its queue and its workers."""
+
+    def place(key: Key) -> tuple[str, str]:
+        collection = clients.hub.find(controller.type)
+        manifest = collection.get(key) if collection else None
+        return key.namespace, controller.lane(manifest) if manifest else ""
+
+    queue = Queue[Key](place, chance, limit=1 if controller.serial else OF_ONE_LANE, pace=pace or Pace())
+
+    async def run(key: Key) -> Outcome:
+        began = time.monotonic()
+        outcome = await reconcile(controller, key, clients, failures=queue.failures(key))
+        on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
+        return outcome
+
+    return Crew(controller, clients, Workers(queue, run, 1 if controller.serial else WORKERS))
+
+
+async def work(crews: Iterable[Crew]) -> None:
+    """Run all crews until they are stopped."""
+    async with asyncio.TaskGroup() as group:
+        for one in crews:
+            group.create_task(one.workers.run(), name=one.controller.type.kind)
+
+
+def wanted_types(
+    controllers: Iterable[Controller[Any, Any]],
+) -> tuple[frozenset[ResourceType], frozenset[ResourceType]]:
+    """The types to watch on the hub, and on workload clusters."""
+    known = tuple(controllers)
+
+    def named(of: Callable[[Controller[Any, Any]], Mapping[ResourceType, Waker]]) -> Iterator[ResourceType]:
+        return (kind for controller in known for kind in of(controller))
+
+    hub = frozenset(one.type for one in known) | frozenset(named(lambda one: one.woken_by))
+    return hub, frozenset(named(lambda one: one.woken_from_afar_by))

@@ -1,0 +1,118 @@
+"""What a decision is: steps to write, in order, and the status to report. Values only; `controllers` carries them out.
+
+A plan is a fixpoint: planning over the result of its own steps gives steps that change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key, Status
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of, type_of
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Make an object say what the manifest says. Nothing is written when it does so already."""
+
+    manifest: Manifest
+    cluster: str = HUB
+
+    def __str__(self) -> str:
+        return f"apply {_named(type_of(self.manifest), key_of(self.manifest), self.cluster)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Store a new object on the hub, and fail when there is one of that name: for decisions that are taken once."""
+
+    manifest: Manifest
+
+    def __str__(self) -> str:
+        return f"create {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Store another content of an object on the hub, and fail when it has changed since it was observed.
+
+    The manifest is the observed one with changes, its resourceVersion included. For what was made by `Create`.
+    """
+
+    manifest: Manifest
+
+    def __str__(self) -> str:
+        return f"replace {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete that very object, which must be a child of that owner."""
+
+    type: ResourceType
+    key: Key
+    uid: str
+    owner: str
+    """The uid that its owner label must carry."""
+    cluster: str = HUB
+    propagation: Propagation = "Background"
+
+    def __str__(self) -> str:
+        return f"delete {_named(self.type, self.key, self.cluster)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take our finalizer off the object that the plan is for: nothing of it is left anywhere."""
+
+    def __str__(self) -> str:
+        return "release the object"
+
+
+Step: TypeAlias = Apply | Create | Replace | Delete | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write, what to report, and when to look again at the latest."""
+
+    steps: tuple[Step, ...] = ()
+    status: Status | None = None
+    """All of the status but for `Synced`, which the loop adds. None leaves the rest of it as it is."""
+    requeue_after: float | None = None
+    hold: bool = field(default=False)
+    """Whether our finalizer must be on the object even if no step leaves the hub (a cloud call does)."""
+
+
+def outside(step: Step) -> bool:
+    """Whether a step leaves something behind where the hub's garbage collector does not reach."""
+    return isinstance(step, Apply) and step.cluster != HUB
+
+
+def delete(child: Manifest, *, cluster: str = HUB, propagation: Propagation = "Background") -> Delete:
+    """The step that deletes an observed child of ours."""
+    owner = labels_of(child).get(labels.OWNER_UID, "")
+    return Delete(type_of(child), key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
+
+
+def prune(
+    children: Iterable[Manifest], wanted: Iterable[Manifest], *, owner: str, cluster: str = HUB
+) -> Iterator[Delete]:
+    """Steps that delete those children of an owner that are no longer wanted and not on their way out."""
+    kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
+    for child in children:
+        going = child["metadata"].get("deletionTimestamp")
+        ours = labels_of(child).get(labels.OWNER_UID) == owner
+        if ours and not going and (type_of(child), key_of(child)) not in kept:
+            yield delete(child, cluster=cluster)
+
+
+def _named(kind: ResourceType, key: Key, cluster: str) -> str:
+    where = f" on cluster {cluster}" if cluster else ""
+    return f"{kind.kind} {key}{where}"

@@ -1,0 +1,217 @@
+"""Connections to clusters: what they survive, that they do not wait for each other, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import Answer, Drop, Hang, Match, Rule
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.backoff import Backoff
+from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
+from modelplane_operator.clients.errors import KubeconfigError, Unauthorized, Unreachable
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.resources import CONFIG_MAP
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watching import Pace as WatchPace
+from tests.clients.conftest import ConfigMap
+from tests.clients.test_watching import until
+
+pytestmark = pytest.mark.fleet
+
+SHORT = Backoff(first=0.02, longest=0.1)
+QUICK = Pace(beat=0.1, deadline=0.5, again=0.05, backoff=SHORT, rebuild=SHORT, watch=WatchPace(backoff=SHORT))
+OURS = {labels.OWNER_UID: "o1"}
+
+
+@asynccontextmanager
+async def a_fleet(pace: Pace = QUICK, **heard: Callable[..., None]) -> AsyncIterator[Fleet]:
+    store = Store(asyncio.get_running_loop().time)
+
+    def opened(name: str, access: Access) -> Connection:
+        return Connection(name, access, [Watched(CONFIG_MAP)], store, chance=lambda: 0.5, pace=pace, **heard)  # pyright: ignore[reportArgumentType]
+
+    fleet = Fleet(store, opened)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(fleet.run())
+        await asyncio.sleep(0)
+        yield fleet
+        running.cancel()
+
+
+@pytest.fixture
+def by_proxy(proxy: FaultProxy) -> Access:
+    return read_kubeconfig(proxy.kubeconfig.read_text())
+
+
+def seen(connection: Connection, key: Key) -> bool:
+    collection = connection.find(CONFIG_MAP)
+    return collection is not None and collection.get(key) is not None
+
+
+async def test_our_objects_on_a_cluster_are_seen_and_others_are_not(
+    kube: Kube, access: Access, config_map: ConfigMap, namespace: str
+) -> None:
+    await kube.create(config_map("theirs"))
+    async with a_fleet() as fleet:
+        fleet.set("one", access)
+        one = fleet.cluster("one")
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+        await kube.create(config_map("ours", labels=OURS))
+
+        await until(lambda: seen(one, Key(namespace, "ours")), "our object")
+        assert not seen(one, Key(namespace, "theirs"))
+        assert one.health.latency is not None
+
+
+async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_what_was_missed(
+    kube: Kube, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    changes: list[bool] = []
+    async with a_fleet(on_health=lambda _, health: changes.append(health.answers)) as fleet:
+        fleet.set("one", by_proxy)
+        one = fleet.cluster("one")
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+        cut = await proxy.add(Rule(Match(), Drop()))
+        await until(lambda: one.health.error is not None, "the outage to be noticed")
+        with pytest.raises(Unreachable):
+            _ = one.kube
+        assert one.synced, "what was seen stands"
+        await kube.create(config_map("missed", labels=OURS))
+        await proxy.remove(cut)
+
+        await until(lambda: one.health.answers, "the cluster to be back")
+        await until(lambda: seen(one, Key(namespace, "missed")), "what happened meanwhile")
+        assert changes == [True, False, True]
+        assert [watch.lists for watch in one.watches] == [1], "it resumed where it was"
+
+
+async def test_one_lost_answer_is_no_outage(by_proxy: Access, proxy: FaultProxy) -> None:
+    heard: list[Health] = []
+    async with a_fleet(on_health=lambda _, health: heard.append(health)) as fleet:
+        fleet.set("one", by_proxy)
+        await until(lambda: fleet.cluster("one").health.answers, "the cluster to be connected")
+        lost = await proxy.add(Rule(Match(), Answer(503), times=1))
+        position = await proxy.position()
+        await proxy.wait_for("the lost answer", lambda call: call.status == 503, since=position, seconds=20)
+        position = await proxy.position()
+        await proxy.wait_for("the next answer", lambda call: call.status == 200, since=position, seconds=20)
+
+        assert await proxy.fired(lost) == 1
+        assert [health.answers for health in heard] == [True]
+
+
+async def test_a_cluster_that_hangs_does_not_hold_up_another(
+    kube: Kube, access: Access, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+) -> None:
+    await proxy.add(Rule(Match(), Hang()))
+    async with a_fleet() as fleet:
+        fleet.set("hanging", by_proxy)
+        fleet.set("lively", access)
+        lively, hanging = fleet.cluster("lively"), fleet.cluster("hanging")
+        await until(lambda: lively.synced and hanging.health.error is not None, "one to answer and one to be given up")
+        await kube.create(config_map("ours", labels=OURS))
+
+        await until(lambda: seen(lively, Key(namespace, "ours")), "our object on the lively one")
+        assert not hanging.synced
+
+
+async def test_credentials_that_end_are_asked_for_and_new_ones_taken(
+    by_proxy: Access, proxy: FaultProxy, access: Access
+) -> None:
+    asked: list[str] = []
+    async with a_fleet(on_unauthorized=asked.append) as fleet:
+        fleet.set("one", by_proxy)
+        one = fleet.cluster("one")
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+        await proxy.add(Rule(Match(), Answer(401)))
+        await until(lambda: bool(asked), "the 401 to be told")
+        assert isinstance(one.health.error, Unauthorized)
+        fleet.set("one", replace(access, proxy=None))
+
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected again")
+        assert set(asked) == {"one"}
+
+
+async def test_a_renewed_token_disturbs_nothing(by_proxy: Access, proxy: FaultProxy) -> None:
+    async with a_fleet() as fleet:
+        fleet.set("one", by_proxy)
+        one = fleet.cluster("one")
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+        kube = one.kube
+        fleet.set("one", replace(by_proxy, token=by_proxy.token + "-renewed"))
+        await asyncio.sleep(0)
+
+        assert one.kube is kube
+        assert kube.access.token.endswith("-renewed")
+
+
+async def test_a_kubeconfig_that_cannot_be_used_says_why_and_waits_for_another(access: Access) -> None:
+    async with a_fleet() as fleet:
+        fleet.set("one", replace(access, authority="no certificate"))
+        one = fleet.cluster("one")
+        await until(lambda: isinstance(one.health.error, KubeconfigError), "the kubeconfig to be refused")
+        fleet.set("one", access)
+
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+
+
+async def test_another_server_under_the_same_name_replaces_all_that_was_seen(
+    kube: Kube, access: Access, by_proxy: Access, config_map: ConfigMap, namespace: str
+) -> None:
+    await kube.create(config_map("ours", labels=OURS))
+    async with a_fleet() as fleet:
+        fleet.set("one", access)
+        one = fleet.cluster("one")
+        await until(lambda: one.synced, "the first server")
+        fleet.set("one", by_proxy)
+        assert not one.synced
+
+        await until(lambda: one.synced and seen(one, Key(namespace, "ours")), "the second server")
+
+
+async def test_a_cluster_that_is_removed_leaves_nothing_behind(access: Access) -> None:
+    before = asyncio.all_tasks()
+    async with a_fleet() as fleet:
+        fleet.set("one", access)
+        await until(lambda: fleet.cluster("one").synced, "the cluster to be connected")
+        fleet.remove("one")
+
+        with pytest.raises(Unreachable):
+            fleet.cluster("one")
+        assert fleet.store.find("one", CONFIG_MAP) is None
+        await until(lambda: len(asyncio.all_tasks() - before) <= 1, "its tasks to end")
+
+    assert asyncio.all_tasks() <= before
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ({"exec": {"command": "sh"}}, "exec"),
+        ({"tokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}, "tokenFile"),
+        ({"client-certificate": "/etc/passwd", "client-key": "/etc/shadow"}, "names a file"),
+        ({"client-certificate-data": "YQ=="}, "without its key"),
+    ],
+)
+def test_a_kubeconfig_from_a_secret_may_not_run_commands_or_read_files(user: dict[str, Any], why: str) -> None:
+
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://example.org"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+    with pytest.raises(KubeconfigError, match=why):
+        read_kubeconfig(orjson.dumps(config))

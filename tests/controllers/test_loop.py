@@ -1,0 +1,306 @@
+"""What every reconcile promises, on a real API server, with a toy controller that makes config maps for a cache."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.resources import CONFIG_MAP, key_of
+from modelplane_operator.controllers.loop import PAUSED
+from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
+from modelplane_operator.controllers.wiring import crew, owner_of_kind
+from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, prune
+from tests.clients.test_watching import until
+from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
+from tests.support.api import Api
+from tests.support.manifests import change
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+
+def two_children(seen: Seen) -> Plan:
+    return available(seen, Apply(child(seen, "near")), Apply(child(seen, "far"), WORKER))
+
+
+def one_child(seen: Seen) -> Plan:
+    return available(seen, Apply(child(seen, "near")))
+
+
+async def test_children_are_made_the_status_is_written_once_and_then_nothing(world: World) -> None:
+    made = await world.cache()
+    world.planner = two_children
+
+    assert await world.step() == Done()
+    first = list(world.writes)
+    assert await world.step() == Done()
+
+    assert first == [
+        "apply configmaps",
+        "set_finalizers modelcaches.modelplane.ai",
+        "apply configmaps",
+        "replace_status modelcaches.modelplane.ai",
+    ]
+    assert world.writes == []
+    assert world.calls == [] or {call.verb for call in world.calls} <= {"ping", "watch"}
+    live = await world.live()
+    assert world.synced(live) == ("True", "ReconcileSuccess", "")
+    assert {one["observedGeneration"] for one in live["status"]["conditions"]} == {made["metadata"]["generation"]}
+
+
+async def test_an_operator_that_has_just_begun_writes_nothing_over_what_is_right(
+    world: World, access: Access, kube: Kube
+) -> None:
+    await world.cache()
+    world.planner = two_children
+    await world.step()
+    async with operating(access, kube, world.namespace) as successor:
+        successor.planner = two_children
+
+        assert await successor.step() == Done()
+        assert successor.writes == []
+
+
+async def test_what_somebody_changed_is_mended_with_one_write(world: World, api: Api) -> None:
+    await world.cache()
+    world.planner = one_child
+    await world.step()
+    await api.kubectl("-n", world.namespace, "patch", "configmap", "near", "--patch", '{"data": {"value": "theirs"}}')
+    await world.seen(await world.kube.get(CONFIG_MAP, Key(world.namespace, "near")))
+
+    assert await world.step() == Done()
+    assert world.writes == ["apply configmaps"]
+    assert (await world.kube.get(CONFIG_MAP, Key(world.namespace, "near")))["data"] == {"value": "1"}
+
+
+async def test_nothing_is_made_afar_for_what_is_being_deleted_without_our_finalizer(world: World) -> None:
+    made = await world.cache()
+    held = await world.kube.set_finalizers(
+        CACHES, key_of(made), ["theirs.example/finalizer"], made["metadata"]["resourceVersion"]
+    )
+    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert held is not None
+    assert going is not None
+    await world.seen(going)
+    world.planner = lambda seen: Plan((Apply(child(seen, "far"), WORKER),))
+
+    assert isinstance(await world.step(), Failed)
+    assert world.writes == ["replace_status modelcaches.modelplane.ai"]
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
+
+
+async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: World) -> None:
+    made = await world.cache()
+    world.planner = two_children
+    await world.step()
+    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert going is not None, "our finalizer holds it"
+    await world.seen(going)
+    world.planner = torn_down
+
+    await world.step()
+    assert world.writes[0] == "delete configmaps"
+    while (outcome := await world.step()) != Forgotten():
+        assert outcome == Done()
+
+    assert await world.kube.find(CACHES, key_of(made)) is None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
+
+
+async def test_steps_end_at_the_first_failure_which_is_told_once(world: World) -> None:
+    await world.cache()
+    world.planner = lambda seen: available(
+        seen,
+        Apply(child(seen, "first")),
+        Apply(child(seen, "second", room="no-such-namespace")),
+        Apply(child(seen, "third")),
+    )
+
+    assert isinstance(await world.step(), Failed)
+    told = world.synced(await world.live())
+    assert isinstance(await world.step(failures=1), Failed)
+
+    assert told[:2] == ("False", "ReconcileError")
+    assert told[2].startswith("apply ConfigMap no-such-namespace/second: apply configmaps second: namespaces")
+    assert "replace_status modelcaches.modelplane.ai" not in world.writes, "the same again is no news"
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "first")) is not None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is None
+
+
+async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go_on(world: World) -> None:
+    await world.cache("poison")
+    await world.cache("healthy")
+
+    def planner(seen: Seen) -> Plan:
+        if seen.cache.key.name == "poison":
+            raise RuntimeError("a secret")
+        return one_child(seen)
+
+    world.planner = planner
+
+    assert await world.step("poison") == Failed(hopeless=True)
+    assert await world.step("healthy") == Done()
+    assert world.synced(await world.live("poison")) == (
+        "False",
+        "ReconcileError",
+        "internal error (RuntimeError); the operator's log has the details",
+    )
+
+
+async def test_an_object_of_somebody_else_is_left_alone(world: World) -> None:
+    await world.cache()
+    world.planner = one_child
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "near", "namespace": world.namespace},
+        "data": {"value": "theirs"},
+    }
+    made = await world.kube.create(theirs)
+
+    assert await world.step() == Failed(hopeless=True)
+    told = world.synced(await world.live())
+    assert told[2].endswith(f"ConfigMap {world.namespace}/near exists and is nobody's that we know; it is left alone")
+    assert await world.kube.get(CONFIG_MAP, key_of(made)) == made
+
+
+async def test_children_that_are_no_longer_wanted_go_and_those_of_others_stay(world: World) -> None:
+    await world.cache()
+    await world.cache("other")
+    world.planner = lambda seen: available(seen, Apply(child(seen, f"{seen.cache.key.name}-child")))
+    await world.step()
+    await world.step("other")
+    everything = world.hub.find(CONFIG_MAP)
+    assert everything is not None
+
+    def planner(seen: Seen) -> Plan:
+        uid = seen.cache.metadata.uid or ""
+        return available(seen, *prune(everything, [], owner=uid))
+
+    world.planner = planner
+    await world.step()
+
+    assert world.writes == ["delete configmaps"]
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "subject-child")) is None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "other-child")) is not None
+
+
+async def test_a_delete_of_what_is_not_ours_is_refused(world: World, config_map: Any) -> None:
+    await world.cache()
+    theirs = await world.kube.create(config_map("theirs"))
+    step = Delete(CONFIG_MAP, key_of(theirs), theirs["metadata"]["uid"], owner="us")
+    world.planner = lambda seen: available(seen, step)
+
+    assert await world.step() == Failed(hopeless=True)
+    assert await world.kube.find(CONFIG_MAP, key_of(theirs)) is not None
+
+
+async def test_a_delete_concerns_that_very_object(world: World) -> None:
+    await world.cache()
+    world.planner = one_child
+    await world.step()
+    step = Delete(CONFIG_MAP, Key(world.namespace, "near"), "the uid of one before", owner="whoever")
+    world.planner = lambda seen: available(seen, step)
+
+    assert await world.step() == Done()
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")) is not None
+
+
+async def test_a_decision_that_is_stale_fails_and_is_told_only_when_it_goes_on(world: World) -> None:
+    await world.cache()
+    world.planner = lambda seen: available(seen, Create(child(seen, "once")))
+    assert await world.step() == Done()
+
+    assert await world.step() == Failed()
+    assert world.writes == ["create configmaps"]
+    assert await world.step(failures=3) == Failed()
+    assert world.synced(await world.live())[1] == "ReconcileError"
+
+
+async def test_what_was_created_is_replaced_only_as_it_was_observed(world: World) -> None:
+    await world.cache()
+    world.planner = lambda seen: available(seen, Create(child(seen, "once")))
+    await world.step()
+    collection = world.hub.find(CONFIG_MAP)
+    assert collection is not None
+    observed = collection.get(Key(world.namespace, "once"))
+    assert observed is not None
+    world.planner = lambda seen: available(seen, Replace(change(observed, "data", {"value": "2"})))
+
+    assert await world.step() == Done()
+    assert collection.get(Key(world.namespace, "once")) == await _without_managed_fields(world, "once")
+    assert await world.step() == Failed(), "it is no longer as it was observed"
+
+
+async def test_an_operator_that_does_not_lead_writes_nothing(world: World) -> None:
+    await world.cache()
+    world.planner = two_children
+    world.leading = False
+
+    assert await world.step() == Failed()
+    assert world.writes == []
+
+
+async def test_a_paused_object_is_left_alone_and_says_so(world: World) -> None:
+    made = await world.cache()
+    await world.seen(await world.kube.replace(change(made, "metadata.annotations", {PAUSED: "true"})))
+    world.planner = one_child
+
+    assert await world.step() == Done()
+    assert world.writes == ["replace_status modelcaches.modelplane.ai"]
+    assert world.synced(await world.live())[:2] == ("False", "ReconcilePaused")
+
+
+async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:
+    assert await world.step("never-was") == Forgotten()
+
+
+async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, api: Api) -> None:
+    world.planner = two_children
+    outcomes: list[Outcome] = []
+    controller = world.controller
+    woken = type(controller)(
+        controller.kind,
+        controller.observe,
+        controller.plan,
+        woken_by={CONFIG_MAP: owner_of_kind("ModelCache")},
+        woken_from_afar_by={CONFIG_MAP: owner_of_kind("ModelCache")},
+    )
+    team = crew(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
+    for connection in (world.hub, world.worker):
+        for collection in connection.collections:
+            team.listen(collection, hub=connection is world.hub)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(team.workers.run())
+        await world.cache()
+        near = Key(world.namespace, "near")
+        await until(lambda: _ready(world), "the object to be ready")
+        first = await world.kube.get(CONFIG_MAP, near)
+        await api.kubectl("-n", world.namespace, "delete", "configmap", "near")
+        collection = world.hub.find(CONFIG_MAP)
+        assert collection is not None
+        await until(
+            lambda: (again := collection.entry(near)) is not None and again.uid != first["metadata"]["uid"],
+            "the child to be made again",
+        )
+        team.workers.stop()
+
+    assert all(outcome == Done() for outcome in outcomes)
+    assert len(outcomes) < 10
+
+
+def _ready(world: World) -> bool:
+    collection = world.hub.find(CACHES)
+    manifest = collection and collection.get(Key(world.namespace, "subject"))
+    return bool(manifest and manifest.get("status"))
+
+
+async def _without_managed_fields(world: World, name: str) -> Manifest:
+    live = await world.kube.get(CONFIG_MAP, Key(world.namespace, name))
+    return {**live, "metadata": {field: value for field, value in live["metadata"].items() if field != "managedFields"}}
