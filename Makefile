@@ -35,7 +35,7 @@ check: setup  ## Format, lint, types, import contracts, pure tests, generated fi
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/generate.py --check
-	$(BIN)/pytest --quiet
+	$(BIN)/pytest --quiet --numprocesses=2 --hypothesis-profile=quick
 
 fmt: setup  ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format --quiet .

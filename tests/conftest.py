@@ -6,11 +6,15 @@ import os
 from collections.abc import AsyncIterator, Generator
 
 import pytest
+from hypothesis import settings
 
 from localfleet.apiserver import api_server
 from localfleet.kubeclient import connect
 from tests.support.api import Api
 from tests.support.manifests import ROOT
+
+
+settings.register_profile("quick", max_examples=20)  # for `make check`; `make test` takes the usual hundred
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

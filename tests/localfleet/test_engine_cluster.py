@@ -10,13 +10,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from engine_support import Manifest, engine_pod, eventually, program, running
 
 import localfleet
 from localfleet import binaries
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.engine import STAGES
 from localfleet.kubeclient import MERGE, ApiError, KubeClient, connect
+from tests.localfleet.engine_support import Manifest, engine_pod, eventually, program, running
 
 pytestmark = pytest.mark.fleet
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from engine_support import Manifest, engine_pod, running
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from localfleet.engine.lifecycle import KILLED, Health, Lives, advance, begin, p
 from localfleet.engine.pods import Pod, Server, read_pod
 from localfleet.engine.settings import Hang, SettingError, Settings, read
 from localfleet.engine.statuses import read_lives, status_changes
+from tests.localfleet.engine_support import Manifest, engine_pod, running
 
 LIVENESS = {"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 10, "failureThreshold": 2}
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from engine_support import Manifest, engine_pod, eventually, running
 from prometheus_client.parser import text_string_to_metric_families
 
 from localfleet.engine.engine import Engine
@@ -18,6 +17,7 @@ from localfleet.engine.lifecycle import advance, begin
 from localfleet.engine.pods import read_pod
 from localfleet.engine.server import Door, Listeners
 from localfleet.engine.settings import Hang, Settings
+from tests.localfleet.engine_support import Manifest, engine_pod, eventually, running
 
 PORT = 18000
 CHAT = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}]}

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_support import eventually
 
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.faultproxy.client import FaultProxy, start
 from localfleet.faultproxy.rules import Action, Answer, CloseWatch, Drop, InjectGone, Match, Reset, Rule, Truncate
 from localfleet.kubeclient import Key, KubeClient, Mirror, connect
+from tests.localfleet.engine_support import eventually
 
 pytestmark = pytest.mark.fleet
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from engine_support import Manifest, eventually
 
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.faultproxy.client import FaultProxy, FaultProxyError, attach, start
@@ -36,6 +35,7 @@ from localfleet.faultproxy.rules import (
     When,
 )
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, connect, read_kubeconfig
+from tests.localfleet.engine_support import Manifest, eventually
 
 pytestmark = pytest.mark.fleet
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from engine_support import Manifest, eventually, program
 
 from localfleet.apiserver import ApiServer, api_server
 from localfleet.kubeclient import MERGE, ApiError, KubeClient, connect
+from tests.localfleet.engine_support import Manifest, eventually, program
 
 pytestmark = pytest.mark.fleet
 

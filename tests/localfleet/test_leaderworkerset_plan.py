@@ -3,12 +3,12 @@
 from itertools import count
 from typing import Any
 
-from engine_support import Manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localfleet.leaderworkerset.groups import LeaderWorkerSet, read_groups, read_set
 from localfleet.leaderworkerset.plan import Create, Delete, status, steps
+from tests.localfleet.engine_support import Manifest
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
