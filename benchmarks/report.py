@@ -93,7 +93,10 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def _cell(figure: Figure | None) -> str:
-    return f"{figure.value:,.{0 if figure.value >= 100 else 2}f} {figure.unit}" if figure else ""
+    if figure is None:
+        return ""
+    digits = 0 if isinstance(figure.value, int) or figure.value >= 100 else 2
+    return f"{figure.value:,.{digits}f} {figure.unit}"
 
 
 def _number(id_: str) -> tuple[int, str]:

@@ -53,6 +53,11 @@ class FleetEvents(RuleBasedStateMachine):
         assert decision == schedule(ask(deployment), self.plain, now=NOW)
         return decision
 
+    @initialize(fleet=some.fleets)
+    def some_clusters(self, fleet: tuple[InferenceCluster, ...]) -> None:
+        for cluster in fleet:
+            self.a_cluster_is_seen(cluster, None)
+
     @initialize(target=deployments, first=some.deployments(NAMES[0]), second=some.deployments(NAMES[1]))
     def two_deployments(self, first: ModelDeployment, second: ModelDeployment) -> object:
         return multiple(first, second)
@@ -129,6 +134,32 @@ class FleetEvents(RuleBasedStateMachine):
 
 TestFleetEvents = FleetEvents.TestCase
 TestFleetEvents.settings = settings(deadline=None, max_examples=25, stateful_step_count=25)
+
+
+def test_what_is_taken_is_seen_by_a_need_that_was_asked_before() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(b.cluster("a", nodes=1))
+    asked = ask(b.deployment())
+    [placement] = schedule(asked, fleet, now=NOW).new
+    other = ask(b.deployment(name="other", uid="other"))
+    before = schedule(other, fleet, now=NOW)
+    key = fleet.assume(asked.owner, placement)
+    taken = schedule(other, fleet, now=NOW)
+    fleet.retract(key)
+    after = schedule(other, fleet, now=NOW)
+
+    assert (len(before.new), len(taken.new), after) == (1, 0, before)
+
+
+def test_what_is_observed_counts_and_not_what_was_assumed() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(b.cluster("a", nodes=4))
+    deployment = b.deployment()
+    [placement] = schedule(ask(deployment), fleet, now=NOW).new
+    fleet.assume(b.OWNER, placement)
+    fleet.observe_replica(b.answering(b.written(deployment, placement)))
+
+    assert [replica.ready for replica in fleet.replicas(*deployment.key)] == [True]
 
 
 def test_views_are_dropped_before_they_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,12 @@ SPREAD = [
         [("a", 0), ("a", 1), ("b", 0)],
     ),
     Case(
+        "four replicas spread evenly, however large the clusters are",
+        b.deployment(replicas=4),
+        [b.cluster("a", nodes=40), b.cluster("b", nodes=4)],
+        [("a", 0), ("a", 1), ("b", 0), ("b", 1)],
+    ),
+    Case(
         "scaling up leaves the first replica where it is",
         b.deployment(replicas=2),
         [b.cluster("a", nodes=4), b.cluster("b", nodes=4)],
