@@ -50,6 +50,9 @@ type: setup  ## Type-check only
 crds: setup  ## Write crds/, the chart's copy and docs/reference/ from the models
 	$(BIN)/python scripts/generate.py
 
+bench: setup  ## Measure against targets and floors; writes docs/performance.md and build/bench.json
+	$(BIN)/python -m benchmarks
+
 golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
 	$(BIN)/pytest --quiet -m "" --golden-update
 
@@ -79,4 +82,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down test check fmt lint type crds golden image chart lock clean
+.PHONY: help setup demo demo-down test check fmt lint type crds golden bench image chart lock clean
