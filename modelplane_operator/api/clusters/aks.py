@@ -9,13 +9,12 @@ from pydantic import Field
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
+    AutoscaledPool,
     Cidr,
-    DiskSize,
     Gpu,
     KubeconfigSecret,
     KubernetesVersion,
     NodeCount,
-    PoolRole,
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
@@ -33,7 +32,7 @@ class AKSNetworking(Model):
     """Addresses for nodes. Pods have 10.244.0.0/16 and Services 10.96.0.0/16: keep clear of both."""
 
 
-class AKSPool(Model):
+class AKSPool(AutoscaledPool):
     """A node pool."""
 
     rules: ClassVar = (GPU_NEEDS_BLOCK,)
@@ -41,18 +40,10 @@ class AKSPool(Model):
     name: Annotated[str, Field(min_length=1, max_length=12, pattern="^[a-z][a-z0-9]{0,11}$"), must(NOT_SYSTEM)]
     """Name of the pool, and value of the node label modelplane.ai/pool: at most 12 lower-case letters and digits,
     beginning with a letter."""
-    role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
     vm_size: String63
     """VM size, for example `Standard_ND96isr_H100_v5`."""
-    disk_size_gb: DiskSize = 100
-    """Size of the OS disk in GB."""
-    node_count: NodeCount = 1
-    """Nodes to start with, or the size of a fixed pool."""
     min_node_count: NodeCount = 0
     """Fewest nodes the autoscaler leaves. AKS cannot make the first node of a pool that claims devices: keep one."""
-    max_node_count: NodeCount = 8
-    """Most nodes the autoscaler makes."""
     zones: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=8)], ...], Field(min_length=1, max_length=3)
     ] = ()

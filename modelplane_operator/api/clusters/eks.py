@@ -10,14 +10,11 @@ from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Res
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
+    AutoscaledPool,
     Cidr,
-    DiskSize,
     Gpu,
     KubeconfigSecret,
     KubernetesVersion,
-    NodeCount,
-    PoolName,
-    PoolRole,
     Zones,
     fixed_network,
 )
@@ -39,25 +36,13 @@ class EKSNetworking(Model):
     in the third number of the address."""
 
 
-class EKSPool(Model):
+class EKSPool(AutoscaledPool):
     """A node group."""
 
     rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
 
-    name: PoolName
-    """Name of the pool, and value of the node label modelplane.ai/pool."""
-    role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
     instance_type: String63
     """Instance type, for example `p5.48xlarge`."""
-    disk_size_gb: DiskSize = 100
-    """Size of the root disk in GB."""
-    node_count: NodeCount = 1
-    """Nodes to start with, or the size of a fixed pool."""
-    min_node_count: NodeCount = 0
-    """Fewest nodes the autoscaler leaves."""
-    max_node_count: NodeCount = 8
-    """Most nodes the autoscaler makes."""
     gpu: Gpu | None = None
     """The accelerators; needed with role GPU."""
     capacity_block: CapacityBlock | None = None

@@ -10,13 +10,10 @@ from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Res
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
+    AutoscaledPool,
     Cidr,
-    DiskSize,
     Gpu,
     KubernetesVersion,
-    NodeCount,
-    PoolName,
-    PoolRole,
     ProducedSecret,
     Zones,
     fixed_network,
@@ -45,25 +42,13 @@ class GKEGpu(Gpu):
     """Accelerators attached to every node."""
 
 
-class GKEPool(Model):
+class GKEPool(AutoscaledPool):
     """A node pool."""
 
     rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
 
-    name: PoolName
-    """Name of the pool, and value of the node label modelplane.ai/pool."""
-    role: PoolRole
-    """`GPU` for models. A pool for the operator's own pods is added by itself."""
     machine_type: String63
     """Machine type, for example `a3-highgpu-8g`."""
-    disk_size_gb: DiskSize = 100
-    """Size of the boot disk in GB."""
-    node_count: NodeCount = 1
-    """Nodes to start with, or the size of a fixed pool."""
-    min_node_count: NodeCount = 0
-    """Fewest nodes the autoscaler leaves."""
-    max_node_count: NodeCount = 8
-    """Most nodes the autoscaler makes."""
     gpu: GKEGpu | None = None
     """The accelerators; needed with role GPU."""
     zones: Zones = ()

@@ -52,6 +52,23 @@ class Gpu(Model):
     """Value of the node label modelplane.ai/gpu."""
 
 
+class AutoscaledPool(Model):
+    """A node pool of GKE, EKS or AKS, which are autoscaled unless their bounds are one; a kind adds the machine."""
+
+    name: PoolName
+    """Name of the pool, and value of the node label modelplane.ai/pool."""
+    role: PoolRole
+    """`GPU` for models. A pool for the operator's own pods is added by itself."""
+    disk_size_gb: DiskSize = 100
+    """Size of the boot disk in GB."""
+    node_count: NodeCount = 1
+    """Nodes to start with, or the size of a fixed pool."""
+    min_node_count: NodeCount = 0
+    """Fewest nodes the autoscaler leaves."""
+    max_node_count: NodeCount = 8
+    """Most nodes the autoscaler makes."""
+
+
 class ProducedSecret(Model):
     """A credential that came with the cluster; a kind says which there can be."""
 
