@@ -13,7 +13,6 @@ from localfleet.kubeclient import connect
 from tests.support.api import Api
 from tests.support.manifests import ROOT
 
-
 settings.register_profile("quick", max_examples=20)  # for `make check`; `make test` takes the usual hundred
 
 
