@@ -8,9 +8,8 @@ and they resume where they were.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 import structlog
 
@@ -71,10 +70,6 @@ class Pace:
 
 OnHealth = Callable[[str, Health], None]
 OnUnauthorized = Callable[[str], None]
-
-
-class _Rebuild(Exception):  # noqa: N818 - no error: it ends a connection so that another begins
-    pass
 
 
 class Connection:
@@ -168,20 +163,35 @@ class Connection:
 
     async def _connected(self) -> ClientError | None:
         """One client's life; answers what ended it, None when it is to be followed by another at once."""
+        ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
         try:
             async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
                 self._kube = kube
-                group.create_task(self._beat(kube))
-                group.create_task(self._until_changed())
-                for watch in self._with(kube):
-                    group.create_task(watch.run())
+                parts = [self._beat(kube), self._changed.wait(), *(watch.run() for watch in self._with(kube))]
+                # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it was
+                # cancelled at the same moment.
+                tasks = [group.create_task(self._reported(part, ended)) for part in parts]
+                error = await ended
+                for task in tasks:
+                    task.cancel()
+                return error
         except ClientError as error:
             return error
-        except ExceptionGroup as errors:
-            return _cause(self.name, errors)
         finally:
             self._kube = None
-        return None
+
+    async def _reported(self, part: Awaitable[object], ended: asyncio.Future[ClientError | None]) -> None:
+        """Run one part of a connection; its end is the connection's."""
+        error: ClientError | None = None
+        try:
+            await part
+        except ClientError as caught:
+            error = caught
+        except Exception as caught:  # a defect of ours at one cluster must not end the others' connections
+            log.exception("connection failed", cluster=self.name)
+            error = ServerFault(f"internal error ({type(caught).__name__}); the operator's log has the details")
+        if not ended.done():
+            ended.set_result(error)
 
     def _with(self, kube: Kube) -> Sequence[ListWatch]:
         """The watches, going on with this client."""
@@ -194,12 +204,8 @@ class Connection:
             watch.kube = kube
         return self._watches
 
-    async def _until_changed(self) -> NoReturn:
-        await self._changed.wait()
-        raise _Rebuild
-
-    async def _beat(self, kube: Kube) -> NoReturn:
-        """Ask again and again whether the cluster is there; raises Unauthorized, and _Rebuild when it is back."""
+    async def _beat(self, kube: Kube) -> None:
+        """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
         pace = self._pace
         while True:
             try:
@@ -219,7 +225,7 @@ class Connection:
             was_away = self.health.error is not None
             self._set(Health(last_contact=self._now(), latency=latency))
             if was_away:
-                raise _Rebuild
+                return
             await asyncio.sleep(pace.beat * (0.75 + self._chance() / 2))
 
     def _set(self, health: Health) -> None:
@@ -231,20 +237,3 @@ class Connection:
 
 def _words(health: Health) -> str:
     return str(health.error or "")
-
-
-def _cause(name: str, errors: ExceptionGroup[Exception]) -> ClientError | None:
-    """What ended a connection: one of our errors, or a defect of ours, which must not end the others'."""
-    flat = list(_flat(errors))
-    known = [error for error in flat if isinstance(error, ClientError)]
-    strange = [error for error in flat if not isinstance(error, ClientError | _Rebuild)]
-    if strange:
-        log.error("connection failed", cluster=name, exc_info=strange[0])
-        return ServerFault(f"internal error ({type(strange[0]).__name__}); the operator's log has the details")
-    return known[0] if known else None
-
-
-def _flat(errors: BaseException) -> Sequence[BaseException]:
-    if isinstance(errors, BaseExceptionGroup):
-        return [flat for error in errors.exceptions for flat in _flat(error)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]
-    return [errors]

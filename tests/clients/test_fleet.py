@@ -1,4 +1,4 @@
-"""Connections to clusters: what they survive, that they do not wait for each other, and that nothing is left of them."""
+"""Connections to clusters: what they survive, that none waits for another, and that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from modelplane_operator.clients.connection import Connection, Health, Pace, Wat
 from modelplane_operator.clients.errors import KubeconfigError, Unauthorized, Unreachable
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP
+from modelplane_operator.clients.resources import CONFIG_MAP, key_of
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import Pace as WatchPace
 from tests.clients.conftest import ConfigMap
@@ -102,8 +102,7 @@ async def test_one_lost_answer_is_no_outage(by_proxy: Access, proxy: FaultProxy)
         fleet.set("one", by_proxy)
         await until(lambda: fleet.cluster("one").health.answers, "the cluster to be connected")
         lost = await proxy.add(Rule(Match(), Answer(503), times=1))
-        position = await proxy.position()
-        await proxy.wait_for("the lost answer", lambda call: call.status == 503, since=position, seconds=20)
+        await proxy.wait_for("the lost answer", lambda call: call.status == 503, seconds=20)
         position = await proxy.position()
         await proxy.wait_for("the next answer", lambda call: call.status == 200, since=position, seconds=20)
 
@@ -112,7 +111,7 @@ async def test_one_lost_answer_is_no_outage(by_proxy: Access, proxy: FaultProxy)
 
 
 async def test_a_cluster_that_hangs_does_not_hold_up_another(
-    kube: Kube, access: Access, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+    kube: Kube, access: Access, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap
 ) -> None:
     await proxy.add(Rule(Match(), Hang()))
     async with a_fleet() as fleet:
@@ -120,9 +119,9 @@ async def test_a_cluster_that_hangs_does_not_hold_up_another(
         fleet.set("lively", access)
         lively, hanging = fleet.cluster("lively"), fleet.cluster("hanging")
         await until(lambda: lively.synced and hanging.health.error is not None, "one to answer and one to be given up")
-        await kube.create(config_map("ours", labels=OURS))
+        ours = key_of(await kube.create(config_map("ours", labels=OURS)))
 
-        await until(lambda: seen(lively, Key(namespace, "ours")), "our object on the lively one")
+        await until(lambda: seen(lively, ours), "our object on the lively one")
         assert not hanging.synced
 
 

@@ -1,0 +1,82 @@
+"""Steps say what they do, and pruning spares what is wanted, going, or another's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError, key_of
+from modelplane_operator.planning.plan import Apply, Create, Delete, Release, Replace, Step, delete, outside, prune
+
+Manifest = dict[str, Any]
+
+
+def config_map(name: str, *, owner: str = "us", **metadata: Any) -> Manifest:
+    known = {"name": name, "namespace": "team", "uid": f"uid-{name}", "labels": {labels.OWNER_UID: owner}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": known | metadata}
+
+
+DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
+
+
+@pytest.mark.parametrize(
+    ("step", "said", "leaves"),
+    [
+        (Apply(config_map("a")), "apply ConfigMap team/a", False),
+        (Apply(config_map("a"), "east"), "apply ConfigMap team/a on cluster east", True),
+        (Create(config_map("a")), "create ConfigMap team/a", False),
+        (Replace(config_map("a")), "replace ConfigMap team/a", False),
+        (DELETE, "delete ConfigMap team/a on cluster east", False),
+        (Delete(NAMESPACE, Key("", "a"), "u", "us"), "delete Namespace a", False),
+        (Release(), "release the object", False),
+    ],
+    ids=str,
+)
+def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
+    step: Step,
+    said: str,
+    leaves: bool,  # noqa: FBT001
+) -> None:
+    assert str(step) == said
+    assert outside(step) is leaves
+
+
+def test_a_delete_is_for_the_object_that_was_observed() -> None:
+    assert delete(config_map("a"), cluster="east") == DELETE
+
+
+def test_a_type_without_a_row_is_a_mistake_of_ours() -> None:
+    with pytest.raises(UnknownTypeError, match="v2 Thing"):
+        str(Apply({"apiVersion": "v2", "kind": "Thing", "metadata": {"name": "a"}}))
+
+
+CHILDREN = st.lists(
+    st.builds(
+        config_map,
+        st.sampled_from("abcdef"),
+        owner=st.sampled_from(["us", "them"]),
+        deletionTimestamp=st.sampled_from([None, "2026-11-21T12:00:00Z"]),
+    ),
+    unique_by=lambda child: child["metadata"]["name"],
+)
+
+
+@given(children=CHILDREN, wanted=st.sets(st.sampled_from("abcdef")))
+def test_what_goes_is_ours_unwanted_and_not_yet_going(children: list[Manifest], wanted: set[str]) -> None:
+    steps = tuple(prune(children, [config_map(name) for name in wanted], owner="us"))
+    gone = {step.key for step in steps}
+
+    assert gone == {
+        key_of(child)
+        for child in children
+        if child["metadata"]["labels"][labels.OWNER_UID] == "us"
+        and not child["metadata"]["deletionTimestamp"]
+        and child["metadata"]["name"] not in wanted
+    }
+    left = [child for child in children if key_of(child) not in gone]
+    assert tuple(prune(left, [config_map(name) for name in wanted], owner="us")) == (), "a fixpoint"
