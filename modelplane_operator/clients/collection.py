@@ -14,6 +14,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from operator import is_
+from typing import Any, cast
 
 import structlog
 
@@ -214,7 +217,18 @@ class Collection:
             log.warning("object passed over", resource=str(self.type), why=repr(error))
             return None
         identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
-        return Entry({**manifest, **identity}, version, owned)
+        like = self._like(kept)
+        return Entry(_sharing({**manifest, **identity}, like) if like else {**manifest, **identity}, version, owned)
+
+    def _like(self, metadata: Manifest) -> Manifest | None:
+        """An object that has much in common with this one: what we know of it, or another child of its owner."""
+        known = self._entries.get(Key(metadata.get("namespace") or "", metadata["name"]))
+        if known is None:
+            named: Mapping[str, str] = metadata.get("labels") or {}
+            owner = named.get(labels.OWNER_UID)
+            sibling = next(iter(self._index.get(("owner", owner), ())), None)
+            known = self._entries[sibling] if sibling else None
+        return known.manifest if known else None
 
     # What changes ----------------------------------------------------------------------------------------------------
 
@@ -252,6 +266,23 @@ class Collection:
     def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
         for listener in self._listeners:
             listener(key, before, after)
+
+
+def _sharing(value: Any, like: Any) -> Any:
+    """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
+    if type(value) is not type(like):
+        return value
+    if isinstance(value, dict):
+        fields, known = cast(Manifest, value), cast(Manifest, like)
+        shared = {name: _sharing(item, known.get(name)) for name, item in fields.items()}
+        return (
+            known if len(shared) == len(known) and all(shared[name] is known.get(name) for name in shared) else shared
+        )
+    if isinstance(value, list):
+        items, others = cast(list[Any], value), cast(list[Any], like)
+        parts = [_sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]
+        return others if len(parts) == len(others) and all(map(is_, parts, others)) else parts
+    return like if value == like else value
 
 
 def _interned(value: object) -> object:

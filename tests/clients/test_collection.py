@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
-from modelplane_operator.clients.collection import REMEMBER_SECONDS, Collection, by_label
+from modelplane_operator.clients.collection import REMEMBER_SECONDS, Collection, _sharing, by_label
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.resources import CONFIG_MAP
 
@@ -280,3 +282,26 @@ class Converging(RuleBasedStateMachine):
 
 
 TestConverging = Converging.TestCase
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, "a", "b"]),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.sampled_from("xyz"), part, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(value=JSON, like=JSON)
+def test_sharing_parts_with_another_object_changes_nothing_of_the_value(value: Any, like: Any) -> None:
+    assert orjson.dumps(_sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
+    assert _sharing(value, value) is value
+
+
+def test_children_of_one_owner_share_what_they_have_in_common() -> None:
+    collection = Collection(CONFIG_MAP, now=lambda: 0.0)
+    for name in ("a", "b"):
+        manifest = thing(1, name=name, uid=name, **{labels.OWNER_UID: "o"})
+        collection.written(manifest | {"data": {"x": "long"}})
+
+    first, second = collection
+    assert first["data"] is second["data"]
