@@ -23,6 +23,11 @@ demo: setup  ## A fleet on this machine with our kinds and the examples
 demo-down: setup  ## End that fleet
 	@$(BIN)/python -m localfleet down
 
+fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
+	@$(BIN)/python -m localfleet up
+
+fleet-down: demo-down  ## The same as demo-down
+
 test: setup  ## Run every test, on real binaries (built once into a cache)
 	$(BIN)/python -m localfleet build
 	$(BIN)/pytest -m ""
@@ -82,4 +87,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down test check fmt lint type crds golden bench image chart lock clean
+.PHONY: help setup demo demo-down fleet fleet-down test check fmt lint type crds golden bench image chart lock clean
