@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,6 +26,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import Pace as WatchPace
+from modelplane_operator.clients.wire import shrink_tls_buffers
 from tests.clients.conftest import ConfigMap
 from tests.clients.test_watching import until
 
@@ -214,3 +217,13 @@ def test_a_kubeconfig_from_a_secret_may_not_run_commands_or_read_files(user: dic
 
     with pytest.raises(KubeconfigError, match=why):
         read_kubeconfig(orjson.dumps(config))
+
+
+def test_tls_is_read_by_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A private corner of asyncio: this fails when it moves."""
+    monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
+    shrink_tls_buffers()
+
+    with asyncio.Runner() as runner:
+        protocol = SSLProtocol(runner.get_loop(), asyncio.Protocol(), ssl.create_default_context(), None)
+        assert len(protocol._ssl_buffer) == 16 * 1024  # pyright: ignore[reportAttributeAccessIssue]
