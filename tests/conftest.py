@@ -30,9 +30,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def api() -> AsyncIterator[Api]:
-    """A real API server with the committed CRDs, and the namespace `default`."""
+    """A real API server with the committed CRDs, and the namespace `default`; what one module leaves, no other sees."""
     with api_server() as server:
         async with connect(server.kubeconfig) as client:
             api = Api(server, client)

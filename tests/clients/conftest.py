@@ -16,7 +16,7 @@ from tests.support.api import Api
 Manifest = dict[str, Any]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def access(api: Api) -> Access:
     return read_kubeconfig(api.server.kubeconfig.read_text())
 
@@ -34,7 +34,7 @@ async def namespace(kube: Kube, request: pytest.FixtureRequest) -> str:
     return made["metadata"]["name"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def proxy_process(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FaultProxy]:
     async with start(api.server.kubeconfig, tmp_path_factory.mktemp("proxy")) as proxy:
         yield proxy

@@ -187,11 +187,14 @@ async def test_an_engine_that_crashes_restarts_and_backs_off(server: ApiServer) 
         await west.until("p", "Ready", ready)
 
         await west.annotate(f"{PODS}/p", crash="139", crash_after_seconds="0.1")
-        pod = await west.until("p", "in CrashLoopBackOff", lambda pod: "waiting" in engine(pod)["state"])
+        pod = await west.until(
+            "p",
+            "in CrashLoopBackOff after two restarts",
+            lambda pod: "waiting" in engine(pod)["state"] and engine(pod)["restartCount"] >= 2,
+        )
 
         assert engine(pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
         assert engine(pod)["lastState"]["terminated"]["exitCode"] == 139
-        assert engine(pod)["restartCount"] >= 2
         assert unready(pod)
         await west.annotate(f"{PODS}/p", crash=None)
         await west.until("p", "Ready again", ready)
