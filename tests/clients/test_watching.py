@@ -16,7 +16,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Unauthorized
+from modelplane_operator.clients.errors import Gone, Unauthorized
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.resources import CONFIG_MAP, LEADER_WORKER_SET, ResourceType, key_of
 from modelplane_operator.clients.watching import ListWatch, Pace
@@ -172,8 +172,21 @@ async def test_a_watch_outlives_the_compaction_of_its_version(tmp_path_factory: 
             collection.listed(listing)
             watch._version = "1"  # long compacted
             await kube.apply(made)
+            async with asyncio.timeout(20):
+                while not await compacted(kube, "1"):  # noqa: ASYNC110 - only asking tells
+                    await asyncio.sleep(0.1)
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(watch.run())
                 await until(lambda: collection.get(Key("room", "x")) is not None, "the list after the real 410")
                 running.cancel()
             assert watch.lists == 1
+
+
+async def compacted(kube: Kube, version: str) -> bool:
+    """Whether etcd has forgotten a version; there must be something to hear of since."""
+    try:
+        async for _ in kube.watch(CONFIG_MAP, version, seconds=5, namespace="room"):
+            return False
+    except Gone:
+        return True
+    return False
