@@ -198,8 +198,9 @@ def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], rep
 def test_scaling_down_takes_the_victims_one_by_one(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     asked = ask(deployment)
-    ours = [r for r in map(placements.read, world.replicas) if world.fleet.site(r.cluster) is not None]
-    sites = {replica.cluster: world.fleet.site(replica.cluster) for replica in ours}
+    mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.going]
+    sites = {r.cluster: site for r in mine if (site := world.fleet.site(r.cluster)) is not None}
+    ours, _ = schedules.retain(asked, mine, sites)  # no two on one cluster with one index
     left = list(ours)
     while len(left) > asked.replicas:
         loads = Counter(replica.cluster for replica in left)
