@@ -226,4 +226,5 @@ def test_tls_is_read_by_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with asyncio.Runner() as runner:
         protocol = SSLProtocol(runner.get_loop(), asyncio.Protocol(), ssl.create_default_context(), None)
+        protocol._app_transport._closed = True  # pyright: ignore[reportAttributeAccessIssue]  # it was never opened
         assert len(protocol._ssl_buffer) == 16 * 1024  # pyright: ignore[reportAttributeAccessIssue]
