@@ -29,6 +29,8 @@ OWNER_UID = f"{PREFIX}owner-uid"
 
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
 BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
+APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
+PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, its deletion too
 FINALIZER = f"{PREFIX}finalizer"
 FIELD_MANAGER = "modelplane"
 

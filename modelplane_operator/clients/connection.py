@@ -35,6 +35,8 @@ class Watched:
     type: ResourceType
     selecting: str | None = labels.OWNER_UID
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
+    namespace: str = ""
+    """Only the objects of this namespace; empty: of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Connection:
         self._collections = {
             one.type: store.open(name, one.type, selecting=one.selecting, indexes=one.indexes) for one in watched
         }
+        self._namespaces = {one.type: one.namespace for one in watched}
         self._watches: list[ListWatch] = []
 
     @property
@@ -197,8 +200,8 @@ class Connection:
         """The watches, going on with this client."""
         if not self._watches:
             self._watches = [
-                ListWatch(kube, collection, self._chance, pace=self._pace.watch)
-                for collection in self._collections.values()
+                ListWatch(kube, collection, self._chance, self._namespaces[kind], self._pace.watch)
+                for kind, collection in self._collections.items()
             ]
         for watch in self._watches:
             watch.kube = kube

@@ -23,7 +23,6 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import annotations_of
 
-APPLIED: Final = f"{labels.PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 HASH: Final = 16  # 64 bits: two manifests in succession, not a birthday party
 
 Fields = Mapping[str, Any]
@@ -37,7 +36,7 @@ def marked(manifest: Manifest) -> Manifest:
     """The manifest with its hash on it, as it is applied."""
     metadata: Manifest = manifest["metadata"]
     digest = hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:HASH]
-    annotations = {**annotations_of(manifest), APPLIED: digest}
+    annotations = {**annotations_of(manifest), labels.APPLIED: digest}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
@@ -52,7 +51,7 @@ def owned_fields(manifest: Manifest) -> str:
 
 def is_current(live: Manifest, owned: str, wanted: Manifest) -> bool:
     """Whether applying the marked manifest would change nothing that we want of the live object."""
-    if not owned or annotations_of(live).get(APPLIED) != wanted["metadata"]["annotations"][APPLIED]:
+    if not owned or annotations_of(live).get(labels.APPLIED) != wanted["metadata"]["annotations"][labels.APPLIED]:
         return False
     fields = orjson.loads(owned)
     metadata = {name: value for name, value in wanted["metadata"].items() if name in _TRACKED_METADATA}

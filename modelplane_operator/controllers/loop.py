@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import ValidationError
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key, Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
@@ -31,7 +32,6 @@ from modelplane_operator.planning.plan import Plan
 R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
 
-PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, its deletion too
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
 
 log = structlog.get_logger()
@@ -58,8 +58,27 @@ class Clients:
         return self.hub if name == HUB else self.fleet(name)
 
 
-Waker = Callable[[Manifest, Cluster], Iterable[Key]]
-"""Whom a change of this object concerns; the hub is there to look the others up."""
+class Change(NamedTuple):
+    """What a watch saw of an object; at least one of the two is there."""
+
+    old: Manifest | None
+    new: Manifest | None
+
+    @property
+    def latest(self) -> Manifest:
+        """The object as it is now, or was last."""
+        return self.new or self.old or {}
+
+
+Waker = Callable[[Change, Cluster], Iterable[Key]]
+"""Whom a change of an object concerns; the hub is there to look the others up."""
+
+ConnectionWaker = Callable[[str, Cluster], Iterable[Key]]
+"""Whom it concerns that a workload cluster of that name begins or ceases to answer."""
+
+
+def nobody(_: str, __: Cluster) -> Iterable[Key]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +94,7 @@ class Controller(Generic[R, O]):
     """Types of the hub whose changes concern objects of this kind."""
     woken_from_afar_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
     """The same for types of workload clusters."""
+    woken_by_connection: ConnectionWaker = nobody
     lane: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one lane do not run at once."""
 
@@ -89,7 +109,7 @@ async def reconcile(controller: Controller[Any, Any], key: Key, clients: Clients
     manifest = collection.get(key) if collection else None
     if collection is None or manifest is None:
         return Forgotten()
-    if annotations_of(manifest).get(PAUSED) == "true":
+    if annotations_of(manifest).get(labels.PAUSED) == "true":
         plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
     else:
         plan, failure = await _attempt(controller, manifest, key, clients)

@@ -10,6 +10,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection, Entry
+from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.errors import ClientError, Foreign, NotFound, Terminating
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ownership import is_current, marked, owned_fields
@@ -18,11 +19,21 @@ from modelplane_operator.planning.plan import Apply, Create, Delete, Release, Re
 
 
 class Cluster(Protocol):
-    """What acting needs of a cluster."""
+    """A cluster, as controllers reach it."""
 
     @property
     def kube(self) -> Kube:
         """The client; raises Unreachable at once while the cluster is known not to answer."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether it answers."""
+        ...
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that is watched has been seen once."""
         ...
 
     def find(self, kind: ResourceType) -> Collection | None:

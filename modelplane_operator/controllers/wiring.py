@@ -14,7 +14,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.resources import ResourceType, labels_of
-from modelplane_operator.controllers.loop import Clients, Controller, Waker, reconcile
+from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker, reconcile
 from modelplane_operator.controllers.queue import Outcome, Pace, Queue
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.workers import Workers
@@ -29,10 +29,11 @@ OnReconciled = Callable[[str, Outcome, float], None]
 def owner_of_kind(kind: str) -> Waker:
     """Wakes the owner that the labels name, when it is of that kind."""
 
-    def owner(manifest: Manifest, _: Cluster) -> Iterable[Key]:
-        named = labels_of(manifest)
-        if named.get(labels.OWNER_KIND) == kind:
-            yield Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
+    def owner(change: Change, _: Cluster) -> Iterable[Key]:
+        for manifest in filter(None, change):
+            named = labels_of(manifest)
+            if named.get(labels.OWNER_KIND) == kind:
+                yield Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
 
     return owner
 
@@ -40,7 +41,7 @@ def owner_of_kind(kind: str) -> Waker:
 def everyone(kind: ResourceType) -> Waker:
     """Wakes all objects of a type on the hub."""
 
-    def all_of_them(_: Manifest, hub: Cluster) -> Iterable[Key]:
+    def all_of_them(_: Change, hub: Cluster) -> Iterable[Key]:
         collection = hub.find(kind)
         return collection.keys() if collection else ()
 
@@ -76,16 +77,19 @@ class Crew:
         if waker := wakers.get(collection.type):
             collection.subscribe(self._other(waker))
 
+    def connection_changed(self, cluster: str) -> None:
+        """A workload cluster begins or ceases to answer, or another way leads to it."""
+        for key in self.controller.woken_by_connection(cluster, self.clients.hub):
+            self.workers.add(key)
+
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if concerns(old, new):
             self.workers.add(key)
 
     def _other(self, waker: Waker) -> Callable[[Key, Manifest | None, Manifest | None], None]:
         def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
-            for manifest in (old, new):
-                if manifest is not None:
-                    for key in waker(manifest, self.clients.hub):
-                        self.workers.add(key)
+            for key in waker(Change(old, new), self.clients.hub):
+                self.workers.add(key)
 
         return heard
 

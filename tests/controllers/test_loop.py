@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
-from modelplane_operator.controllers.loop import PAUSED
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, prune
@@ -249,7 +249,7 @@ async def test_an_operator_that_does_not_lead_writes_nothing(world: World) -> No
 
 async def test_a_paused_object_is_left_alone_and_says_so(world: World) -> None:
     made = await world.cache()
-    await world.seen(await world.kube.replace(change(made, "metadata.annotations", {PAUSED: "true"})))
+    await world.seen(await world.kube.replace(change(made, "metadata.annotations", {labels.PAUSED: "true"})))
     world.planner = one_child
 
     assert await world.step() == Done()
