@@ -4,38 +4,63 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
+from modelplane_operator import logs
 from modelplane_operator.api import KINDS, crd
 from modelplane_operator.api.base import Key
-from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import connect
+from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
-from modelplane_operator.settings import Settings
+from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.settings import Settings, SettingsError
+
+EPILOG = "Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins."
 
 
 def main() -> None:
+    parser, asked = _parsed()
+    if asked.command == "crds":
+        sys.stdout.write("---\n".join(crd.to_yaml(kind) for kind in KINDS))
+        return
+    try:
+        settings = Settings.read(vars(asked))
+    except SettingsError as error:
+        parser.error(str(error))
+    try:
+        access = settings.hub()
+        if asked.command == "run":
+            _run(settings, access)
+        else:
+            sys.stdout.write(f"{asyncio.run(_explain(asked.deployment, access))}\n")
+    except (ClientError, OSError) as error:
+        sys.exit(f"modelplane_operator: {error}")
+
+
+def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="modelplane_operator", description="A control plane for AI inference.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    running = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
+    Settings.add_flags(running)
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
     why = commands.add_parser("explain", help="say where a ModelDeployment's replicas would be placed now, and why")
     why.add_argument("deployment", type=_key, metavar="NAMESPACE/NAME")
-    why.add_argument("--kubeconfig", type=Path, help="of the hub (default: KUBECONFIG, else ~/.kube/config)")
+    Settings.add_flags(why, "kubeconfig")
     asked = parser.parse_args()
-    match asked.command:
-        case "crds":
-            sys.stdout.write("---\n".join(crd.to_yaml(kind) for kind in KINDS))
-        case _:
-            try:
-                kubeconfig = asked.kubeconfig or Settings.read().kubeconfig
-                access = read_kubeconfig(kubeconfig.read_text(), folder=kubeconfig.parent)
-                said = asyncio.run(_explain(asked.deployment, access))
-            except (ClientError, OSError) as error:
-                sys.exit(f"modelplane_operator: {error}")
-            sys.stdout.write(f"{said}\n")
+    return parser, asked
+
+
+def _run(settings: Settings, access: Access) -> None:
+    from modelplane_operator.controllers.host import host  # noqa: PLC0415 - other commands do without Kopf
+
+    logs.configure(level=settings.log_level, json=settings.logs_json)
+    shrink_tls_buffers()
+    gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
+    asyncio.run(host(settings, access, kinds))
 
 
 def _key(text: str) -> Key:

@@ -1,22 +1,198 @@
-"""What the process is told by its environment; the only reader of it."""
+"""What the process is told by flags and by its environment; the only reader of the latter.
+
+A field is an option: `lease_retry` is the flag `--lease-retry`, and else the variable `MODELPLANE_LEASE_RETRY`.
+"""
+
+# ruff: noqa: RUF009 - _option answers a dataclass field
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
+
+from modelplane_operator.api import names
+from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
+from modelplane_operator.clients.lease import Times
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.model_replica import Lifecycle
+
+LogFormat = Literal["auto", "json", "console"]
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used; the message names it."""
+
+
+def _option(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
+    return field(default=default, metadata={"read": read, "meaning": meaning})
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise ValueError("it must be above 0 and below a million")
+    return seconds
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if not 0 < count <= 1000:
+        raise ValueError("it must be from 1 to 1000")
+    return count
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"it must be one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise ValueError("it must be a DNS label: lower-case letters, digits and '-'")
+    return text
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host and port; an empty host is every address of the machine, IPv4 and IPv6."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) >= 2**16:
+        raise ValueError("it must be HOST:PORT, or :PORT for all addresses")
+    return host.strip("[]"), int(port)
+
+
+def _places(text: str) -> tuple[str, ...]:
+    """Names, `.suffixes` and networks, between commas."""
+    places = tuple(entry.strip().lower() for entry in text.split(",") if entry.strip())
+    for place in places:
+        if ":" in place or "/" in place:
+            ip_network(place)
+    return places
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the hub is reached."""
+    """How the operator runs. Times are in seconds."""
 
-    kubeconfig: Path
-    """As kubectl has it: the first file of KUBECONFIG, else the one in the home folder."""
+    kubeconfig: Path | None = _option(None, Path, "of the hub (default: KUBECONFIG, the pod's account, ~/.kube/config)")
+    identity: str = _option("", str, "what the holder of the lease is called; a suffix is added (default: the host)")
+    lease_namespace: str = _option(names.SYSTEM_NAMESPACE, _name, "where the lease is")
+    lease_name: str = _option("modelplane-operator", _name, "the lease that one of several operators holds")
+    lease_duration: float = _option(15.0, _seconds, "a leader that has not renewed for so long is replaced")
+    lease_deadline: float = _option(10.0, _seconds, "a leader that could not renew for so long stops writing")
+    lease_retry: float = _option(2.0, _seconds, "how often the leader renews, and others look")
+    listen: tuple[str, int] = _option(
+        ("127.0.0.1", 8080),
+        _address,
+        "HOST:PORT of /healthz, /readyz and /metrics; the image says :8080, as the kubelet asks at the pod's address",
+    )
+    log_level: str = _option("info", _one_of("debug", "info", "warning", "error"), "the least that is logged")
+    log_format: LogFormat = _option("auto", _one_of("auto", "json", "console"), "auto: json unless on a terminal")
+    resync: float = _option(600.0, _seconds, "every object is looked at again after about so long without news")
+    workers: int = _option(16, _count, "how many objects of one kind are reconciled at once")
+    stop_grace: float = _option(5.0, _seconds, "how long a stop waits for reconciles that run")
+    engine_startup: float = _option(3600.0, _seconds, "how long an engine may take until it answers")
+    engine_drain: float = _option(20.0, _seconds, "how long gateways have to forget a pod before its engine is told")
+    engine_grace: float = _option(90.0, _seconds, "when an engine is killed, counted from the decision to end it")
+    drain_grace: float = _option(30.0, _seconds, "how long a replica still answers after its endpoint was withdrawn")
+    allow_endpoints: tuple[str, ...] = _option(
+        (), _places, "names, .suffixes and networks, by commas, that endpoints may lead to although rules refuse them"
+    )
+    refuse_endpoints: tuple[str, ...] = _option(
+        (), _places, "more that they may not lead to: the hub's own pod and Service networks, its cluster domain"
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.times
+        if not self.engine_drain < self.engine_grace:
+            raise SettingsError("--engine-drain must be shorter than --engine-grace, which includes it")
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        chosen = environment.get("KUBECONFIG", "").split(os.pathsep)[0]
-        return cls(Path(chosen or Path.home() / ".kube" / "config"))
+    def read(cls, flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] = os.environ) -> Self:
+        """Settings from flags, variables and defaults; raises SettingsError."""
+        chosen = {
+            option.name: value
+            for option in fields(cls)
+            if (value := _value(option.name, option.metadata["read"], flags or {}, environment)) is not None
+        }
+        return cls(**chosen)
+
+    @classmethod
+    def add_flags(cls, parser: argparse.ArgumentParser, *only: str) -> None:
+        """Have a parser know the options, or only some; what it reads goes to `read` as text."""
+        for option in fields(cls):
+            if not only or option.name in only:
+                default = _shown(option.default)
+                parser.add_argument(
+                    _flag(option.name), metavar="VALUE", help=option.metadata["meaning"] + default, dest=option.name
+                )
+
+    @property
+    def times(self) -> Times:
+        try:
+            return Times(self.lease_duration, self.lease_deadline, self.lease_retry)
+        except ValueError as error:
+            raise SettingsError(f"--lease-retry, --lease-deadline, --lease-duration: {error}") from None
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        return Lifecycle(int(self.engine_startup), int(self.engine_drain), int(self.engine_grace))
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.allow_endpoints, self.refuse_endpoints)
+
+    @property
+    def logs_json(self) -> bool:
+        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
+
+    def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
+        """The way to the hub; raises KubeconfigError, and OSError when there is no such file."""
+        chosen = self.kubeconfig or environment.get("KUBECONFIG", "").split(os.pathsep)[0]
+        host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        if not chosen and host and (SERVICE_ACCOUNT / "token").exists():
+            return in_cluster(host, port or "443")
+        path = Path(chosen or Path.home() / ".kube" / "config").absolute()
+        return read_kubeconfig(path.read_text(), folder=path.parent)
+
+
+def _value(
+    name: str, read: Callable[[str], Any], flags: Mapping[str, str | None], environment: Mapping[str, str]
+) -> Any:
+    """What an option was given as; None when it was not."""
+    variable = f"MODELPLANE_{name.upper()}"
+    source, text = _flag(name), flags.get(name)
+    if text is None:
+        source, text = variable, environment.get(variable) or None
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}={text}: {error}") from None
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _shown(default: Any) -> str:
+    match default:
+        case None | "" | ():
+            return ""
+        case (host, port):
+            return f" (default: {host}:{port})"
+        case float():
+            return f" (default: {default:g})"
+        case _:
+            return f" (default: {default})"

@@ -101,6 +101,7 @@ def crew(
     on_reconciled: OnReconciled,
     chance: Callable[[], float] = random.random,
     pace: Pace | None = None,
+    workers: int = WORKERS,
 ) -> Crew:
     """A controller with its queue and its workers."""
 
@@ -117,7 +118,7 @@ def crew(
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 
-    return Crew(controller, clients, Workers(queue, run, 1 if controller.serial else WORKERS))
+    return Crew(controller, clients, Workers(queue, run, 1 if controller.serial else workers))
 
 
 async def work(crews: Iterable[Crew]) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from modelplane_operator.controllers.queue import Outcome, Queue
+from modelplane_operator.controllers.queue import Failed, Outcome, Queue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,6 +20,7 @@ class Workers(Generic[K]):
     queue: Queue[K]
     reconcile: Callable[[K], Awaitable[Outcome]]
     count: int
+    _began: dict[K, float] = field(default_factory=dict[K, float], init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _stopping: bool = field(default=False, init=False)
 
@@ -33,6 +34,10 @@ class Workers(Generic[K]):
         self._stopping = True
         self._news.set()
 
+    def longest(self, now: float) -> float:
+        """For how many seconds the run that has taken longest so far goes on."""
+        return now - min(self._began.values(), default=now)
+
     async def run(self) -> None:
         """Go on until stopped; cancelled, it cancels what is under way."""
         async with asyncio.TaskGroup() as group:
@@ -45,9 +50,14 @@ class Workers(Generic[K]):
                         await self._news.wait()
 
     async def _run(self, key: K) -> None:
-        outcome = await self.reconcile(key)
-        self.queue.done(key, outcome, _now())
-        self._news.set()
+        outcome: Outcome = Failed()  # for one that is cancelled half-way: whoever leads next tries it again
+        self._began[key] = _now()
+        try:
+            outcome = await self.reconcile(key)
+        finally:
+            del self._began[key]
+            self.queue.done(key, outcome, _now())
+            self._news.set()
 
 
 def _now() -> float:

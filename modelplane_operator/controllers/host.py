@@ -1,0 +1,61 @@
+"""The process that the operator lives in: Kopf begins it, hears the signals and sees to it that it ends.
+
+Kopf gets a registry of its own, with two activities and no resources, so it reads, watches and writes nothing
+(docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import kopf
+import structlog
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.controllers.operator import Build, assemble
+from modelplane_operator.settings import Settings
+
+EXIT_SECONDS = 10.0  # then a process that has been told to stop is killed
+
+log = structlog.get_logger()
+
+
+async def host(settings: Settings, access: Access, build: Build) -> None:
+    """Run the operator until a signal tells it to stop; raises what ended it otherwise."""
+    registry, ending, stop = kopf.OperatorRegistry(), asyncio.Event(), asyncio.Event()
+    running: asyncio.Task[None] | None = None
+
+    @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="begin")
+    async def begin(**_: object) -> None:
+        nonlocal running
+        running = asyncio.create_task(assemble(settings, access, build).run(stop), name="operator")
+        running.add_done_callback(lambda _: ending.set())
+
+    @kopf.on.login(registry=registry, id="none")
+    async def no_credentials(**_: object) -> None:
+        """Kopf asks the API server nothing before it has credentials, so it asks nothing."""
+        await asyncio.Event().wait()
+
+    @kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="end")
+    async def end(**_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # whoever tells us again is in a hurry
+            asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
+        stop.set()
+        if running is not None:
+            await asyncio.wait({running})
+
+    await kopf.operator(
+        registry=registry, settings=_kopf_settings(), standalone=True, clusterwide=True, stop_flag=ending
+    )
+    if running is not None:
+        await running
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
+    return settings

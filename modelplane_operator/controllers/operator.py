@@ -1,0 +1,213 @@
+"""The operator: its parts, in the order in which they begin and end.
+
+watch     the hub, and every workload cluster that it names; standbys do so too
+lead      once all of the hub has been seen, one of several operators holds the lease and reconciles
+stop      no more reconciles begin, those that run have some seconds, the lease is given back, connections close
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from modelplane_operator.api import KINDS
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.names import SYSTEM_NAMESPACE
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Connection, Health, Watched
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.lease import Lease
+from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
+from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers.loop import Clients
+from modelplane_operator.controllers.queue import Outcome, Pace
+from modelplane_operator.controllers.wiring import Crew, crew, wanted_types, work
+from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.settings import Settings
+
+OURS = frozenset(map(of, KINDS))
+LOOK_AGAIN = 0.2  # for the hub's first lists
+
+Build = Callable[[World], Kinds]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """All parts of one operator, made by `assemble`; `run` brings them to life."""
+
+    settings: Settings
+    hub: Connection
+    fleet: Fleet
+    lease: Lease
+    crews: tuple[Crew, ...]
+
+    @property
+    def missing(self) -> tuple[ResourceType, ...]:
+        """Our own types that the hub does not have."""
+        return tuple(one.type for one in self.hub.collections if one.type in OURS and not one.served)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of the hub has been seen, so that this operator could lead."""
+        return self.hub.synced and not self.missing
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch and, when it is our turn, lead, until told to stop."""
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self.hub.run(), name="hub"),
+                group.create_task(self.fleet.run(), name="fleet"),
+            ]
+            leading = group.create_task(self._lead(), name="lead")
+            await stop.wait()
+            log.info("stopping")
+            for one in self.crews:
+                one.workers.stop()
+            if self.lease.held:
+                await asyncio.wait({leading}, timeout=self.settings.stop_grace)
+            await _ended(leading)  # gives the lease back, which needs the hub
+            for task in background:
+                task.cancel()
+        log.info("stopped")
+
+    async def _lead(self) -> None:
+        await self._ready()
+        gc.collect()
+        gc.freeze()
+        async with asyncio.TaskGroup() as group:
+            electing = group.create_task(self.lease.run(), name="lease")
+            await self.lease.lead(self._work)
+            electing.cancel()
+
+    async def _ready(self) -> None:
+        """Wait until all of the hub has been seen, and say what is missing."""
+        said: tuple[ResourceType, ...] = ()
+        while not self.ready:
+            if self.hub.synced and self.missing != said:
+                said = self.missing
+                log.error(
+                    "definitions missing",
+                    kinds=", ".join(kind.kind for kind in said),
+                    remedy="python -m modelplane_operator crds | kubectl apply --server-side -f -",
+                )
+            await asyncio.sleep(LOOK_AGAIN)
+        log.info("hub seen", objects=sum(one.count for one in self.hub.collections))
+
+    async def _work(self) -> None:
+        """Reconcile everything. What another leader has begun and not ended, no event would tell of."""
+        for one in self.crews:
+            collection = self.hub.find(one.controller.type)
+            for key in collection.keys() if collection else ():
+                one.workers.add(key)
+        await work(self.crews)
+
+
+def assemble(settings: Settings, access: Access, build: Build) -> Operator:
+    """An operator for a hub; nothing is sent before it runs."""
+    loop = asyncio.get_running_loop()
+    store = Store(loop.time)
+
+    def connected(name: str, access: Access) -> Connection:
+        connection = Connection(name, access, afar, store, chance=random.random, on_health=health_changed)
+        for collection in connection.collections:
+            for one in crews:
+                one.listen(collection, hub=False)
+        return connection
+
+    def health_changed(name: str, health: Health) -> None:
+        for listener in kinds.on_health:
+            listener(name, health)
+        connection_changed(name)
+
+    def connection_changed(name: str) -> None:
+        for one in crews:
+            one.connection_changed(name)
+
+    def reconciled(kind: str, outcome: Outcome, seconds: float) -> None:
+        log.debug("reconciled", kind=kind, outcome=type(outcome).__name__, seconds=round(seconds, 3))
+
+    def hub_client() -> Kube:
+        return hub.kube
+
+    fleet = Fleet(store, connected)
+    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed))
+    near, afar = _watched(kinds)
+    hub = Connection(HUB, access, near, store, chance=random.random)
+    lease = Lease(
+        hub_client,
+        Key(settings.lease_namespace, settings.lease_name),
+        # Of this very process: a successor in the same pod must not take the lease for its own.
+        f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+        loop.time,
+        random.random,
+        settings.times,
+    )
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock)
+    crews = tuple(
+        crew(
+            one,
+            clients,
+            on_reconciled=reconciled,
+            pace=Pace(resync=settings.resync),
+            workers=settings.workers,
+        )
+        for one in kinds.controllers
+    )
+    for collection in hub.collections:
+        for listen in kinds.listeners:
+            listen(collection)
+        for one in crews:
+            one.listen(collection, hub=True)
+    return Operator(settings, hub, fleet, lease, crews)
+
+
+def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
+    """What to watch on the hub, and on workload clusters.
+
+    Of our own types and Namespaces all; Secrets of our own namespace only, as others' are none of our business; of
+    every other type what carries our owner label.
+    """
+    near, afar = wanted_types(kinds.controllers)
+
+    def on_hub(kind: ResourceType) -> Watched:
+        indexes = kinds.indexes.get(kind, {})
+        if kind == SECRET:
+            return Watched(kind, None, indexes, SYSTEM_NAMESPACE)
+        return Watched(kind, None, indexes) if kind in OURS | {NAMESPACE} else Watched(kind, indexes=indexes)
+
+    def on_workers(kind: ResourceType) -> Watched:
+        indexes = kinds.indexes.get(kind, {})
+        return (
+            Watched(kind, kinds.selecting[kind], indexes) if kind in kinds.selecting else Watched(kind, indexes=indexes)
+        )
+
+    return (
+        tuple(map(on_hub, _ordered(OURS | {NAMESPACE, SECRET} | near | kinds.reads))),
+        tuple(map(on_workers, _ordered(afar | kinds.reads_afar))),
+    )
+
+
+def _ordered(types: Iterable[ResourceType]) -> list[ResourceType]:
+    return sorted(types)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,51 @@
+"""Where log lines go: one JSON object a line, or something for eyes, on standard error.
+
+An event is a fixed phrase with fields. What libraries log through `logging` comes out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import orjson
+import structlog
+
+Fields = MutableMapping[str, Any]
+
+# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request.
+QUIET = {"kopf": logging.ERROR, "asyncio": logging.WARNING, "aiohttp.access": logging.WARNING}
+
+
+def configure(*, level: str, json: bool) -> None:
+    """Log from this level on. For the whole process, so `__main__` calls it once."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    renderer = [structlog.processors.format_exc_info, _to_json] if json else [structlog.dev.ConsoleRenderer()]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        cache_logger_on_first_use=True,
+    )
+    output = logging.StreamHandler(sys.stderr)
+    output.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    logging.basicConfig(handlers=[output], level=threshold, force=True)
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(max(threshold, least))
+
+
+def _to_json(_: Any, __: str, fields: Fields) -> str:
+    first = {name: fields.pop(name) for name in ("time", "level", "event") if name in fields}
+    return orjson.dumps({**first, **fields}, default=str).decode()
