@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
@@ -175,11 +175,26 @@ class Accepted(ConditionType):
     """Whether the class can be used."""
 
     AVAILABLE = "Available", "True", "Clusters may name this class in their node pools."
+    INVALID_DEVICE = "InvalidDevice", "False", "Something said of a device cannot be read; the message names it."
 
 
-class InferenceClass(Resource[InferenceClassSpec, Status]):
+class InferenceClassStatus(Status):
+    """Who uses the class."""
+
+    clusters: int | None = None
+    """InferenceClusters with a pool of this class. While it is above 0 the class is not deleted."""
+    nodes: int | None = None
+    """Nodes of this class that models can count on, over all clusters."""
+
+
+class InferenceClass(Resource[InferenceClassSpec, InferenceClassStatus]):
     """One kind of GPU node: the devices it has, for models to ask for, and how a cloud makes it."""
 
     definition: ClassVar = Definition(
-        kind="InferenceClass", group=MODELPLANE, short="icl", scope="Cluster", conditions=(Accepted, Synced, Ready)
+        kind="InferenceClass",
+        group=MODELPLANE,
+        short="icl",
+        scope="Cluster",
+        columns=(Column("CLUSTERS", ".status.clusters", "integer"), Column("NODES", ".status.nodes", "integer")),
+        conditions=(Accepted, Synced, Ready),
     )

@@ -127,7 +127,7 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
     return Pools(
         names=tuple(pool.name for pool in published),
         nodes=tuple(_count(pool.nodes) for pool in published),
-        profile=Profile(tuple(Offer(tuple(_device(device) for device in pool.devices)) for pool in published)),
+        profile=Profile(tuple(Offer(tuple(map(read_device, pool.devices))) for pool in published)),
     )
 
 
@@ -135,7 +135,8 @@ def _count(number: int | None) -> int:
     return max(number or 0, 0)
 
 
-def _device(device: PublishedDevice) -> OfferedDevice:
+def read_device(device: PublishedDevice) -> OfferedDevice:
+    """One published device; never raises: a value that cannot be read is an error for selectors that read it."""
     return OfferedDevice(
         name=device.name,
         count=_count(device.count),

@@ -21,7 +21,7 @@ KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.k
 # kind, plural, short name, scope, the columns of its own
 DEFINITIONS = """
 InferenceGateway  inferencegateways  ig    Cluster     GATEWAY=.spec.backend ADDRESS=.status.address
-InferenceClass    inferenceclasses   icl   Cluster
+InferenceClass    inferenceclasses   icl   Cluster     CLUSTERS=.status.clusters NODES=.status.nodes
 InferenceCluster  inferenceclusters  ic    Cluster     SOURCE=.spec.cluster.source GATEWAY=.status.gateway.address
 ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas.ready
 ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName

@@ -1,0 +1,50 @@
+"""InferenceClass: the clusters that name it, and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from modelplane_operator.api import InferenceClass, InferenceCluster
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.resources import ResourceType, of
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.planning.inference_class import Observed, plan
+
+CLUSTERS = of(InferenceCluster)
+
+
+def class_names(cluster: Manifest) -> frozenset[str]:
+    """The classes that a cluster's pools name."""
+    return frozenset(pool.get("className", "") for pool in cluster["spec"].get("nodePools") or ())
+
+
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {CLUSTERS: {"class": class_names}}
+
+
+async def observe(known: InferenceClass, clients: Clients) -> Observed:
+    clusters = clients.hub.find(CLUSTERS)
+    users = clusters.by("class", known.metadata.name) if clusters else ()
+    return Observed(known, tuple(map(InferenceCluster.parse, users)), clients.now())
+
+
+def _of_its_pools(change: Change, _: Cluster) -> Iterable[Key]:
+    """The classes of a cluster's pools, when those or their nodes are not what they were."""
+    if change.old and change.new and _counted(change.old) == _counted(change.new):
+        return ()
+    named = {name for cluster in filter(None, change) for name in class_names(cluster)}
+    return (Key("", name) for name in sorted(named))
+
+
+def _counted(cluster: Manifest) -> Any:
+    pools = [(pool["name"], pool.get("className")) for pool in cluster["spec"].get("nodePools") or ()]
+    status: Manifest = cluster.get("status") or {}
+    return pools, [(pool["name"], pool.get("nodes")) for pool in status.get("gpuPools") or ()]
+
+
+CONTROLLER: Controller[InferenceClass, Observed] = Controller(
+    InferenceClass, observe, plan, woken_by={CLUSTERS: _of_its_pools}
+)

@@ -1,0 +1,64 @@
+"""One class of nodes: whether it can be read, who uses it, and that it stays while somebody does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.planning.node_pools import problems, published
+from modelplane_operator.planning.plan import Plan, Release
+
+NAMED = 5  # of those who use it; the others are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A class and the clusters that name it."""
+
+    inference_class: InferenceClass
+    users: tuple[InferenceCluster, ...]
+    now: datetime
+
+
+def plan(seen: Observed) -> Plan:
+    going = seen.inference_class.metadata.deletion_timestamp is not None
+    steps = () if seen.users else (Release(),)
+    # A class that is going and was never held is gone before anybody could be told.
+    return Plan(steps, _status(seen, going=going), hold=bool(seen.users) and not going)
+
+
+def _status(seen: Observed, *, going: bool) -> InferenceClassStatus:
+    wrong = problems(published(seen.inference_class))
+    accepted = Accepted.INVALID_DEVICE if wrong else Accepted.AVAILABLE
+    return InferenceClassStatus(
+        clusters=len(seen.users),
+        nodes=sum(_nodes(seen.inference_class.metadata.name, cluster) for cluster in seen.users),
+        conditions=(accepted.condition(seen.now, message="; ".join(wrong)), _ready(seen, wrong, going=going)),
+    )
+
+
+def _ready(seen: Observed, wrong: tuple[str, ...], *, going: bool) -> Condition:
+    if going:
+        names = sorted(cluster.metadata.name for cluster in seen.users)
+        waiting = f"it stays while clusters have pools of it: {listed(names)}" if names else ""
+        return Ready.DELETING.condition(seen.now, message=waiting)
+    if wrong:
+        return Ready.CREATING.condition(seen.now, message=f"its devices cannot be read as they are: {wrong[0]}")
+    return Ready.AVAILABLE.condition(seen.now)
+
+
+def _nodes(name: str, cluster: InferenceCluster) -> int:
+    mine = {pool.name for pool in cluster.spec.node_pools if pool.class_name == name}
+    pools = cluster.status.gpu_pools if cluster.status else ()
+    return sum(pool.nodes or 0 for pool in pools if pool.name in mine)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names of many, and how many more there are."""
+    known = tuple(names)
+    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+    return f"{', '.join(known[:NAMED])}{more}"

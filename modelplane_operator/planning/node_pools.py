@@ -1,0 +1,59 @@
+"""Node pools: what a cluster publishes of the hardware that its pools' classes describe."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
+from modelplane_operator.api.inference_cluster import NodePool, PublishedDevice
+from modelplane_operator.scheduling.cluster import read_device
+
+# What Kubernetes takes, and so what drivers can publish and pods can claim.
+_DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_KEY = re.compile(rf"({_DOMAIN}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
+_WRITE = "write at most 32 letters, digits and underscores, with a DNS name and a slash before them or nothing"
+DRIVER_LENGTH = 63
+
+
+def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
+    """The devices of a class, as a cluster publishes them."""
+    return tuple(map(_published, known.spec.devices))
+
+
+def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
+    """What cannot be read or claimed of a node's devices, one sentence for each value, in a stable order."""
+    return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(device))
+
+
+def declared(pool: NodePool) -> int:
+    """The nodes that a pool has by its own account, or can have when it is autoscaled."""
+    return pool.max_node_count or pool.node_count
+
+
+def _published(device: ClassDevice) -> PublishedDevice:
+    given = device.to_manifest()
+    return PublishedDevice.model_validate({**given, "claim": device.claim, "count": device.count})
+
+
+def _problems(device: PublishedDevice) -> Iterator[str]:
+    yield from read_device(device).device.malformed
+    claimed = device.claim != "Synthetic"  # nothing but our own scheduler reads the names of what nobody claims
+    for what, keys in (("attribute", device.attributes), ("capacity", device.capacity)):
+        yield from _illegal_keys(what, keys, device.driver, claimed=claimed)
+    if claimed and not (re.fullmatch(_DOMAIN, device.driver) and len(device.driver) <= DRIVER_LENGTH):
+        yield f'driver "{device.driver}" is not a DNS name of at most {DRIVER_LENGTH} characters'
+    if claimed and not re.fullmatch(_DOMAIN, device.device_class_name or ""):
+        yield f'deviceClassName "{device.device_class_name or ""}" is not a DNS name'
+
+
+def _illegal_keys(what: str, keys: Iterable[str], driver: str, *, claimed: bool) -> Iterator[str]:
+    """Keys that no driver can publish, and keys that are another way to write one that is there too."""
+    full = {key: key if "/" in key else f"{driver}/{key}" for key in sorted(keys)}
+    times = Counter(full.values())
+    for key, whole in full.items():
+        if times[whole] > 1 and key != whole:
+            yield f"{what} {key} is there twice, as {key} and as {whole}"
+        if claimed and not _KEY.fullmatch(key):
+            yield f'{what} "{key}" is no key that a driver can publish: {_WRITE}'

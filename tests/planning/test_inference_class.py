@@ -1,0 +1,128 @@
+"""A class says what of it cannot be read, who uses it, and stays while somebody does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import InferenceClass
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.inference_class import Accepted, InferenceClassStatus
+from modelplane_operator.planning.inference_class import Observed, plan
+from modelplane_operator.planning.plan import Plan, Release
+from tests.support.builders import EPOCH, GPU, cluster, pool
+
+Manifest = dict[str, Any]
+
+
+def inference_class(going: bool = False, **device: Any) -> InferenceClass:  # noqa: FBT001, FBT002
+    gpu = {"name": "gpu", "driver": GPU, "deviceClassName": GPU, "capacity": {"memory": {"value": "141Gi"}}}
+    metadata = {"name": "h200", "uid": "u", **({"deletionTimestamp": EPOCH.isoformat()} if going else {})}
+    return InferenceClass.parse({"metadata": metadata, "spec": {"devices": [gpu | device]}})
+
+
+def using(name: str, nodes: int, **published: int) -> Any:
+    """A cluster with a pool of the class and one of another; what it publishes is given by pool."""
+    known = cluster(name, *(pool(of, nodes=count) for of, count in published.items()))
+    pools = [{"name": "mine", "className": "h200", "nodeCount": nodes}, {"name": "other", "className": "l4"}]
+    spec = known.spec.model_validate({**known.spec.to_manifest(), "nodePools": pools})
+    return known.model_copy(update={"spec": spec})
+
+
+def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> InferenceClassStatus:
+    return InferenceClassStatus(clusters=clusters, nodes=nodes, conditions=(accepted, ready))
+
+
+FINE = Accepted.AVAILABLE.condition(EPOCH)
+AVAILABLE = Ready.AVAILABLE.condition(EPOCH)
+STAYS = "it stays while clusters have pools of it: "
+
+
+@pytest.mark.parametrize(
+    ("known", "users", "wanted"),
+    [
+        pytest.param(inference_class(), (), Plan((Release(),), status(FINE, AVAILABLE)), id="one that nobody uses"),
+        pytest.param(
+            inference_class(),
+            (using("a", 4, mine=3, other=9), using("b", 2)),
+            Plan((), status(FINE, AVAILABLE, clusters=2, nodes=3), hold=True),
+            id="one in use is held, and counts the nodes that its pools publish",
+        ),
+        pytest.param(
+            inference_class(going=True),
+            tuple(using(name, 1, mine=1) for name in "gfedcba"),
+            Plan(
+                (),
+                status(
+                    FINE,
+                    Ready.DELETING.condition(EPOCH, message=f"{STAYS}a, b, c, d, e and 2 more"),
+                    clusters=7,
+                    nodes=7,
+                ),
+            ),
+            id="one that is deleted while in use waits",
+        ),
+        pytest.param(
+            inference_class(going=True),
+            (),
+            Plan((Release(),), status(FINE, Ready.DELETING.condition(EPOCH))),
+            id="one that is deleted goes when nobody uses it any more",
+        ),
+    ],
+)
+def test_a_class_is_kept_while_it_is_used(known: InferenceClass, users: tuple[Any, ...], wanted: Plan) -> None:
+    assert plan(Observed(known, users, EPOCH)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ({"capacity": {"memory": {"value": "80Gx"}}}, ["capacity memory", "Gx is none of the suffixes"]),
+        ({"attributes": {"driverVersion": {"version": "9.0"}}}, ["attribute driverVersion", "write three numbers"]),
+        ({"driver": "GPU NVIDIA"}, ['driver "GPU NVIDIA" is not a DNS name of at most 63 characters']),
+        ({"driver": "d" * 64}, ["at most 63 characters"]),
+        ({"deviceClassName": "gpu_nvidia"}, ['deviceClassName "gpu_nvidia" is not a DNS name']),
+        ({"attributes": {"cuda-version": {"int": 1}}}, ['attribute "cuda-version" is no key', "underscores"]),
+        ({"attributes": {"Example/rack": {"int": 1}}}, ['attribute "Example/rack" is no key']),
+        (
+            {"capacity": {"memory": {"value": "1Gi"}, f"{GPU}/memory": {"value": "2Gi"}}},
+            [f"capacity memory is there twice, as memory and as {GPU}/memory"],
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_read_or_claimed_is_named_with_its_device(device: Manifest, said: list[str]) -> None:
+    decided = plan(Observed(inference_class(**device), (), EPOCH))
+
+    assert decided.status is not None
+    accepted, ready = decided.status.conditions
+    assert (accepted.status, accepted.reason) == ("False", "InvalidDevice")
+    assert (accepted.message or "").startswith("device gpu: ")
+    assert all(words in (accepted.message or "") for words in said)
+    assert ready.status == "False"
+    assert "device gpu" in (ready.message or "")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        {},
+        {"attributes": {"example.com/rack": {"string": "b3"}, "_x": {"bool": True}}},
+        {"claim": "Synthetic", "deviceClassName": None, "driver": "Anything", "attributes": {"link-type": {"int": 1}}},
+    ],
+    ids=["plain", "keys of another domain", "one that nobody claims has names as it likes"],
+)
+def test_what_can_be_used_is_accepted(device: Manifest) -> None:
+    decided = plan(Observed(inference_class(**device), (), EPOCH))
+
+    assert decided.status == status(FINE, AVAILABLE)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    wrong = inference_class(capacity={"a": {"value": "x"}, "b": {"value": "y"}}, driver="No!")
+
+    decided = plan(Observed(wrong, (), EPOCH))
+
+    assert decided.status is not None
+    assert (decided.status.conditions[0].message or "").count("device gpu: ") == 3
