@@ -40,24 +40,28 @@ class Workers(Generic[K]):
 
     async def run(self) -> None:
         """Go on until stopped; cancelled, it cancels what is under way."""
-        async with asyncio.TaskGroup() as group:
-            while not self._stopping:
-                self._news.clear()
-                while self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
-                    group.create_task(self._run(key), name=f"reconcile {key}")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self.queue.next_due() if self.queue.running < self.count else None):
-                        await self._news.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stopping:
+                    self._news.clear()
+                    while self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
+                        self._began[key] = _now()
+                        group.create_task(self._run(key), name=f"reconcile {key}")
+                    with suppress(TimeoutError):
+                        due = self.queue.next_due() if self.queue.running < self.count else None
+                        async with asyncio.timeout_at(due):
+                            await self._news.wait()
+        finally:
+            for key in tuple(self._began):  # cancelled half-way: whoever runs them next tries again
+                self._finish(key, Failed())
 
     async def _run(self, key: K) -> None:
-        outcome: Outcome = Failed()  # for one that is cancelled half-way: whoever leads next tries it again
-        self._began[key] = _now()
-        try:
-            outcome = await self.reconcile(key)
-        finally:
-            del self._began[key]
-            self.queue.done(key, outcome, _now())
-            self._news.set()
+        self._finish(key, await self.reconcile(key))
+        self._news.set()
+
+    def _finish(self, key: K, outcome: Outcome) -> None:
+        del self._began[key]
+        self.queue.done(key, outcome, _now())
 
 
 def _now() -> float:
