@@ -71,12 +71,16 @@ class _Grave:
 
 @dataclass(slots=True)
 class Collection:
-    """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them."""
+    """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them.
+
+    `bare`: no more than their metadata is wanted, and kept.
+    """
 
     type: ResourceType
     now: Callable[[], float]
     selecting: str | None = None
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
+    bare: bool = False
     synced: bool = field(default=False, init=False)
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
     served: bool = field(default=True, init=False)
@@ -218,7 +222,8 @@ class Collection:
             return None
         identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
         like = self._like(kept)
-        return Entry(_sharing({**manifest, **identity}, like) if like else {**manifest, **identity}, version, owned)
+        whole = identity if self.bare else {**manifest, **identity}
+        return Entry(_sharing(whole, like) if like else whole, version, owned)
 
     def _like(self, metadata: Manifest) -> Manifest | None:
         """An object that has much in common with this one: what we know of it, or another child of its owner."""

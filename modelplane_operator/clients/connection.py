@@ -37,6 +37,8 @@ class Watched:
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
     namespace: str = ""
     """Only the objects of this namespace; empty: of all."""
+    bare: bool = False
+    """No more than their metadata: of Secrets, say, whose content nobody here needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Connection:
         self._kube: Kube | None = None
         self._changed = asyncio.Event()
         self._collections = {
-            one.type: store.open(name, one.type, selecting=one.selecting, indexes=one.indexes) for one in watched
+            one.type: store.open(name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare)
+            for one in watched
         }
         self._namespaces = {one.type: one.namespace for one in watched}
         self._watches: list[ListWatch] = []

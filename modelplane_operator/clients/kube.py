@@ -36,6 +36,8 @@ from modelplane_operator.clients.wire import (
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+BARE_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 PAGE = 500
 LIST_SECONDS = 60.0  # a page of a large list takes longer than a write
@@ -86,23 +88,36 @@ class Kube:
         except NotFound:
             return None
 
-    async def list(self, kind: ResourceType, *, namespace: str = "", selector: str = "", page: int = PAGE) -> Listing:
-        """All objects of one moment, page by page; one page when the pages' moment has passed twice."""
+    async def list(
+        self, kind: ResourceType, *, namespace: str = "", selector: str = "", page: int = PAGE, bare: bool = False
+    ) -> Listing:
+        """All objects of one moment, page by page; one page when the pages' moment has passed twice.
+
+        `bare`: no more than their metadata.
+        """
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
             try:
-                return await self._pages(kind, namespace, {**asked, **({"limit": str(limit)} if limit else {})})
+                params = {**asked, **({"limit": str(limit)} if limit else {})}
+                return await self._pages(kind, namespace, params, accept=BARE_LIST if bare else JSON)
             except Gone:
                 if not limit:
                     raise
         raise AssertionError("the last attempt answers or raises")
 
-    async def _pages(self, kind: ResourceType, namespace: str, asked: Mapping[str, str]) -> Listing:
+    async def _pages(self, kind: ResourceType, namespace: str, asked: Mapping[str, str], *, accept: str) -> Listing:
         items: list[Manifest] = []
         more: dict[str, str] = {}
         while True:
-            params = {**asked, **more}
-            answer = await self._ask("list", "GET", kind, kind.path(namespace), params=params, deadline=LIST_SECONDS)
+            answer = await self._ask(
+                "list",
+                "GET",
+                kind,
+                kind.path(namespace),
+                params={**asked, **more},
+                deadline=LIST_SECONDS,
+                accept=accept,
+            )
             for item in answer.get("items") or ():
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
                 items.append(item)
@@ -136,6 +151,7 @@ class Kube:
         namespace: str = "",
         selector: str = "",
         silence: float = SILENCE,
+        bare: bool = False,
     ) -> AsyncGenerator[Event]:
         """What happens after a version, until the server ends it, about `seconds` later.
 
@@ -144,7 +160,9 @@ class Kube:
         asked = f"watch {kind}"
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         params |= {"resourceVersion": version} | ({"labelSelector": selector} if selector else {})
-        async with aclosing(self._wire.lines(kind.path(namespace), params, asked=asked, silence=silence)) as lines:
+        accept = BARE if bare else JSON
+        request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
+        async with aclosing(self._wire.lines(request, asked=asked, silence=silence)) as lines:
             async for line in lines:
                 said = parsed(line, asked=asked)
                 if said["type"] == "ERROR":
@@ -229,10 +247,11 @@ class Kube:
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
         deadline: float = DEADLINE,
+        accept: str = JSON,
     ) -> Manifest:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
-        request = Request(verb, str(kind), method, path, payload, content_type, params)
+        request = Request(verb, str(kind), method, path, payload, content_type, params, accept)
         return parsed(await self._wire.ask(request, asked=asked, deadline=deadline), asked=asked)
 
 

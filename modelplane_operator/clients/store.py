@@ -25,11 +25,12 @@ class Store:
         *,
         selecting: str | None = None,
         indexes: Mapping[str, Index] | None = None,
+        bare: bool = False,
     ) -> Collection:
         """The collection for a type of a cluster, made when there is none."""
         known = self._collections.get((cluster, kind))
         if known is None:
-            known = Collection(kind, self.now, selecting, indexes or {})
+            known = Collection(kind, self.now, selecting, indexes or {}, bare)
             self._collections[cluster, kind] = known
         return known
 

@@ -77,7 +77,10 @@ class ListWatch:
         """List where needed, and watch until that ends."""
         if not self._version:
             listing = await self.kube.list(
-                self.collection.type, namespace=self.namespace, selector=self.collection.selecting or ""
+                self.collection.type,
+                namespace=self.namespace,
+                selector=self.collection.selecting or "",
+                bare=self.collection.bare,
             )
             self.lists += 1
             self.collection.listed(listing)
@@ -89,6 +92,7 @@ class ListWatch:
             namespace=self.namespace,
             selector=self.collection.selecting or "",
             silence=self.pace.silence,
+            bare=self.collection.bare,
         )
         async with aclosing(watch) as events:
             self.failing = None

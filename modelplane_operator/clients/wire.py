@@ -54,6 +54,7 @@ class Request:
     payload: bytes | None = None
     content_type: str = JSON
     params: Mapping[str, str] | None = None
+    accept: str = JSON
 
 
 class Wire:
@@ -76,9 +77,8 @@ class Wire:
                         raise await _refused(response, asked)
                     return await response.read()
 
-    async def lines(self, path: str, params: Mapping[str, str], *, asked: str, silence: float) -> AsyncGenerator[bytes]:
+    async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes]:
         """The lines of an answer that goes on for long; `silence` is how long none may come."""
-        request = Request("watch", asked.rpartition(" ")[2], "GET", path, params=params)
         with self._counted(request), translated(asked):  # how long the stream then goes on says nothing
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request)
@@ -114,6 +114,7 @@ class Wire:
             self.access.server + request.path,
             data=None if payload is None else io.BytesIO(payload),
             headers={
+                "Accept": request.accept,
                 **({"Authorization": f"Bearer {token}"} if token else {}),
                 **({"Content-Type": request.content_type} if payload is not None else {}),
             },
@@ -154,7 +155,7 @@ async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
     connector = aiohttp.TCPConnector(ssl=_tls(access), limit=CONNECTIONS)
     async with aiohttp.ClientSession(
         connector=connector,
-        headers={"Accept": JSON, "User-Agent": "modelplane-operator"},
+        headers={"User-Agent": "modelplane-operator"},
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
     ) as session:
         yield Wire(access, session, on_call)

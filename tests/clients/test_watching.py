@@ -40,10 +40,10 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 @asynccontextmanager
 async def following(
-    kube: Kube, namespace: str, pace: Pace = QUICK, kind: ResourceType = CONFIG_MAP
+    kube: Kube, namespace: str, pace: Pace = QUICK, kind: ResourceType = CONFIG_MAP, *, bare: bool = False
 ) -> AsyncIterator[tuple[ListWatch, Collection]]:
     loop = asyncio.get_running_loop()
-    collection = Collection(kind, now=loop.time)
+    collection = Collection(kind, now=loop.time, bare=bare)
     watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(watch.run())
@@ -65,6 +65,23 @@ async def test_a_collection_follows_what_happens(kube: Kube, config_map: ConfigM
         await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
 
         await until(lambda: content(collection) == {"early": {"a": "2"}}, "the changes")
+
+
+async def test_a_bare_collection_keeps_and_asks_for_no_content(
+    kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    await kube.apply(config_map("early", {"a": "1"}))
+    bare = await kube.list(CONFIG_MAP, namespace=namespace, bare=True)
+    async with following(kube, namespace, bare=True) as (_, collection):
+        collection.written(await kube.apply(config_map("ours", {"a": "1"})))
+        await kube.apply(config_map("late", {"a": "1"}))
+        await until(lambda: collection.count == 3, "the last one")
+
+        assert ["data" in item for item in bare.items] == [False]
+        assert content(collection) == {"early": {}, "late": {}, "ours": {}}
+        assert {(one["apiVersion"], one["kind"]) for one in collection} == {("v1", "ConfigMap")}
+        entry = collection.entry(Key(namespace, "late"))
+        assert entry and entry.owned, "which fields are ours is metadata"
 
 
 async def test_a_thousand_objects_arrive_and_change(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
