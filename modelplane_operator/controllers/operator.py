@@ -14,7 +14,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
@@ -174,33 +174,21 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
 
 
 def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """What to watch on the hub, and on workload clusters.
-
-    Of our own types and Namespaces all; Secrets of our own namespace only, as others' are none of our business; of
-    every other type what carries our owner label.
-    """
+    """What to watch on the hub, and on workload clusters."""
     near, afar = wanted_types(kinds.controllers)
-
-    def on_hub(kind: ResourceType) -> Watched:
-        indexes = kinds.indexes.get(kind, {})
-        if kind == SECRET:
-            return Watched(kind, None, indexes, SYSTEM_NAMESPACE)
-        return Watched(kind, None, indexes) if kind in OURS | {NAMESPACE} else Watched(kind, indexes=indexes)
-
-    def on_workers(kind: ResourceType) -> Watched:
-        indexes = kinds.indexes.get(kind, {})
-        return (
-            Watched(kind, kinds.selecting[kind], indexes) if kind in kinds.selecting else Watched(kind, indexes=indexes)
-        )
-
+    whole = (Watched(kind, None) for kind in OURS | {NAMESPACE})
+    secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
     return (
-        tuple(map(on_hub, _ordered(OURS | {NAMESPACE, SECRET} | near | kinds.reads))),
-        tuple(map(on_workers, _ordered(afar | kinds.reads_afar))),
+        _merged(kinds, near, (*whole, secrets, *kinds.watched)),
+        _merged(kinds, afar, kinds.watched_afar),
     )
 
 
-def _ordered(types: Iterable[ResourceType]) -> list[ResourceType]:
-    return sorted(types)
+def _merged(kinds: Kinds, types: Iterable[ResourceType], special: Iterable[Watched]) -> tuple[Watched, ...]:
+    watched = {kind: Watched(kind) for kind in types} | {one.type: one for one in special}
+    return tuple(
+        replace(one, indexes={**one.indexes, **kinds.indexes.get(kind, {})}) for kind, one in sorted(watched.items())
+    )
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
