@@ -20,6 +20,7 @@ GPU = f"{PREFIX}gpu"
 
 MODEL_CACHE = f"{PREFIX}modelcache"
 RELEASE = f"{PREFIX}release"
+INTERRUPTED = f"{PREFIX}interrupted"  # on the record of a Helm operation that ended without Helm's saying so
 
 # On every child, whichever cluster it is on: whose it is. The uid decides what may be pruned.
 OWNER_KIND = f"{PREFIX}owner-kind"
@@ -30,6 +31,8 @@ OWNER_UID = f"{PREFIX}owner-uid"
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
 BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
 APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
+DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to be changed or removed
+ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, its deletion too
 FINALIZER = f"{PREFIX}finalizer"
 FIELD_MANAGER = "modelplane"

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
-from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.model import Model, Rule, list_map
+from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.model import Extra, Model, Rule, list_map
 from modelplane_operator.api.shared import Spec, String63
 
 Version = Annotated[str, Field(min_length=1, max_length=32)]
 Up253 = Annotated[str, Field(max_length=253)]
+Values = Annotated[dict[str, Any], Extra({"x-kubernetes-preserve-unknown-fields": True})]
+
+_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+ComponentName = Literal[
+    "cert-manager",
+    "envoy-gateway",
+    "ai-gateway-crds",
+    "ai-gateway",
+    "prometheus",
+    "leader-worker-set",
+    "node-feature-discovery",
+    "dra-driver",
+]
+"""The parts of the stack that are charts; `rendering/serving_stack.py` has a row for each."""
 
 
 class StackSecret(Model):
@@ -72,6 +87,36 @@ class StackGateway(Model):
     """Ports of the gateway. Without any, HTTP on port 80."""
 
 
+class ComponentOverride(Model):
+    """What is different about one part of the stack on this cluster."""
+
+    name: ComponentName
+    """Which part."""
+    enabled: bool = True
+    """Whether it is installed at all. Turn it off where the cluster has one of its own; ours is then uninstalled."""
+    version: Version | None = None
+    """Version of its chart; wins over `versions`."""
+    values: Values = {}
+    """Values for its chart, laid over ours: objects are merged, everything else is replaced."""
+
+
+class ExtraChart(Model):
+    """A chart that the cluster needs beside the stack."""
+
+    name: Annotated[str, Field(min_length=1, max_length=53, pattern=_LABEL)]
+    """Name of its Helm release."""
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
+    """Namespace of its release, made where it does not exist."""
+    chart: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._]*$")]
+    """Name of the chart in its repository."""
+    repository: Annotated[str, Field(max_length=512, pattern=r"^(https?|oci)://[^ ]+$")]
+    """Where the chart is: a Helm repository, or the part of an OCI reference before the chart's name."""
+    version: Version
+    """Version of the chart."""
+    values: Values = {}
+    """Values for the chart."""
+
+
 class ServingStackSpec(Spec):
     """The software of one workload cluster."""
 
@@ -90,6 +135,10 @@ class ServingStackSpec(Spec):
     """Versions of the stack's parts. Without it, those that were tested together."""
     gateway: StackGateway | None = None
     """The cluster's gateway."""
+    components: Annotated[tuple[ComponentOverride, ...], Field(max_length=16), list_map("name")] = ()
+    """Where parts of the stack differ from what was tested together."""
+    extra_charts: Annotated[tuple[ExtraChart, ...], Field(max_length=16), list_map("namespace", "name")] = ()
+    """Charts that are installed after the stack."""
 
 
 class StackGatewayStatus(Model):
@@ -99,11 +148,50 @@ class StackGatewayStatus(Model):
     """IP address or host name of the gateway."""
 
 
+ComponentState = Literal[
+    "Waiting",
+    "Installing",
+    "Upgrading",
+    "RollingBack",
+    "Deployed",
+    "Starting",
+    "Failed",
+    "RolledBack",
+    "Uninstalling",
+]
+
+
+class ComponentStatus(Model):
+    """What is known of one chart."""
+
+    name: Annotated[str, Field(max_length=128)]
+    """The part of the stack; an extra chart as `namespace/name`."""
+    state: ComponentState
+    """How it stands. `Starting`: deployed, and its pods are not all up. `RolledBack`: an upgrade failed, and what ran
+    before runs again."""
+    version: Annotated[str, Field(max_length=128)] | None = None
+    """Version of the chart that is deployed."""
+    message: Annotated[str, Field(max_length=2048)] | None = None
+    """What it waits for, or what Helm said."""
+
+
 class ServingStackStatus(Status):
     """What is known of the stack."""
 
     gateway: StackGatewayStatus | None = None
     """The cluster's gateway."""
+    components: Annotated[tuple[ComponentStatus, ...], Field(max_length=32), list_map("name")] = ()
+    """The charts, one by one."""
+
+
+class Installed(ConditionType):
+    """Whether every chart is deployed as the object asks for. `Ready` tells whether the cluster can serve meanwhile."""
+
+    INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
+    INSTALLING = "Installing", "False", "A chart is being installed, or waits for its turn."
+    UPGRADING = "Upgrading", "False", "A chart is being brought to another version or other values."
+    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words. It is tried again."
+    ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was taken back; the message has Helm's words."
 
 
 class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
@@ -115,5 +203,5 @@ class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
         short="ss",
         scope="Namespaced",
         columns=(Column("GATEWAY", ".status.gateway.address"),),
-        conditions=(Synced, Ready),
+        conditions=(Installed, Synced, Ready),
     )
