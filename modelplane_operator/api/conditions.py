@@ -75,6 +75,7 @@ class Ready(ConditionType):
 
     AVAILABLE = "Available", "True", "All of it is there."
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what."
+    UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it."
     DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way."
 
 

@@ -140,6 +140,23 @@ class Failover(Model):
     of many clusters at once, the fault is more likely its own."""
 
 
+class Rollout(Model):
+    """How replicas are moved, changed and removed while others serve."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.maxSurge > 0 || self.maxUnavailable > 0",
+            "With maxSurge 0 and maxUnavailable 0 no replica could ever be changed: raise one of them.",
+        ),
+    )
+
+    max_surge: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Replicas beyond `replicas` that may exist while others are moved or changed. Where the fleet has no room for one,
+    one replica at a time is taken out of service instead."""
+    max_unavailable: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Replicas of `replicas` that may be out of service meanwhile."""
+
+
 class ReplicaSpec(Model):
     """One replica: its engines, all on one cluster, and which clusters may run it."""
 
@@ -155,6 +172,8 @@ class ReplicaSpec(Model):
     """Taints of InferenceClusters that replicas put up with. Taints of nodes are seen to by the operator."""
     failover: Failover | None = None
     """When to place a replica elsewhere because its cluster is lost. Without it, never: a person taints the cluster."""
+    rollout: Rollout | None = None
+    """How replicas are moved, changed and removed. Without it, one more is made first, and none is missing."""
     engines: Engines
     """The engines of one replica."""
 
@@ -249,6 +268,18 @@ class ReplicasReady(ConditionType):
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 
 
+class Progressing(ConditionType):
+    """Whether replicas are being moved, changed or removed."""
+
+    SETTLED = "Settled", "False", "Every replica is where and what it is to be."
+    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what."
+    MOVING_WITHOUT_SURGE = (
+        "MovingWithoutSurge",
+        "True",
+        "The fleet has no room for one more replica, so that one at a time is out of service.",
+    )
+
+
 class ModelCacheResolved(ConditionType):
     """Whether the cache that the deployment names is there; absent when it names none."""
 
@@ -266,7 +297,7 @@ class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
         short="md",
         scope="Namespaced",
         columns=(Column("REPLICAS", ".status.replicas.ready"),),
-        conditions=(ReplicasScheduled, ReplicasReady, ModelCacheResolved, Synced, Ready),
+        conditions=(ReplicasScheduled, ReplicasReady, Progressing, ModelCacheResolved, Synced, Ready),
         scale=Scale(replicas=".spec.replicas", observed=".status.replicas.total", selector=".status.selector"),
     )
 

@@ -108,6 +108,7 @@ class ModelReady(ConditionType):
 
     WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet."
     MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet."
+    CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers."
     SERVING = "Serving", "True", "Every engine answers."
 
 

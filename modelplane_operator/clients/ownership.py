@@ -35,9 +35,17 @@ _TRACKED_METADATA = frozenset({"labels", "annotations", "ownerReferences", "fina
 def marked(manifest: Manifest) -> Manifest:
     """The manifest with its hash on it, as it is applied."""
     metadata: Manifest = manifest["metadata"]
-    digest = hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:HASH]
-    annotations = {**annotations_of(manifest), labels.APPLIED: digest}
+    annotations = {**annotations_of(manifest), labels.APPLIED: _digest(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def was_applied(live: Manifest, wanted: Manifest) -> bool:
+    """Whether it is this manifest that was applied last to the live object."""
+    return annotations_of(live).get(labels.APPLIED) == _digest(wanted)
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:HASH]
 
 
 def owned_fields(manifest: Manifest) -> str:

@@ -5,12 +5,15 @@ Our own types come from the models; the others are rows here, so that a plan can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+
+Section: TypeAlias = Mapping[str, Any]
+"""Some part of an object."""
 
 HUB: Final = ""
 """The name of the cluster that we run on, where a cluster has to be named."""
@@ -134,3 +137,17 @@ def labels_of(manifest: Manifest) -> Mapping[str, str]:
 def annotations_of(manifest: Manifest) -> Mapping[str, str]:
     """An object's annotations; often none."""
     return manifest["metadata"].get("annotations") or {}
+
+
+def section(manifest: Section, *path: str) -> Section:
+    """What an object says at a path of fields; nothing where it is silent."""
+    found = manifest
+    for name in path:
+        found = cast(Section, found.get(name) or {})
+    return found
+
+
+def entries(manifest: Section, *path: str) -> Sequence[Section]:
+    """The items of a list at a path of fields; none where there is no list."""
+    *parents, last = path
+    return cast(Sequence[Section], section(manifest, *parents).get(last) or ())

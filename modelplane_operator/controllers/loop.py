@@ -43,6 +43,14 @@ class Defect(ClientError):  # noqa: N818 - as its siblings
     retry = False
 
 
+OnTransition = Callable[[Manifest, Condition | None, Condition], None]
+"""Told an object, what one of its conditions was, if it was there, and what has been stored instead."""
+
+
+def untold(_: Manifest, __: Condition | None, ___: Condition) -> None:
+    """For whoever tells nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clients:
     """The world, as a controller reaches it."""
@@ -53,6 +61,7 @@ class Clients:
     may_write: Callable[[], None]
     """Raises NotLeading when another operator may be writing."""
     now: Callable[[], datetime]
+    on_transition: OnTransition = untold
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -136,7 +145,8 @@ async def _attempt(
         observed = await controller.observe(controller.kind.parse(manifest), clients)
         plan = controller.plan(observed)
         actor = Actor(controller.type, key, clients.cluster, clients.may_write)
-        return plan, await actor.act(plan.steps, hold=plan.hold)
+        failure = await actor.act(plan.steps, hold=plan.hold)
+        return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
     except ClientError as error:
         return plan, Failure(None, error)
     except (ValidationError, WrongKindError) as error:
@@ -158,7 +168,8 @@ async def report(
     synced = reason.condition(now, message=message, generation=generation)
     known_status: Manifest = live.get("status") or {}
     reported = plan.status.conditions if plan.status else ()
-    conditions = merge(_known(known_status), (*(_judged(one, generation) for one in reported), synced))
+    known = _known(known_status)
+    conditions = merge(known, (*(_judged(one, generation) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
     status = {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
     if status == known_status:
@@ -169,6 +180,10 @@ async def report(
     except NotFound:
         return  # it went in the meantime
     collection.written(stored)
+    before = {condition.type: condition for condition in known}
+    for condition in conditions:
+        if condition != (was := before.get(condition.type)):
+            clients.on_transition(stored, was, condition)
 
 
 def _known(status: Manifest) -> list[Condition]:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key, Status
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of, type_of
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -86,6 +87,8 @@ class Plan:
     status: Status | None = None
     """All of the status but for `Synced`, which the loop adds. None leaves the rest of it as it is."""
     requeue_after: float | None = None
+    failure: ClientError | None = None
+    """What keeps us from doing more; it is told and tried again like a step that failed."""
     hold: bool = field(default=False)
     """Whether our finalizer must be on the object even if no step leaves the hub (a cloud call does)."""
 

@@ -47,20 +47,25 @@ class PlacedEngine(Protocol):
     def members(self) -> Sequence[PlacedMember]: ...
 
 
-class Placement(Protocol):
-    """Where one replica runs, as the scheduler says it; rendering knows no scheduler."""
+class Place(Protocol):
+    """What tells the replicas of a deployment apart."""
 
     @property
     def cluster(self) -> str: ...
     @property
     def index(self) -> int: ...
+
+
+class Placement(Place, Protocol):
+    """Where one replica runs, as the scheduler says it; rendering knows no scheduler."""
+
     @property
     def engines(self) -> Sequence[PlacedEngine]: ...
 
 
-def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
+def replica_key(deployment: ModelDeployment, place: Place) -> Key:
     namespace, name = deployment.key
-    return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
+    return Key(namespace, names.replica(namespace, name, place.cluster, place.index))
 
 
 def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifest:
@@ -80,29 +85,29 @@ def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifes
     }
 
 
-def render_endpoint(deployment: ModelDeployment, placement: Placement, gateway: str) -> Manifest:
+def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str) -> Manifest:
     """The endpoint of a replica that answers, behind the gateway of its cluster."""
-    prefix = replica_prefix(replica_key(deployment, placement))
+    prefix = replica_prefix(replica_key(deployment, place))
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
-        "metadata": _metadata(deployment, placement),
+        "metadata": _metadata(deployment, place),
         "spec": {"url": f"{url_of(gateway)}{prefix}v1", "rewritePath": prefix},
     }
 
 
-def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
+def _metadata(deployment: ModelDeployment, place: Place) -> Manifest:
     """The same for a replica and its endpoint: the user's labels, under ours."""
     template = deployment.spec.template
     users = template.metadata.labels if template and template.metadata else {}
     return on_hub(
         deployment,
-        replica_key(deployment, placement).name,
+        replica_key(deployment, place).name,
         extra={
             **users,
             labels.DEPLOYMENT: deployment.key.name,
-            labels.CLUSTER: placement.cluster,
-            labels.REPLICA_INDEX: str(placement.index),
+            labels.CLUSTER: place.cluster,
+            labels.REPLICA_INDEX: str(place.index),
         },
     )
 

@@ -1,0 +1,68 @@
+"""The scheduler's fleet, kept up with what the hub's watches and the connections tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+from pydantic import ValidationError
+
+from modelplane_operator.api import InferenceCluster, ModelReplica
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.connection import Health
+from modelplane_operator.clients.resources import of
+from modelplane_operator.scheduling.fleet import FleetModel
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class FleetView:
+    """Feeds a FleetModel. What cannot be read leaves the model as it was."""
+
+    now: Callable[[], datetime]
+    model: FleetModel = field(default_factory=FleetModel)
+    _clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
+    _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
+
+    def listen(self, collection: Collection) -> None:
+        if collection.type == of(InferenceCluster):
+            collection.subscribe(self._cluster)
+        if collection.type == of(ModelReplica):
+            collection.subscribe(self._replica)
+
+    def on_health(self, name: str, health: Health) -> None:
+        """A cluster begins or ceases to answer."""
+        if health.error is None:
+            self._silent_since.pop(name, None)
+        else:
+            self._silent_since.setdefault(name, self.now())
+        if (known := self._clusters.get(name)) is not None:
+            self.model.observe_cluster(known, unreachable_since=self._silent_since.get(name))
+
+    def _cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        if new is None:
+            self._clusters.pop(key.name, None)
+            self._silent_since.pop(key.name, None)
+            self.model.forget_cluster(key.name)
+            return
+        try:
+            cluster = InferenceCluster.parse(new)
+        except ValidationError as error:
+            log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
+            return
+        self._clusters[key.name] = cluster
+        self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
+
+    def _replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        if new is None:
+            self.model.forget_replica(key)
+            return
+        try:
+            self.model.observe_replica(ModelReplica.parse(new))
+        except ValidationError as error:
+            log.warning("replica not readable", replica=str(key), errors=error.error_count())

@@ -1,0 +1,201 @@
+"""ModelDeployment: what to read for a decision, and whose changes may ask for another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from modelplane_operator.api import (
+    InferenceCluster,
+    ModelCache,
+    ModelDeployment,
+    ModelEndpoint,
+    ModelReplica,
+    labels,
+    names,
+)
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, entries, key_of, of, section
+from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.planning.model_deployment import Observed, plan
+from modelplane_operator.planning.symptoms import condition, unrouted
+from modelplane_operator.scheduling.need import NoCache
+
+DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
+
+
+def backends(route: Manifest) -> frozenset[str]:
+    """The Services that a route leads to."""
+    rules = entries(route, "spec", "rules")
+    return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
+
+
+def _routed(route: Manifest) -> Iterator[Key]:
+    return (Key(route["metadata"]["namespace"], name) for name in backends(route))
+
+
+def _backend(endpoint: Manifest) -> Iterator[Key]:
+    namespace, name = key_of(endpoint)
+    yield Key(namespace, names.endpoint_backend(namespace, name))
+
+
+def _cache(deployment: Manifest) -> Iterator[Key]:
+    replica = section(deployment, "spec", "template", "spec") or section(deployment, "spec")  # or the older, flat shape
+    if name := section(replica, "modelCacheRef").get("name"):
+        yield Key(deployment["metadata"]["namespace"], name)
+
+
+def _unplaced(deployment: Manifest) -> Iterator[bool]:
+    if condition(deployment, "ReplicasScheduled").get("status") != "True":
+        yield True
+
+
+def _draining(replica: Manifest) -> Iterator[str]:
+    if labels.DRAINING_SINCE in annotations_of(replica):
+        yield replica["metadata"]["namespace"]
+
+
+INDEXES = {
+    REPLICAS: {"draining": _draining},
+    DEPLOYMENTS: {"cache": _cache, "unplaced": _unplaced},
+    ENDPOINTS: {"backend": _backend},
+    HTTP_ROUTE: {"backend": _routed},
+}
+
+
+def controller(fleet: FleetView, grace: timedelta) -> Controller[ModelDeployment, Observed]:
+    """`grace`: how long a replica is out of rotation before it is disturbed."""
+
+    async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
+        hub, uid = clients.hub, deployment.metadata.uid or ""
+        replicas = _owned(hub, REPLICAS, uid)
+        routed, reached = _rotation(hub, replicas)
+        return Observed(
+            deployment=deployment,
+            cache=_find_cache(deployment, hub),
+            fleet=fleet.model,
+            replicas=replicas,
+            endpoints=_owned(hub, ENDPOINTS, uid),
+            routed=routed,
+            reached=reached,
+            grace=grace,
+            now=clients.now(),
+        )
+
+    return Controller(
+        ModelDeployment,
+        observe,
+        plan,
+        serial=True,  # each decision counts on the nodes that the ones before have taken
+        woken_by={
+            REPLICAS: _on_replica,
+            ENDPOINTS: owner_of_kind("ModelDeployment"),
+            of(InferenceCluster): _on_cluster,
+            of(ModelCache): _on_cache,
+            HTTP_ROUTE: _on_route,
+        },
+        woken_by_connection=_concerned,
+    )
+
+
+def _owned(hub: Cluster, kind: ResourceType, uid: str) -> tuple[Manifest, ...]:
+    found = hub.find(kind)
+    return tuple(found.owned_by(uid)) if found else ()
+
+
+def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCache:
+    reference = deployment.replica.model_cache_ref
+    if reference is None:
+        return NoCache.NOT_READ  # nothing asks for one
+    found = find(hub, of(ModelCache), Key(deployment.key.namespace, reference.name))
+    return ModelCache.parse(found) if found else NoCache.NOT_FOUND
+
+
+def _rotation(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """The replicas that some route leads to, and those to which a gateway is known to follow it."""
+    routes = hub.find(HTTP_ROUTE)
+    if routes is None:
+        return frozenset(), frozenset()
+    leading = {
+        key: list(routes.by("backend", Key(key.namespace, names.endpoint_backend(*key))))
+        for key in map(key_of, replicas)
+    }
+    routed = {key for key, found in leading.items() if found}
+    return frozenset(routed), frozenset(key for key in routed if not any(map(unrouted, leading[key])))
+
+
+# Who is woken ---------------------------------------------------------------------------------------------------------
+
+_owner = owner_of_kind("ModelDeployment")
+
+
+def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Its owner; and when nodes become free, those that wait for some."""
+    yield from _owner(change, hub)
+    if change.new is None:
+        yield from _waiting(hub)
+
+
+def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Whoever has replicas there or waits for room, when something has changed that the scheduler looks at."""
+    before, after = (_offer(one) if one else None for one in change)
+    return _concerned(change.latest["metadata"]["name"], hub) if before != after else ()
+
+
+def _offer(cluster: Manifest) -> tuple[Any, ...]:
+    metadata, status = section(cluster, "metadata"), section(cluster, "status")
+    ready = condition(cluster, "Ready")
+    return (
+        metadata.get("labels"),
+        metadata.get("deletionTimestamp"),
+        cluster["spec"].get("taints"),
+        status.get("gpuPools"),
+        status.get("gateway"),
+        ready.get("status"),
+        ready.get("reason"),
+    )
+
+
+def _concerned(cluster: str, hub: Cluster) -> Iterable[Key]:
+    """Deployments with replicas on a cluster, and those that wait for room."""
+    replicas = hub.find(REPLICAS)
+    for replica in replicas.by("cluster", cluster) if replicas else ():
+        yield from _owner(Change(None, replica), hub)
+    yield from _waiting(hub)
+
+
+def _waiting(hub: Cluster) -> Iterable[Key]:
+    deployments = hub.find(DEPLOYMENTS)
+    return [key_of(one) for one in deployments.by("unplaced", True)] if deployments else ()  # noqa: FBT003
+
+
+def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Deployments that name it, when it appears, goes, or selects other clusters."""
+    before, after = (one and (one["metadata"]["uid"], one["spec"].get("clusterSelector")) for one in change)
+    deployments = hub.find(DEPLOYMENTS)
+    if before == after or deployments is None:
+        return ()
+    return [key_of(one) for one in deployments.by("cache", key_of(change.latest))]
+
+
+def _on_route(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The deployments behind the backends that a route has begun or ceased to lead to."""
+    before, after = ((backends(one), unrouted(one)) if one else (frozenset[str](), "") for one in change)
+    endpoints = hub.find(ENDPOINTS)
+    if before == after or endpoints is None:
+        return
+    concerned = before[0] | after[0] if before[1] != after[1] else before[0] ^ after[0]
+    namespace = change.latest["metadata"]["namespace"]
+    for name in concerned:
+        for endpoint in endpoints.by("backend", Key(namespace, name)):
+            yield from _owner(Change(None, endpoint), hub)
+    replicas = hub.find(REPLICAS)
+    for replica in replicas.by("draining", namespace) if replicas else ():  # their endpoints are gone already
+        if names.endpoint_backend(*key_of(replica)) in concerned:
+            yield from _owner(Change(None, replica), hub)

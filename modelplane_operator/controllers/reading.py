@@ -1,0 +1,27 @@
+"""Reading the store: what several kinds' observations have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import ResourceType, key_of
+from modelplane_operator.controllers.steps import Cluster
+
+
+def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
+    """An object of a type that is watched there."""
+    collection = cluster.find(kind)
+    return collection.get(key) if collection else None
+
+
+def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str) -> Iterator[Manifest]:
+    """The children of an object that we applied. Controllers copy labels, ours too, to what they make themselves."""
+    for kind in kinds:
+        if (collection := cluster.find(kind)) is None:
+            continue
+        for child in collection.owned_by(uid):
+            entry = collection.entry(key_of(child))
+            if entry and entry.owned:
+                yield child

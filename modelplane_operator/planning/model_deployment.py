@@ -1,0 +1,347 @@
+"""A deployment: where its replicas are to be, which of them exist in what shape, and which of them are in rotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_deployment import (
+    ModelCacheResolved,
+    ModelDeployment,
+    ModelDeploymentStatus,
+    Progressing,
+    ReplicaCount,
+    ReplicasReady,
+    ReplicasScheduled,
+    Rollout,
+)
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica
+from modelplane_operator.clients.resources import annotations_of, key_of, labels_of
+from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
+from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
+from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica, replica_key
+from modelplane_operator.scheduling.decision import Decision, Removal
+from modelplane_operator.scheduling.need import Ask, NoCache, ask
+from modelplane_operator.scheduling.placement import read
+from modelplane_operator.scheduling.prose import problem, summary
+from modelplane_operator.scheduling.reasons import (
+    CacheNotFound,
+    CacheNotRead,
+    ClusterGone,
+    Going,
+    InvalidSelector,
+    NoClusters,
+    Problem,
+)
+from modelplane_operator.scheduling.schedule import schedule
+from modelplane_operator.scheduling.survey import Fleet
+
+DEFAULT_ROLLOUT = Rollout()
+TOLD = 3  # replicas whose trouble a condition tells
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A deployment, the fleet, and what exists of the deployment."""
+
+    deployment: ModelDeployment
+    cache: ModelCache | NoCache
+    fleet: Fleet
+    replicas: tuple[Manifest, ...]
+    """Its ModelReplicas, those on their way out among them."""
+    endpoints: tuple[Manifest, ...]
+    """Its ModelEndpoints."""
+    routed: frozenset[Key]
+    """Of those, the ones that a gateway may send requests to."""
+    reached: frozenset[Key]
+    """Of those, the ones that a gateway is known to send requests to."""
+    grace: timedelta
+    """How long a replica is out of rotation before it is disturbed."""
+    now: datetime
+
+    @cached_property
+    def live(self) -> Mapping[Key, Manifest]:
+        """The replicas that exist and are to stay as far as anybody has said."""
+        return {key_of(one): one for one in self.replicas if not one["metadata"].get("deletionTimestamp")}
+
+    @cached_property
+    def endpoint(self) -> Mapping[Key, Manifest]:
+        """The endpoints, by key: that of their replica."""
+        return {key_of(one): one for one in self.endpoints}
+
+    def answers(self, replica: Manifest) -> bool:
+        """Whether a replica is known to answer in its present shape."""
+        found = condition(replica, ModelReady.__name__)
+        current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
+        return current and found.get("status") == "True"
+
+
+@dataclass(frozen=True)
+class _Course:
+    """What is to become of the replicas."""
+
+    decision: Decision
+    """With as many replicas as are asked for: what is told."""
+    target: Decision
+    """With one more, perhaps, for as long as others change: what is done."""
+    wanted: Mapping[Key, Manifest]
+    """Every placement of the target as the ModelReplica that it is to be."""
+    changed: tuple[Key, ...]
+    """Replicas that stay and are to have another shape."""
+    surge: bool
+    """Whether there is room for more replicas than are asked for."""
+    moves: Moves
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.deployment.metadata.deletion_timestamp is not None:
+        return Plan()  # what belongs to it is deleted with it
+    course = _course(seen)
+    again = [at for at in (course.decision.again_at, course.moves.again_at) if at is not None]
+    wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
+    return Plan((*_steps(seen, course),), _status(seen, course), requeue_after=wait)
+
+
+def _course(seen: Observed) -> _Course:
+    asked = ask(seen.deployment, seen.cache)
+    rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
+    decision = schedule(asked, seen.fleet, now=seen.now)
+    target, changed, surge = decision, _changed(seen, decision), not decision.missing
+    if changed and rollout.max_surge and surge:
+        wider = schedule(_with_more(asked, min(rollout.max_surge, len(changed))), seen.fleet, now=seen.now)
+        surge = not wider.missing
+        if surge:
+            target, changed = wider, _changed(seen, wider)
+    disturbed = [*(removal.replica.key for removal in target.removed), *changed]
+    forced = frozenset(removal.replica.key for removal in target.removed if _must_go(removal, surge=surge))
+    budget = Budget(
+        desired=decision.desired,
+        surge=rollout.max_surge if surge else 0,
+        unavailable=rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
+        grace=seen.grace,
+    )
+    paced = moves(dict.fromkeys(disturbed), forced, _live(seen), budget, now=seen.now)
+    return _Course(decision, target, _wanted(seen, target), changed, surge, paced)
+
+
+def _with_more(asked: Ask, more: int) -> Ask:
+    return replace(asked, replicas=asked.replicas + more)
+
+
+def _must_go(removal: Removal, *, surge: bool) -> bool:
+    """A cluster that is being deleted is not held up for want of another place."""
+    return isinstance(removal.why, ClusterGone) or (isinstance(removal.why, Going) and not surge)
+
+
+def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
+    deployment = seen.deployment
+    return {replica_key(deployment, each): render_replica(deployment, each) for each in decision.placements}
+
+
+def _changed(seen: Observed, decision: Decision) -> tuple[Key, ...]:
+    """Replicas that stay and have another shape than they are to have."""
+    wanted = _wanted(seen, decision)
+    return tuple(key for key in sorted(wanted) if key in seen.live and not _same_shape(seen.live[key], wanted[key]))
+
+
+def _same_shape(live: Manifest, wanted: Manifest) -> bool:
+    """Whether both specs mean the same: the server has filled in defaults."""
+    return ModelReplica.parse(live).spec == ModelReplica.parse(wanted).spec
+
+
+def _live(seen: Observed) -> Mapping[Key, Live]:
+    """The replicas as a rollout sees them.
+
+    One serves when it answers and, if any route leads to the deployment, when one leads to it.
+    """
+    return {
+        key: Live(
+            key,
+            serving=seen.answers(one) and (key in seen.reached or not seen.routed),
+            draining_since=_since(one),
+            routed=key in seen.endpoint or key in seen.routed,
+        )
+        for key, one in seen.live.items()
+    }
+
+
+def _since(replica: Manifest) -> datetime | None:
+    text = annotations_of(replica).get(labels.DRAINING_SINCE)
+    try:
+        since = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)  # somebody wrote it: it drains, and has for long enough
+    return since if since is None or since.tzinfo else since.replace(tzinfo=UTC)
+
+
+# Steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
+    """Out of rotation first, then what is new, then into rotation, and what goes last."""
+    out = course.moves.drain | course.moves.go
+    in_rotation = {key for key, one in seen.live.items() if key not in out and seen.answers(one)}
+    for key, endpoint in seen.endpoint.items():
+        if key not in in_rotation and not endpoint["metadata"].get("deletionTimestamp"):
+            yield delete(endpoint)
+    spare = len(seen.live) - course.decision.desired
+    changing = [key for key in course.changed if key in course.moves.go]
+    # With a replica too many, the last that would have to change can go instead.
+    instead = set(course.changed) if 0 < len(course.changed) <= spare else set[Key]()
+    removed = {removal.replica.key for removal in course.target.removed} | (instead & set(changing))
+    for key, live in seen.live.items():
+        if wanted := _rewritten(seen, course, key, live, removed):
+            yield Replace(wanted)
+    missing = [key for key in course.wanted if key not in seen.live]
+    taken = {key_of(one) for one in seen.replicas}
+    for key in [key for key in missing if key not in taken][: course.moves.create]:
+        yield Create(course.wanted[key])
+    yield from _entering(seen, in_rotation)
+    for key in sorted(removed & course.moves.go):
+        if key in seen.live:
+            yield delete(seen.live[key])
+
+
+def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
+    """The replica as it is to be stored now: its mark, its labels, and its shape when its turn has come."""
+    if key in removed and key in course.moves.go:
+        return None
+    metadata: Manifest = live["metadata"]
+    annotations = {name: text for name, text in annotations_of(live).items() if name != labels.DRAINING_SINCE}
+    if key in course.moves.drain:
+        annotations[labels.DRAINING_SINCE] = annotations_of(live).get(labels.DRAINING_SINCE) or seen.now.isoformat()
+    wanted = course.wanted.get(key)
+    reshaped = wanted is not None and key in course.changed and key in course.moves.go
+    named = labels_of(wanted or live)
+    rewritten = {
+        **live,
+        "metadata": {**metadata, "labels": named, "annotations": annotations},
+        **({"spec": wanted["spec"]} if wanted and reshaped else {}),
+    }
+    same = named == labels_of(live) and annotations == annotations_of(live)
+    return None if same and not reshaped else rewritten
+
+
+def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
+    for key in sorted(in_rotation):
+        live = seen.live[key]
+        site = seen.fleet.site(live["spec"]["clusterName"])
+        if site is not None and site.cluster.gateway:  # else it keeps the endpoint that it has
+            yield Apply(render_endpoint(seen.deployment, read(ModelReplica.parse(live)), site.cluster.gateway))
+
+
+# Status --------------------------------------------------------------------------------------------------------------
+
+
+def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
+    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") == "True"]
+    leaving = {removal.replica.key for removal in course.target.removed}
+    finished = [one for one in ready if key_of(one) not in {*leaving, *course.changed} and seen.answers(one)]
+    conditions = [
+        _scheduled(seen, course.decision),
+        _replicas_ready(seen, course, len(ready)),
+        _progressing(seen, course),
+        *_cache(seen),
+    ]
+    desired = course.decision.desired
+    faults = [one.message for one in conditions[:2] if one.status != "True"]
+    if len(finished) >= desired and not faults and not course.changed:
+        whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {desired} ready")
+    else:
+        moving = [conditions[2].message] if conditions[2].status == "True" else []
+        whole = Ready.CREATING.condition(seen.now, message="; ".join(filter(None, [*faults, *moving])))
+    return ModelDeploymentStatus(
+        conditions=(*conditions, whole),
+        replicas=ReplicaCount(total=len(seen.live), ready=len(ready)),
+        selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
+    )
+
+
+def _scheduled(seen: Observed, decision: Decision) -> Condition:
+    kinds = {type(found): found for found in decision.problems}
+    now, message = seen.now, summary(decision)
+    if InvalidSelector in kinds:
+        return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
+    if NoClusters in kinds:
+        return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
+    if decision.missing and not _only_cache(decision.problems):
+        return ReplicasScheduled.INSUFFICIENT_CAPACITY.condition(now, message=message)
+    if any(held.why for held in decision.held):
+        return ReplicasScheduled.INSUFFICIENT_CAPACITY.condition(now, message=message)
+    placed = {replica_key(seen.deployment, placement) for placement in decision.placements}
+    if decision.missing or not placed <= seen.live.keys():
+        return ReplicasScheduled.SCHEDULING.condition(now, message=message)
+    return ReplicasScheduled.REPLICAS_CREATED.condition(now, message=message)
+
+
+def _only_cache(problems: Sequence[Problem]) -> bool:
+    return bool(problems) and all(isinstance(found, CacheNotFound | CacheNotRead) for found in problems)
+
+
+def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
+    desired = course.decision.desired
+    counted = f"{ready} of {desired} ready"
+    if ready >= desired:
+        return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=counted)
+    if not seen.live and not course.target.placements:
+        return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=counted)
+    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
+    more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
+    return ReplicasReady.MODEL_STARTING.condition(seen.now, message="; ".join([counted, *told, *more]))
+
+
+def _where(replica: Manifest) -> str:
+    return f"{replica['metadata']['name']} on {replica['spec']['clusterName']}"
+
+
+def _said(replica: Manifest) -> str:
+    for kind in (Ready.__name__, ModelReady.__name__, "Synced"):
+        found = condition(replica, kind)
+        if found.get("status") not in {None, "True"} and found.get("message"):
+            return found["message"]
+    return "not looked at yet"
+
+
+def _progressing(seen: Observed, course: _Course) -> Condition:
+    paced, now = course.moves, seen.now
+    moving = {*paced.go, *paced.drain, *paced.wait}
+    if not moving:
+        return Progressing.SETTLED.condition(now)
+    serving = sum(each.serving for each in _live(seen).values())
+    parts = [f"{len(moving)} to be moved, changed or removed"]
+    if paced.drain:
+        parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
+    if paced.wait:
+        parts.append(f"{len(paced.wait)} wait until more than {course.decision.desired} serve, {serving} do")
+    reason = Progressing.MOVING if course.surge else Progressing.MOVING_WITHOUT_SURGE
+    return reason.condition(now, message="; ".join(parts))
+
+
+def _names(keys: Iterable[Key]) -> str:
+    found = sorted(key.name for key in keys)
+    more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+    return ", ".join(found[:TOLD]) + more
+
+
+def _cache(seen: Observed) -> Sequence[Condition]:
+    reference = seen.deployment.replica.model_cache_ref
+    if reference is None:
+        return ()
+    match seen.cache:
+        case NoCache.NOT_READ:
+            message = problem(CacheNotRead(reference.name))
+            return [ModelCacheResolved.UNRESOLVED.condition(seen.now, message=message)]
+        case NoCache.NOT_FOUND:
+            message = problem(CacheNotFound(reference.name))
+            return [ModelCacheResolved.NOT_FOUND.condition(seen.now, message=message)]
+        case _:
+            return [ModelCacheResolved.RESOLVED.condition(seen.now)]

@@ -1,0 +1,271 @@
+"""One replica: its objects on its cluster, how it does there, and how it goes.
+
+A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
+the rest is deleted, then the namespace when no other replica needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.base import Status
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, ModelReplica
+from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.ownership import was_applied
+from modelplane_operator.clients.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    LEADER_WORKER_SET,
+    RESOURCE_CLAIM_TEMPLATE,
+    SECRET,
+    key_of,
+    labels_of,
+    section,
+    type_of,
+)
+from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.planning.symptoms import is_ready, symptoms, told, unfinished, unrouted
+from modelplane_operator.rendering.model_replica import (
+    CannotRender,
+    Lifecycle,
+    Source,
+    Surroundings,
+    render_model_replica,
+    sources,
+)
+
+SOON = 0.5  # until the first lists of its cluster are in
+REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
+WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
+# Pods of the shape before may still name these, and could not be made again without them.
+_NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The replica's cluster, as far as it is known at the moment."""
+
+    exists: bool = True
+    """Whether there is an InferenceCluster of that name, or a connection left over from one."""
+    connected: bool = True
+    """Whether what was seen there can be relied on. Otherwise nothing is decided about it."""
+    error: ClientError | None = None
+    """Why it cannot be reached; None while it can, or while that is being found out."""
+    serving: bool = True
+    """Whether its gateway answers: models may do so while the API server does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A replica and all that was seen of it."""
+
+    replica: ModelReplica
+    site: Site
+    around: Surroundings
+    children: tuple[Manifest, ...]
+    """What we applied on the cluster for this replica."""
+    pods: tuple[Manifest, ...]
+    namespace: Manifest | None
+    """The namespace on the cluster, when no other replica or cache needs it."""
+    lifecycle: Lifecycle
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """One engine as it is on the cluster."""
+
+    name: str
+    copies: int
+    workload: Manifest | None
+    current: bool
+    """Whether the workload has been told its present content."""
+    pods: Sequence[Manifest]
+    """Those that answer requests: the followers of a gang do not."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether requests find a pod; right after a change, one of the new content must be there already."""
+        updated = self.current and section(self.workload or {}, "status").get("updatedReplicas")
+        return bool(updated) and any(map(is_ready, self.pods))
+
+    @property
+    def lacks(self) -> str:
+        """What is missing of all its copies; empty when nothing is."""
+        if self.workload is None:
+            return f"engine {self.name}: no workload yet"
+        lacks = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
+        return f"engine {self.name}: {lacks}" if lacks else ""
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.replica.metadata.deletion_timestamp is not None:
+        return _teardown(seen)
+    if not seen.site.exists:
+        name = seen.replica.spec.cluster_name
+        return _waiting(seen, f"there is no connection to cluster {name}: see its InferenceCluster")
+    if seen.site.error is not None:
+        return _out_of_sight(seen, seen.site.error)
+    if not seen.site.connected:
+        return Plan(requeue_after=SOON)
+    rendered = render_model_replica(seen.replica, seen.around, lifecycle=seen.lifecycle)
+    if isinstance(rendered, CannotRender):
+        return Plan(status=_judged(seen, _engines(seen, ()), problem=rendered.message))
+    engines = _engines(seen, rendered)
+    cluster = seen.replica.spec.cluster_name
+    steps: list[Step] = [Apply(manifest, cluster) for manifest in rendered]
+    complete = not any(engine.lacks for engine in engines)
+    spare = [child for child in seen.children if not _keeps(child, seen, complete=complete)]
+    steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
+    again = REFRESH if sources(seen.replica) else None
+    return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen)), requeue_after=again)
+
+
+def _engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[_Engine]:
+    workloads = {key_of(child).name: child for child in seen.children if type_of(child) in WORKLOADS}
+    wanted = {key_of(manifest).name: manifest for manifest in rendered if type_of(manifest) in WORKLOADS}
+    found: list[_Engine] = []
+    for engine in seen.replica.spec.engines:
+        name = names.workload(seen.replica.metadata.name, engine.name)
+        live, present = workloads.get(name), wanted.get(name)
+        # What cannot be rendered now leaves the workload as it is, and that is what it is judged by.
+        current = live is not None and (present is None or was_applied(live, present))
+        pods = [pod for pod in seen.pods if _serves(pod, name)]
+        found.append(_Engine(engine.name, engine.copies, live, current, pods))
+    return found
+
+
+def _serves(pod: Manifest, workload: str) -> bool:
+    return labels_of(pod).get(labels.WORKLOAD) == workload and labels.SERVING in labels_of(pod)
+
+
+def _keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
+    """Whether a child stays even if it is not wanted: what running pods need, and copies of what has vanished."""
+    if type_of(child) not in _NAMED_BY_PODS:
+        return False
+    return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
+
+
+def _copy(seen: Observed, source: Source) -> str:
+    return names.copied(seen.replica.metadata.name, source.use, source.name)
+
+
+def _lost(seen: Observed) -> Sequence[Source]:
+    """What the engines name and the hub does not have."""
+    there = {(original["kind"], original["metadata"]["name"]) for original in seen.around.originals}
+    return [source for source in sources(seen.replica) if (source.kind, source.name) not in there]
+
+
+def _missing(seen: Observed) -> str:
+    """What the hub lacks that engines wait for, unless they have a copy from before."""
+    has = {child["metadata"]["name"] for child in seen.children}
+    absent = [source for source in _lost(seen) if source.required and _copy(seen, source) not in has]
+    named = ", no ".join(f"{source.kind} {source.name}" for source in absent)
+    return f"namespace {seen.replica.key.namespace} has no {named}" if absent else ""
+
+
+# What is reported -----------------------------------------------------------------------------------------------------
+
+
+def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Status:
+    """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
+    now = seen.now
+    absent = [engine.name for engine in engines if engine.workload is None]
+    silent = [engine.name for engine in engines if not engine.answers]
+    detour, ill = _unrouted(seen), told(symptoms(seen.pods))
+    if absent:
+        why = problem or f"no workload yet of engine {', '.join(absent)}"
+        accepted = ModelAccepted.DEPLOYING.condition(now, message=why)
+        answers = ModelReady.WAITING_FOR_MODEL.condition(now, message=why)
+    else:
+        accepted = ModelAccepted.ACCEPTED.condition(now)
+        if silent:
+            why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", ill)
+            answers = ModelReady.MODEL_STARTING.condition(now, message=why)
+        elif detour:
+            answers = ModelReady.MODEL_STARTING.condition(now, message=detour)
+        else:
+            answers = ModelReady.SERVING.condition(now)
+    lacks = _sentence(problem, *(engine.lacks for engine in engines), detour)
+    whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
+    return Status(conditions=(accepted, answers, whole))
+
+
+def _sentence(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _unrouted(seen: Observed) -> str:
+    routes = [child for child in seen.children if type_of(child) == HTTP_ROUTE]
+    return unrouted(routes[0]) if routes else "it has no route yet"
+
+
+def _waiting(seen: Observed, why: str) -> Plan:
+    """Nothing can be done yet. What was known of a replica that runs stays true."""
+    if seen.replica.conditions:
+        return Plan()
+    now = seen.now
+    conditions = (
+        ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=why),
+        ModelReady.WAITING_FOR_MODEL.condition(now, message=why),
+        Ready.CREATING.condition(now, message=why),
+    )
+    return Plan(status=Status(conditions=conditions))
+
+
+def _out_of_sight(seen: Observed, error: ClientError) -> Plan:
+    """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
+    if not seen.replica.conditions:
+        return Plan(status=_waiting(seen, str(error)).status, failure=error)
+    if seen.site.serving:
+        return Plan(failure=error)
+    why = f"neither cluster {seen.replica.spec.cluster_name} nor its gateway answers"
+    lost = (
+        ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
+        Ready.UNREACHABLE.condition(seen.now, message=why),
+    )
+    return Plan(status=Status(conditions=lost), failure=error)
+
+
+# How it goes ----------------------------------------------------------------------------------------------------------
+
+
+def _teardown(seen: Observed) -> Plan:
+    replica, cluster = seen.replica, seen.replica.spec.cluster_name
+    if labels.FINALIZER not in replica.metadata.finalizers:
+        return Plan()
+    if not seen.site.exists:  # nobody can reach what may be left there
+        return Plan((Release(),))
+    if seen.site.error is not None:
+        why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
+        return Plan(status=_going(seen, why), failure=seen.site.error)
+    if not seen.site.connected:
+        return Plan(requeue_after=SOON)
+    workloads = [child for child in seen.children if type_of(child) in WORKLOADS]
+    if workloads or seen.pods:
+        steps = tuple(delete(each, cluster=cluster) for each in workloads if not _is_going(each))
+        return Plan(steps, _going(seen, f"waiting for {_count(seen.pods, 'pod')} to end"))
+    if seen.children:
+        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
+        return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
+    if seen.namespace is not None and not _is_going(seen.namespace):
+        return Plan((delete(seen.namespace, cluster=cluster), Release()))
+    return Plan((Release(),))
+
+
+def _going(seen: Observed, why: str) -> Status:
+    return Status(conditions=(Ready.DELETING.condition(seen.now, message=why),))
+
+
+def _is_going(manifest: Manifest) -> bool:
+    return bool(manifest["metadata"].get("deletionTimestamp"))
+
+
+def _count(found: Sequence[Manifest], noun: str) -> str:
+    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"

@@ -1,0 +1,135 @@
+"""What the objects of a replica say of its health: does an engine answer, is all of it there, and what is wrong.
+
+The words are stable while nothing changes: they leave out what counts up by itself, such as back-off times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import Section, entries, section
+
+LENGTH = 400  # of what a scheduler or a registry says: it may name every node
+# Waiting for these mends nothing by itself; the kubelet's other words (ContainerCreating) are steps on the way.
+_STUCK = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What is the matter with one pod; the graver is told first."""
+
+    gravity: int
+    """0: it cannot run at all; 1: it has no node; 2: it is on its way."""
+    pod: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"pod {self.pod} {self.words}"
+
+
+def is_ready(pod: Manifest) -> bool:
+    """Whether a pod takes requests."""
+    return condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def symptoms(pods: Iterable[Manifest]) -> tuple[Symptom, ...]:
+    """What is the matter with those pods that are not ready, the gravest first."""
+    found = [_symptom(pod) for pod in pods if not is_ready(pod)]
+    return tuple(sorted(found, key=lambda one: (one.gravity, one.pod)))
+
+
+def told(found: Sequence[Symptom]) -> str:
+    """The first symptom, and how many more pods have one; empty without any."""
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0]}{more}"
+
+
+def condition(manifest: Manifest, kind: str) -> Section:
+    """The condition of that type, `{}` without one."""
+    return _of_type(entries(manifest, "status", "conditions"), kind)
+
+
+def _of_type(conditions: Iterable[Section], kind: str) -> Section:
+    nothing: Section = {}
+    return next((one for one in conditions if one["type"] == kind), nothing)
+
+
+def _symptom(pod: Manifest) -> Symptom:
+    name, status = pod["metadata"]["name"], section(pod, "status")
+    if pod["metadata"].get("deletionTimestamp"):
+        return Symptom(2, name, "is ending")
+    for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
+        if words := _container(container):
+            return Symptom(0, name, f"{container['name']}: {words}")
+    if status.get("phase") == "Failed":
+        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}")
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return Symptom(1, name, f"has no node: {_reason(scheduled)}")
+    return Symptom(2, name, "is starting" if section(pod, "spec").get("nodeName") else "has no node yet")
+
+
+def _container(status: Section) -> str:
+    """Why a container does not run; empty when it does, or is about to."""
+    waiting = section(status, "state", "waiting")
+    if waiting.get("reason") == "CrashLoopBackOff":
+        return f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
+    if waiting.get("reason") in _STUCK:
+        return _reason(waiting)
+    ended = section(status, "state", "terminated")
+    return _end(ended) if ended.get("exitCode") else ""
+
+
+def _end(ended: Section) -> str:
+    why = ended.get("reason")
+    return f"exit code {ended.get('exitCode', 'unknown')}{f' ({why})' if why and why != 'Error' else ''}"
+
+
+def _reason(said: Section) -> str:
+    words = (said.get("reason"), said.get("message"))
+    return ": ".join(word for word in words if word)[:LENGTH]
+
+
+# Workloads and routes ------------------------------------------------------------------------------------------------
+
+
+def unfinished(workload: Manifest, copies: int) -> str:
+    """What a Deployment or LeaderWorkerSet lacks of so many copies of its present content; empty when nothing."""
+    status = section(workload, "status")
+    seen: int | None = status.get("observedGeneration")
+    if seen is not None and seen < workload["metadata"].get("generation", 0):
+        return "its controller has not seen the latest change"
+    ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
+    if ready < copies:
+        return f"{ready} of {copies} copies ready"
+    if updated < copies or total > copies:
+        return f"{min(updated, copies)} of {copies} copies updated"
+    return ""
+
+
+def unrouted(route: Manifest) -> str:
+    """Why requests do not pass a route of ours at its only gateway; empty when they do."""
+    parents = entries(route, "status", "parents")
+    if not parents:
+        return "no gateway has taken the route yet"
+    for kind in ("Accepted", "ResolvedRefs"):
+        found = _of_type(entries(parents[0], "conditions"), kind)
+        if found.get("observedGeneration", 0) < route["metadata"].get("generation", 0):
+            return "the gateway has not seen the latest change of the route"
+        if found.get("status") != "True":
+            return f"the gateway does not accept the route: {_reason(found)}"
+    return ""
