@@ -13,7 +13,6 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -29,13 +28,18 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers.events import Recorder
+from modelplane_operator.controllers.health import Pulse, stuck
 from modelplane_operator.controllers.loop import Clients
-from modelplane_operator.controllers.queue import Outcome, Pace
+from modelplane_operator.controllers.metrics import Metrics, State
+from modelplane_operator.controllers.probes import serving
+from modelplane_operator.controllers.queue import Pace
 from modelplane_operator.controllers.wiring import Crew, crew, wanted_types, work
 from modelplane_operator.controllers.world import Kinds, World
 from modelplane_operator.settings import Settings
 
 OURS = frozenset(map(of, KINDS))
+REMEDY = "python -m modelplane_operator crds | kubectl apply --server-side -f -"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 
 Build = Callable[[World], Kinds]
@@ -52,6 +56,9 @@ class Operator:
     fleet: Fleet
     lease: Lease
     crews: tuple[Crew, ...]
+    pulse: Pulse
+    recorder: Recorder
+    metrics: Metrics
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:
@@ -61,14 +68,26 @@ class Operator:
     @property
     def ready(self) -> bool:
         """Whether all of the hub has been seen, so that this operator could lead."""
-        return self.hub.synced and not self.missing
+        return not self.unready()
+
+    def unready(self) -> tuple[str, ...]:
+        """What this operator waits for before it could lead."""
+        if self.missing:
+            return (f"the hub has no definitions of {_listed(self.missing)}",)
+        unseen = tuple(one.type for one in self.hub.collections if not one.synced)
+        return (f"not seen yet: {_listed(unseen)}",) if unseen else ()
+
+    def stuck(self) -> tuple[str, ...]:
+        """What would not come loose without a restart."""
+        return tuple(stuck(self.pulse, self.hub, self.crews, leading=self.lease.held))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch and, when it is our turn, lead, until told to stop."""
-        async with asyncio.TaskGroup() as group:
+        pages = serving(self.settings.listen, health=self.stuck, readiness=self.unready, metrics=self.metrics.registry)
+        async with pages, asyncio.TaskGroup() as group:
             background = [
-                group.create_task(self.hub.run(), name="hub"),
-                group.create_task(self.fleet.run(), name="fleet"),
+                group.create_task(part.run(), name=type(part).__name__)
+                for part in (self.hub, self.fleet, self.pulse, self.recorder)
             ]
             leading = group.create_task(self._lead(), name="lead")
             await stop.wait()
@@ -77,13 +96,14 @@ class Operator:
                 one.workers.stop()
             if self.lease.held:
                 await asyncio.wait({leading}, timeout=self.settings.stop_grace)
-            await _ended(leading)  # gives the lease back, which needs the hub
+            leading.cancel()
+            await asyncio.wait({leading})  # it gives the lease back, which needs the hub
             for task in background:
                 task.cancel()
         log.info("stopped")
 
     async def _lead(self) -> None:
-        await self._ready()
+        await self._seen()
         gc.collect()
         gc.freeze()
         async with asyncio.TaskGroup() as group:
@@ -91,17 +111,13 @@ class Operator:
             await self.lease.lead(self._work)
             electing.cancel()
 
-    async def _ready(self) -> None:
+    async def _seen(self) -> None:
         """Wait until all of the hub has been seen, and say what is missing."""
         said: tuple[ResourceType, ...] = ()
         while not self.ready:
             if self.hub.synced and self.missing != said:
                 said = self.missing
-                log.error(
-                    "definitions missing",
-                    kinds=", ".join(kind.kind for kind in said),
-                    remedy="python -m modelplane_operator crds | kubectl apply --server-side -f -",
-                )
+                log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
             await asyncio.sleep(LOOK_AGAIN)
         log.info("hub seen", objects=sum(one.count for one in self.hub.collections))
 
@@ -116,53 +132,43 @@ class Operator:
 
 def assemble(settings: Settings, access: Access, build: Build) -> Operator:
     """An operator for a hub; nothing is sent before it runs."""
-    loop = asyncio.get_running_loop()
-    store = Store(loop.time)
+    clock, metrics = asyncio.get_running_loop().time, Metrics()
+    store = Store(clock)
+    # Of this very process: a successor in the same pod must not take the lease for its own.
+    identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
     def connected(name: str, access: Access) -> Connection:
-        connection = Connection(name, access, afar, store, chance=random.random, on_health=health_changed)
+        connection = Connection(
+            name, access, afar, store, chance=random.random, on_call=metrics.calls(name), on_health=health_changed
+        )
         for collection in connection.collections:
             for one in crews:
                 one.listen(collection, hub=False)
         return connection
 
     def health_changed(name: str, health: Health) -> None:
-        for listener in kinds.on_health:
-            listener(name, health)
+        for told in kinds.on_health:
+            told(name, health)
         connection_changed(name)
 
     def connection_changed(name: str) -> None:
         for one in crews:
             one.connection_changed(name)
 
-    def reconciled(kind: str, outcome: Outcome, seconds: float) -> None:
-        log.debug("reconciled", kind=kind, outcome=type(outcome).__name__, seconds=round(seconds, 3))
-
     def hub_client() -> Kube:
         return hub.kube
 
     fleet = Fleet(store, connected)
-    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed))
+    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled))
     near, afar = _watched(kinds)
-    hub = Connection(HUB, access, near, store, chance=random.random)
-    lease = Lease(
-        hub_client,
-        Key(settings.lease_namespace, settings.lease_name),
-        # Of this very process: a successor in the same pod must not take the lease for its own.
-        f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}",
-        loop.time,
-        random.random,
-        settings.times,
-    )
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock)
+    hub = Connection(HUB, access, near, store, chance=random.random, on_call=metrics.calls(HUB))
+    key = Key(settings.lease_namespace, settings.lease_name)
+    lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
+    recorder = Recorder(hub_client, identity, clock, metrics.event)
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record)
+    pace = Pace(resync=settings.resync)
     crews = tuple(
-        crew(
-            one,
-            clients,
-            on_reconciled=reconciled,
-            pace=Pace(resync=settings.resync),
-            workers=settings.workers,
-        )
+        crew(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers)
         for one in kinds.controllers
     )
     for collection in hub.collections:
@@ -170,7 +176,9 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
             listen(collection)
         for one in crews:
             one.listen(collection, hub=True)
-    return Operator(settings, hub, fleet, lease, crews)
+    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics)
+    metrics.registry.register(State(operator))
+    return operator
 
 
 def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
@@ -191,10 +199,8 @@ def _merged(kinds: Kinds, types: Iterable[ResourceType], special: Iterable[Watch
     )
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+def _listed(types: Iterable[ResourceType]) -> str:
+    return ", ".join(kind.kind for kind in types)
 
 
 def _wall_clock() -> datetime:

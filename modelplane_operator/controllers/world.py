@@ -15,21 +15,6 @@ from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.controllers.loop import Controller
 from modelplane_operator.settings import Settings
 
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What there is before any controller."""
-
-    settings: Settings
-    fleet: Fleet
-    """The workload clusters; whoever learns how one is reached calls `set` and `remove`."""
-    hub: Callable[[], Kube]
-    """The hub's client; raises Unreachable while the hub does not answer."""
-    now: Callable[[], datetime]
-    connection_changed: Callable[[str], None]
-    """To be called when there is news about the way to a workload cluster that its connection does not tell itself."""
-
-
 Scheduled = Callable[[str, float], None]
 """Told what a scheduling decision was (`placed`, `partly`, `nowhere`, ...: few words) and the seconds it took."""
 

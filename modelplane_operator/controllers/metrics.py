@@ -1,0 +1,167 @@
+"""What the operator counts and measures, under names that stay.
+
+Labels are bounded by what the operator knows: kinds, types, verbs, error names, and the clusters of the fleet. What is
+a state of something else is read when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from modelplane_operator.clients.resources import HUB
+from modelplane_operator.clients.wire import Call, OnCall
+from modelplane_operator.controllers.queue import Outcome
+
+if TYPE_CHECKING:
+    from modelplane_operator.controllers.operator import Operator
+
+READS = frozenset({"get", "list", "watch", "ping", "discover"})
+BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+FAST_BUCKETS = (0.0001, 0.0003, *BUCKETS[:8])
+
+
+class Metrics:
+    """The counters of one operator, in a registry of its own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each, which says when the process began
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._reconciles = Histogram(
+            "modelplane_reconcile_seconds",
+            "Time of a reconcile; what became of it is Done, Failed or Forgotten.",
+            ("kind", "outcome"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._writes = Counter(
+            "modelplane_writes",
+            "Writes, whether they had an effect or failed; the outcome is OK or the name of an error.",
+            ("side", "resource", "verb", "outcome"),
+            registry=self.registry,
+        )
+        self._requests = Histogram(
+            "modelplane_request_seconds",
+            "Time until an API server answered a request, or began to answer a watch.",
+            ("side", "verb", "outcome"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._decisions = Histogram(
+            "modelplane_scheduler_decision_seconds",
+            "Time of a scheduling decision.",
+            ("outcome",),
+            buckets=FAST_BUCKETS,
+            registry=self.registry,
+        )
+        self._events = Counter(
+            "modelplane_events",
+            "Events about transitions of conditions; lost ones were too many, or could not be written.",
+            ("kind", "outcome"),
+            registry=self.registry,
+        )
+
+    def reconciled(self, kind: str, outcome: Outcome, seconds: float) -> None:
+        self._reconciles.labels(kind, type(outcome).__name__).observe(seconds)
+
+    def calls(self, cluster: str) -> OnCall:
+        """Counts the requests to one cluster. A fleet has too many for a label here: they count together."""
+        side = "hub" if cluster == HUB else "workload"
+
+        def called(call: Call) -> None:
+            self._requests.labels(side, call.verb, call.outcome).observe(call.seconds)
+            if call.verb not in READS:
+                self._writes.labels(side, call.resource, call.verb, call.outcome).inc()
+
+        return called
+
+    def scheduled(self, outcome: str, seconds: float) -> None:
+        self._decisions.labels(outcome).observe(seconds)
+
+    def event(self, kind: str, outcome: str) -> None:
+        self._events.labels(kind, outcome).inc()
+
+
+class State(Collector):
+    """What an operator is like at the moment of asking."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing in advance: the registry would ask for all of it only to learn the names."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._process()
+        yield from self._queues()
+        yield from self._hub()
+        yield from self._clusters()
+
+    def _process(self) -> Iterator[Metric]:
+        operator = self._operator
+        yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
+        yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
+        yield _gauge(
+            "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.pulse.worst
+        )
+
+    def _queues(self) -> Iterator[Metric]:
+        now = self._operator.pulse.now()
+        depth = _by("modelplane_queue_depth", "Objects that are due and do not run.", "kind")
+        oldest = _by("modelplane_queue_oldest_seconds", "How long the one that has waited longest is due.", "kind")
+        keys = _by("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
+        running = _by("modelplane_reconciles_running", "Reconciles under way.", "kind")
+        longest = _by("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
+        for crew in self._operator.crews:
+            kind, queue = crew.controller.type.kind, crew.workers.queue
+            depth.add_metric((kind,), queue.depth)
+            oldest.add_metric((kind,), queue.oldest(now))
+            keys.add_metric((kind,), len(queue))
+            running.add_metric((kind,), queue.running)
+            longest.add_metric((kind,), crew.workers.longest(now))
+        yield from (depth, oldest, keys, running, longest)
+
+    def _hub(self) -> Iterator[Metric]:
+        now, health = self._operator.pulse.now(), self._operator.hub.health
+        yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
+        if health.latency is not None:
+            yield _gauge("modelplane_hub_round_trip_seconds", "Time of its last answer.", health.latency)
+        age = _by("modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource")
+        objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
+        for collection in self._operator.hub.collections:
+            objects.add_metric((str(collection.type),), collection.count)
+            if collection.heard is not None:
+                age.add_metric((str(collection.type),), now - collection.heard)
+        yield from (age, objects)
+
+    def _clusters(self) -> Iterator[Metric]:
+        now = self._operator.pulse.now()
+        answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        trip = _by("modelplane_cluster_round_trip_seconds", "Time of its last answer to a small request.", "cluster")
+        contact = _by("modelplane_cluster_contact_age_seconds", "Time since that answer.", "cluster")
+        age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
+        for connection in self._operator.fleet:
+            name, health = (connection.name,), connection.health
+            answers.add_metric(name, health.answers)
+            if health.latency is not None:
+                trip.add_metric(name, health.latency)
+            if health.last_contact is not None:
+                contact.add_metric(name, now - health.last_contact)
+            heard = [one.heard for one in connection.collections if one.heard is not None]
+            if heard:
+                age.add_metric(name, now - min(heard))
+        yield from (answers, trip, contact, age)
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=(label,))

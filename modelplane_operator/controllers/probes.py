@@ -1,0 +1,46 @@
+"""The pages that Kubernetes and Prometheus ask for: /healthz, /readyz and /metrics.
+
+Kopf's own endpoint has one path and cannot say no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+Problems = Callable[[], Sequence[str]]
+
+
+@asynccontextmanager
+async def serving(
+    listen: tuple[str, int], *, health: Problems, readiness: Problems, metrics: CollectorRegistry
+) -> AsyncGenerator[None]:
+    """Answer while the block runs; raises OSError when the address is taken."""
+
+    def page(problems: Problems) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(_: web.Request) -> web.StreamResponse:
+            found = problems()
+            return web.Response(status=503 if found else 200, text="\n".join(found or ("ok",)) + "\n")
+
+        return answer
+
+    async def exposition(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(metrics), headers={"Content-Type": content_type})
+
+    app = web.Application()
+    app.router.add_get("/healthz", page(health))
+    app.router.add_get("/readyz", page(readiness))
+    app.router.add_get("/metrics", exposition)
+    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        host, port = listen
+        await web.TCPSite(runner, host or None, port).start()
+        yield
+    finally:
+        await runner.cleanup()
