@@ -63,6 +63,7 @@ class ControllerReady(ConditionType):
 
     INSTALLING = "Installing", "False", "The controller's Helm release is not there yet."
     HEALTHY = "ControllerHealthy", "True", "The controller's Helm release is deployed and its pods are up."
+    NOT_SERVED = "NotServed", "False", "Only the InferenceGateway named default is served through; this one is not."
 
 
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):

@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model
-from modelplane_operator.api.shared import NonEmpty, Spec
+from modelplane_operator.api.model import Model, Rule, must
+from modelplane_operator.api.shared import NonEmpty, Spec, String253
+
+AUTHORIZATION = "Authorization"
+
+Hostname = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+]
+HeaderName = Annotated[
+    str,
+    Field(min_length=1, max_length=128),
+    must(
+        Rule(
+            "self.matches('^[A-Za-z0-9-]+$')",
+            "A header's name is letters, digits and '-', for example Authorization or x-api-key.",
+        ),
+        Rule(
+            "!(self.lowerAscii() in ['host', 'connection', 'content-length', 'te', 'trailer', 'transfer-encoding', "
+            "'upgrade'])",
+            "This header belongs to the connection: name the one that the provider reads its key from.",
+        ),
+    ),
+]
+PRINTABLE = Rule("self.matches('^[ -~]*$')", "A prefix is printable ASCII, for example 'Bearer '.")
+
+
+class SecretKey(Model):
+    """One key of a Secret in the endpoint's namespace."""
+
+    name: String253
+    """Name of the Secret."""
+    key: String253
+    """Key within it."""
+
+
+class EndpointCredentials(Model):
+    """The key that the provider knows us by: sent in a header, in the place of whatever the client sent there."""
+
+    secret_ref: SecretKey
+    """Where the value is kept. Whoever may read the HTTPRoutes of the namespace can read it too."""
+    header: HeaderName = AUTHORIZATION
+    """Header that carries it. The client's own Authorization never goes to an endpoint with credentials."""
+    prefix: Annotated[Annotated[str, Field(max_length=64)] | None, must(PRINTABLE)] = None
+    """What stands before the value. Left out, it is `Bearer ` in the header Authorization and nothing in another."""
 
 
 class ModelEndpointSpec(Spec):
@@ -17,6 +62,11 @@ class ModelEndpointSpec(Spec):
     """URL of the backend; scheme, host and port are used."""
     rewrite_path: str | None = None
     """Path that takes the place of the service's own prefix. Without it the path stays as it is."""
+    hostname: Hostname | None = None
+    """Name to ask for, in the Host header and, with https, as the name that the backend must prove. Without it, the
+    host of the URL when that is a name."""
+    credentials: EndpointCredentials | None = None
+    """Key for a provider that asks for one. Use https, or it can be read on the way."""
 
 
 class EndpointRouting(Model):
@@ -24,6 +74,8 @@ class EndpointRouting(Model):
 
     backend_name: str | None = None
     """Service on the hub that stands for the backend."""
+    url: str | None = None
+    """Where that Service leads, as scheme://host:port: the last URL of the spec that could be used."""
 
 
 class ModelEndpointStatus(Status):
@@ -39,6 +91,7 @@ class RoutingReady(ConditionType):
     BACKEND_CONFIGURED = "BackendConfigured", "True", "Routes can refer to it."
     WAITING_FOR_BACKEND = "WaitingForBackend", "False", "Its Service is not there yet."
     INVALID_URL = "InvalidURL", "False", "The URL cannot be used; the message says why."
+    CREDENTIALS_MISSING = "CredentialsMissing", "False", "The Secret of its credentials cannot be used: see why."
 
 
 class ModelEndpoint(Resource[ModelEndpointSpec, ModelEndpointStatus]):

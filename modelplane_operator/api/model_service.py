@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model
+from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.shared import Spec
 
 
@@ -35,11 +35,25 @@ class ModelServiceSpec(Spec):
     """Groups of endpoints, each with its share of the requests."""
 
 
+LISTED = 100  # endpoints in the status: enough to look at, small enough to write again with every change
+
+
+class ResolvedEndpoint(Model):
+    """An endpoint that gets requests."""
+
+    name: str
+    """Name of the ModelEndpoint."""
+    weight: int
+    """Its share of the requests, relative to the other endpoints."""
+
+
 class ModelServiceStatus(Status):
     """What is known of the URL."""
 
     address: str | None = None
     """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
+    endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=LISTED), ATOMIC] = ()
+    """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
 
 
 class EndpointsResolved(ConditionType):

@@ -61,6 +61,16 @@ def service_route(namespace: str, service: str) -> str:
     return derived("service", namespace, service, show=service)
 
 
+def service_relay(namespace: str, service: str) -> str:
+    """The Service through which the hub's gateway calls itself for a ModelService with many endpoints."""
+    return derived("relay", namespace, service, show=service)
+
+
+def route_part(route: str, number: int) -> str:
+    """The HTTPRoute that holds what one of them has no room for; number 0 is the route itself."""
+    return f"{route}-{number}" if number else route  # need not be a DNS label
+
+
 def kubeconfig_secret(cluster: str) -> str:
     """The Secret with the kubeconfig of a cluster that we made."""
     return _from_cluster(cluster, "kubeconfig")

@@ -24,15 +24,14 @@ class DataPlane:
     """The Service of type LoadBalancer that gives the Gateway its address."""
 
 
-DATA_PLANES: Mapping[str, DataPlane] = {
-    # Traefik listens on 8000 inside, and wants its listeners to say so; its chart makes the load balancer.
-    "Traefik": DataPlane(
-        gateway_class="traefik",
-        controller="traefik.io/gateway-controller",
-        port=8000,
-        load_balancer=Key("traefik-system", "traefik"),
-    ),
-}
+# Traefik listens on 8000 inside, and wants its listeners to say so; its chart makes the load balancer.
+TRAEFIK = DataPlane(
+    gateway_class="traefik",
+    controller="traefik.io/gateway-controller",
+    port=8000,
+    load_balancer=Key("traefik-system", "traefik"),
+)
+DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK}
 
 
 def data_plane(gateway: InferenceGateway) -> DataPlane:

@@ -32,6 +32,7 @@ def render_model_endpoint(endpoint: ModelEndpoint, backend: Backend) -> tuple[Ma
             "kind": "Service",
             "metadata": {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}},
             "spec": {
+                "clusterIP": "None",  # nobody dials it, and a hub's addresses for Services are some thousands
                 "ports": [
                     {
                         "name": backend.scheme,
@@ -73,6 +74,11 @@ def slice_labels(service: str) -> dict[str, str]:
     return {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: labels.FIELD_MANAGER}
 
 
+def asked_name(endpoint: ModelEndpoint, backend: Backend) -> str | None:
+    """The name that the backend is asked by, and has to prove with https; None when it has no more than an address."""
+    return endpoint.spec.hostname or (None if backend.address else backend.host)
+
+
 def known_backend(service: Manifest) -> Backend | None:
     """Where a Service of an endpoint leads: what holds on while the endpoint's URL cannot be used."""
     backend = read_url(service["metadata"].get("annotations", {}).get(labels.BACKEND, ""))
@@ -86,7 +92,8 @@ def _address_type(backend: Backend) -> str:
 
 
 def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
-    if backend.scheme == "http" or backend.address:
+    name_to_prove = asked_name(endpoint, backend)
+    if backend.scheme == "http" or name_to_prove is None:
         return ()
     return [
         {
@@ -95,7 +102,7 @@ def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequenc
             "metadata": on_hub(endpoint, name),
             "spec": {
                 "targetRefs": [{"group": "", "kind": "Service", "name": name}],
-                "validation": {"hostname": backend.host, "wellKnownCACertificates": "System"},
+                "validation": {"hostname": name_to_prove, "wellKnownCACertificates": "System"},
             },
         }
     ]

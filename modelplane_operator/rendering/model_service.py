@@ -2,97 +2,33 @@
 
 Without an endpoint that can be used the route stays, and leads to a Service of ours that has none: gateways answer 503
 for such a Service, which tells a client to try again. For a rule without backends they must answer 500.
+
+A service over more endpoints than a rule takes has rules for groups of them (`shares.py`), under paths of their own,
+and a Service through which the gateway calls itself.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering.backend_url import Backend
-from modelplane_operator.rendering.inference_gateway import url_of
-from modelplane_operator.rendering.model_endpoint import slice_labels
+from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane, url_of
+from modelplane_operator.rendering.model_endpoint import asked_name, slice_labels
 from modelplane_operator.rendering.owned import on_hub
+from modelplane_operator.rendering.shares import Group, Share, fitted, grouped
 
-MAX_WEIGHT = 1_000_000
-MAX_BACKENDS = 16  # of one rule, by the Gateway API
-FALLBACK_PORT = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """An endpoint with its share of the requests."""
-
-    endpoint: ModelEndpoint
-    backend: Backend
-    weight: int
+MAX_RULES = 16  # of one route, by the Gateway API
+PORT = 80  # of Services of ours that lead to no endpoint, or to the gateway's load balancer
 
 
-def selected(service: ModelService, endpoints: Iterable[ModelEndpoint]) -> tuple[tuple[ModelEndpoint, ...], ...]:
-    """The endpoints of each entry, by name; one that several entries select belongs to the first."""
-    left = {e.key.name: e for e in endpoints if e.key.namespace == service.key.namespace}
-    groups: list[tuple[ModelEndpoint, ...]] = []
-    for entry in service.spec.endpoints:
-        wanted = entry.selector.match_labels.items()
-        group = [name for name in sorted(left) if wanted <= left[name].metadata.labels.items()]
-        groups.append(tuple(left.pop(name) for name in group))
-    return tuple(groups)
-
-
-def shares(
-    service: ModelService, endpoints: Iterable[ModelEndpoint], backends: Mapping[Key, Backend]
-) -> tuple[Share, ...]:
-    """Who gets which share of the requests.
-
-    `backends` holds the endpoints that can be used; the share of an entry without any goes to the others. A rule takes
-    sixteen backends: of more, each entry keeps as many as the others, or all it has.
-    """
-    groups = [
-        (entry.weight, [endpoint for endpoint in group if endpoint.key in backends])
-        for entry, group in zip(service.spec.endpoints, selected(service, endpoints), strict=True)
-    ]
-    seats = _seats([len(group) for _, group in groups])
-    seated = [(weight, group[:seats]) for (weight, group), seats in zip(groups, seats, strict=True) if seats]
-    each = weights([(weight, len(group)) for weight, group in seated])
-    return tuple(
-        Share(endpoint, backends[endpoint.key], weight)
-        for (_, group), weight in zip(seated, each, strict=True)
-        for endpoint in group
-    )
-
-
-def weights(entries: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The weight of every endpoint of each entry, given the entry's weight and how many endpoints it has.
-
-    Exact: the weights of an entry's endpoints are equal and add up in proportion to the entries' weights. Only when
-    that takes numbers beyond what a route can hold are they scaled down and rounded, to 1 at least.
-    """
-    common = math.lcm(*(count for _, count in entries))
-    exact = [weight * common // count for weight, count in entries]
-    least = math.gcd(*exact)
-    reduced = [weight // least for weight in exact]
-    largest = max(reduced, default=0)
-    if largest <= MAX_WEIGHT:
-        return tuple(reduced)
-    return tuple(max(1, round(weight * MAX_WEIGHT / largest)) for weight in reduced)
-
-
-def _seats(counts: Sequence[int]) -> tuple[int, ...]:
-    """How many endpoints of each entry a rule has room for: they take turns until it is full."""
-    turns = sorted((turn, entry) for entry, count in enumerate(counts) for turn in range(count))
-    seated = [entry for _, entry in turns[:MAX_BACKENDS]]
-    return tuple(seated.count(entry) for entry in range(len(counts)))
-
-
-def service_prefix(service: Key) -> str:
-    """The path under which the hub's gateway knows a service."""
-    return f"/{service.namespace}/{service.name}/"
+def service_prefix(service: Key, group: int = 0) -> str:
+    """The path under which the hub's gateway knows a service, or a group of its endpoints; `~` is in nobody's name."""
+    return f"/{service.namespace}/{service.name}~{group}/" if group else f"/{service.namespace}/{service.name}/"
 
 
 def service_url(service: Key, gateway: str) -> str:
@@ -100,77 +36,115 @@ def service_url(service: Key, gateway: str) -> str:
     return f"{url_of(gateway)}{service_prefix(service).rstrip('/')}"
 
 
-def render_model_service(service: ModelService, shared: Sequence[Share]) -> tuple[Manifest, ...]:
-    """The route of a service, and the Service without endpoints that it falls back to."""
-    name = names.service_route(service.key.namespace, service.key.name)
-    fallback = {"group": "", "kind": "Service", "name": name, "port": FALLBACK_PORT, "weight": 1}
-    return (
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": on_hub(service, name),
-            "spec": {
-                "ports": [
-                    {
-                        "name": "http",
-                        "port": FALLBACK_PORT,
-                        "targetPort": FALLBACK_PORT,
-                        "protocol": "TCP",
-                        "appProtocol": "http",
-                    }
-                ]
-            },
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": on_hub(service, names.endpoint_slice(name, "IPv4"), extra=slice_labels(name)),
-            "addressType": "IPv4",
-            "ports": [{"name": "http", "port": FALLBACK_PORT, "protocol": "TCP", "appProtocol": "http"}],
-            "endpoints": [],  # without a slice Traefik takes the Service for a mistake, and answers 500
-        },
-        {
-            "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "HTTPRoute",
-            "metadata": on_hub(service, name),
-            "spec": {
-                "parentRefs": [
-                    {
-                        "group": "gateway.networking.k8s.io",
-                        "kind": "Gateway",
-                        "name": names.HUB_GATEWAY,
-                        "namespace": names.SYSTEM_NAMESPACE,
-                    }
-                ],
-                "rules": [
-                    {
-                        "matches": [{"path": {"type": "PathPrefix", "value": service_prefix(service.key)}}],
-                        "backendRefs": [_backend(share) for share in shared] or [fallback],
-                        "timeouts": {"request": "0s"},  # none: answers may stream for as long as they like
-                    }
-                ],
-            },
-        },
-    )
+def render_model_service(
+    service: ModelService, shared: Sequence[Share], plane: DataPlane = TRAEFIK
+) -> tuple[Manifest, ...]:
+    """The routes of a service and the Services that they need; the route that clients meet comes last.
+
+    So when it leads to a group, the gateway knows that group already.
+    """
+    groups = grouped(shared)
+    rules = iter([_rule(service.key, group) for group in groups])
+    parts = [*iter(lambda: list(islice(rules, MAX_RULES)), [])]
+    routes = [_route(service, number, part) for number, part in enumerate(parts)]
+    relay = _relay(service, plane) if len(groups) > 1 else ()
+    return (*_fallback(service), *relay, *reversed(routes))
 
 
-def _backend(share: Share) -> Manifest:
-    namespace, name = share.endpoint.key
-    rewrite = _rewrite(share)
+def _fallback(service: ModelService) -> Iterator[Manifest]:
+    """A Service without endpoints, for gateways to answer 503."""
+    name = names.service_route(*service.key)
+    yield _service(service, name)
+    # Without a slice Traefik takes the Service for a mistake, and answers 500.
+    yield _slice(service, name, "IPv4", [])
+
+
+def _relay(service: ModelService, plane: DataPlane) -> Iterator[Manifest]:
+    """A Service that leads to the gateway itself.
+
+    By a name that is completed as for every pod of the cluster, whose own domain we need not know.
+    """
+    name = names.service_relay(*service.key)
+    host = f"{plane.load_balancer.name}.{plane.load_balancer.namespace}.svc"
+    yield _service(service, name)
+    yield _slice(service, name, "FQDN", [{"addresses": [host], "conditions": {"ready": True}}])
+
+
+def _service(service: ModelService, name: str) -> Manifest:
+    port = {"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP", "appProtocol": "http"}
+    spec = {"clusterIP": "None", "ports": [port]}  # nobody dials it: gateways read its slices
+    return {"apiVersion": "v1", "kind": "Service", "metadata": on_hub(service, name), "spec": spec}
+
+
+def _slice(service: ModelService, name: str, address_type: str, endpoints: list[Manifest]) -> Manifest:
     return {
-        "group": "",
-        "kind": "Service",
-        "name": names.endpoint_backend(namespace, name),
-        "port": share.backend.port,
-        "weight": share.weight,
-        **({"filters": [{"type": "URLRewrite", "urlRewrite": rewrite}]} if rewrite else {}),
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": on_hub(service, names.endpoint_slice(name, address_type), extra=slice_labels(name)),
+        "addressType": address_type,
+        "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "appProtocol": "http"}],
+        "endpoints": endpoints,
     }
 
 
-def _rewrite(share: Share) -> Manifest:
+def _route(service: ModelService, number: int, rules: list[Manifest]) -> Manifest:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": on_hub(service, names.route_part(names.service_route(*service.key), number)),
+        "spec": {
+            "parentRefs": [
+                {
+                    "group": "gateway.networking.k8s.io",
+                    "kind": "Gateway",
+                    "name": names.HUB_GATEWAY,
+                    "namespace": names.SYSTEM_NAMESPACE,
+                }
+            ],
+            "rules": rules,
+        },
+    }
+
+
+def _rule(service: Key, group: Group) -> Manifest:
+    weights = fitted([member.weight for member in group.members])
+    backends = [_backend(service, *each) for each in zip(group.members, weights, strict=True)]
+    return {
+        "matches": [{"path": {"type": "PathPrefix", "value": service_prefix(service, group.number)}}],
+        "backendRefs": backends or [_reference(names.service_route(*service), PORT, 1)],
+        "timeouts": {"request": "0s"},  # none: answers may stream for as long as they like
+    }
+
+
+def _backend(service: Key, member: Share | Group, weight: int) -> Manifest:
+    if isinstance(member, Group):
+        rewrite = _replaced(service_prefix(service, member.number))
+        filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
+        return {**_reference(names.service_relay(*service), PORT, weight), "filters": filters}
+    reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
+    return {**reference, **({"filters": filters} if (filters := [*_rewrites(member), *_credentials(member)]) else {})}
+
+
+def _reference(name: str, port: int, weight: int) -> Manifest:
+    return {"group": "", "kind": "Service", "name": name, "port": port, "weight": weight}
+
+
+def _rewrites(share: Share) -> Iterator[Manifest]:
     """The path that the endpoint wants, and its own name: providers tell their sites apart by it."""
-    path = share.endpoint.spec.rewrite_path
-    return {
-        **({} if share.backend.address else {"hostname": share.backend.host}),
-        **({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}} if path is not None else {}),
-    }
+    path, name = share.endpoint.spec.rewrite_path, asked_name(share.endpoint, share.target.backend)
+    rewrite = {**({"hostname": name} if name else {}), **(_replaced(path) if path is not None else {})}
+    if rewrite:
+        yield {"type": "URLRewrite", "urlRewrite": rewrite}
+
+
+def _replaced(path: str) -> Manifest:
+    return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}
+
+
+def _credentials(share: Share) -> Iterator[Manifest]:
+    """The endpoint's own credentials, and never the client's beside them."""
+    header = share.target.header
+    if header is not None:
+        others = {} if header.name.lower() == AUTHORIZATION.lower() else {"remove": [AUTHORIZATION]}
+        modifier = {"set": [{"name": header.name, "value": header.value}], **others}
+        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": modifier}

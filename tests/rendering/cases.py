@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +14,13 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
-from modelplane_operator.rendering.model_service import render_model_service, shares
+from modelplane_operator.rendering.model_service import render_model_service
+from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.manifests import Manifest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,9 +88,19 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     service = ModelService.parse(documents[0])
     endpoints = [ModelEndpoint.parse(document) for document in _kind(documents, "ModelEndpoint")]
     unusable = _seen(documents).get("unusable", ())
-    read = {endpoint.key: parse_url(endpoint.spec.url) for endpoint in endpoints if endpoint.key.name not in unusable}
-    backends = {key: backend for key, backend in read.items() if isinstance(backend, Backend)}
-    return render_model_service(service, shares(service, endpoints, backends))
+    secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
+    targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
+    return render_model_service(service, shares(service, selected(service, endpoints), targets))
+
+
+def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:
+    backend, credentials = parse_url(endpoint.spec.url), endpoint.spec.credentials
+    assert isinstance(backend, Backend)
+    if credentials is None:
+        return Target(backend)
+    header = read_credentials(credentials, secrets[credentials.secret_ref.name])
+    assert isinstance(header, Header)
+    return Target(backend, header)
 
 
 def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:

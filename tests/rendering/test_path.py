@@ -35,7 +35,8 @@ from modelplane_operator.rendering.model_replica import (
     Surroundings,
     render_model_replica,
 )
-from modelplane_operator.rendering.model_service import render_model_service, shares
+from modelplane_operator.rendering.model_service import render_model_service
+from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.manifests import ROOT, Manifest
 
 pytestmark = pytest.mark.fleet
@@ -190,7 +191,8 @@ def test_a_completion_is_answered_and_then_refused_with_503(
                 "spec": {"endpoints": [{"selector": selector}]},
             },
         )
-        apply(fleet, "hub", render_model_service(service, shares(service, [endpoint], {endpoint.key: backend})))
+        found = shares(service, selected(service, [endpoint]), {endpoint.key: Target(backend)})
+        apply(fleet, "hub", render_model_service(service, found))
 
         assert answered(fleet, fleet_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
 

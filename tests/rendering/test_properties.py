@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels, names
@@ -23,7 +25,8 @@ from modelplane_operator.rendering.model_replica import (
     Surroundings,
     render_model_replica,
 )
-from modelplane_operator.rendering.model_service import MAX_BACKENDS, render_model_service, shares
+from modelplane_operator.rendering.model_service import MAX_RULES, render_model_service
+from modelplane_operator.rendering.shares import MAX_BACKENDS, Target, selected, shares
 from tests.rendering.cases import CASES, render
 from tests.support.manifests import Manifest
 
@@ -156,40 +159,63 @@ def test_every_endpoint_is_sound_and_its_service_says_where_it_leads(
     assert known_backend(service) == backend
 
 
+def service(weights: Sequence[int]) -> ModelService:
+    entries = [{"weight": w, "selector": {"matchLabels": {"group": str(g)}}} for g, w in enumerate(weights)]
+    return ModelService.parse({"metadata": {"name": "s", "namespace": "n", "uid": "u"}, "spec": {"endpoints": entries}})
+
+
+def reached(
+    rules: Mapping[str, Manifest], path: str, share: Fraction, detours: int = 0
+) -> Iterator[tuple[str, Fraction]]:
+    """Every backend that a request to a path may end at, and how likely that is."""
+    references = rules[path]["backendRefs"]
+    whole = sum(reference["weight"] for reference in references)
+    for reference in references:
+        part = share * Fraction(reference["weight"], whole)
+        if reference["name"] == names.service_relay("n", "s"):
+            assert detours < 2
+            (rewrite,) = reference["filters"]
+            yield from reached(rules, rewrite["urlRewrite"]["path"]["replacePrefixMatch"], part, detours + 1)
+        else:
+            yield reference["name"], part
+
+
+@settings(deadline=None)  # a thousand endpoints take their time
 @given(
-    counts=st.lists(st.integers(0, 20), min_size=1, max_size=20),
-    weight=st.lists(st.integers(1, 1000), min_size=20, max_size=20),
+    counts=st.lists(st.one_of(st.integers(0, 20), st.sampled_from([16, 17, 240, 300])), min_size=1, max_size=4),
+    weight=st.lists(st.integers(1, 100), min_size=4, max_size=4),
 )
-def test_every_service_has_one_to_sixteen_backends(counts: list[int], weight: list[int]) -> None:
-    service = ModelService.parse(
-        {
-            "metadata": {"name": "s", "namespace": "n", "uid": "u"},
-            "spec": {
-                "endpoints": [
-                    {"weight": weight[group], "selector": {"matchLabels": {"group": str(group)}}}
-                    for group, _ in enumerate(counts)
-                ]
-            },
-        }
-    )
+@example(counts=[1000], weight=[1] * 4)
+@example(counts=[0], weight=[1] * 4)
+def test_every_service_leads_to_all_of_its_endpoints_by_their_weights(counts: list[int], weight: list[int]) -> None:
+    subject = service(weight[: len(counts)])
     endpoints = [endpoint("n", f"e{i}-{g}", str(g)) for g, count in enumerate(counts) for i in range(count)]
-    known = {e.key: Backend("http", "10.0.0.1", 80) for e in endpoints}
-    found = shares(service, endpoints, known)
+    known = {e.key: Target(Backend("http", "10.0.0.1", 80)) for e in endpoints}
 
-    assert len(found) == min(sum(counts), MAX_BACKENDS)
-    for manifest in (manifests := render_model_service(service, found)):
+    manifests = render_model_service(subject, shares(subject, selected(subject, endpoints), known))
+
+    for manifest in manifests:
         assert_sound(manifest)
-    assert 1 <= len(manifests[-1]["spec"]["rules"][0]["backendRefs"]) <= MAX_BACKENDS
+    routes = [manifest["spec"]["rules"] for manifest in manifests if manifest["kind"] == "HTTPRoute"]
+    assert all(len(rules) <= MAX_RULES for rules in routes)
+    rules = {rule["matches"][0]["path"]["value"]: rule for some in routes for rule in some}
+    assert sum(len(some) for some in routes) == len(rules)
+    assert all(1 <= len(rule["backendRefs"]) <= MAX_BACKENDS for rule in rules.values())
+    assert "/n/s/" in {rule["matches"][0]["path"]["value"] for rule in routes[-1]}, "clients' route is written last"
+    live = sum(weight[g] for g, count in enumerate(counts) if count)
+    assert dict(reached(rules, "/n/s/", Fraction(1))) == {
+        names.endpoint_backend("n", f"e{i}-{g}"): Fraction(weight[g], live * count)
+        for g, count in enumerate(counts)
+        for i in range(count)
+    } or (not live and [*reached(rules, "/n/s/", Fraction(1))] == [(names.service_route("n", "s"), 1)])
+    assert len([*reached(rules, "/n/s/", Fraction(1))]) == max(1, sum(counts))
 
 
-@given(st.permutations([endpoint("n", name, "x") for name in "abcdef"]))
+@given(st.permutations([endpoint("n", name, "0") for name in "abcdef"]))
 def test_the_order_of_endpoints_changes_nothing(endpoints: list[ModelEndpoint]) -> None:
-    service = ModelService.parse(
-        {
-            "metadata": {"name": "s", "namespace": "n", "uid": "u"},
-            "spec": {"endpoints": [{"selector": {"matchLabels": {"group": "x"}}}]},
-        }
-    )
-    known = {Key("n", name): Backend("http", "10.0.0.1", 80) for name in "abcdef"}
+    subject = service([1])
+    known = {Key("n", name): Target(Backend("http", "10.0.0.1", 80)) for name in "abcdef"}
 
-    assert [share.endpoint.key.name for share in shares(service, endpoints, known)] == list("abcdef")
+    found = shares(subject, selected(subject, endpoints), known)
+
+    assert [share.endpoint.key.name for share in found] == list("abcdef")

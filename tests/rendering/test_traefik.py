@@ -1,8 +1,8 @@
 """What the hub's gateway makes of endpoints and services: a real Traefik reads them from a real API server.
 
-503 for a service that leads nowhere, TLS by the scheme with the name sent and verified, the endpoint's own host name
-and path, and weights. Traefik looks names up in a hosts file of its own, and the authority that signs is all that its
-system trusts.
+503 for a service that leads nowhere, TLS by the scheme with the name sent and verified, the endpoint's own host name,
+path and credentials, and weights, over more endpoints than a rule takes too. Traefik looks names up in a hosts file of
+its own, and the authority that signs is all that its system trusts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering.backend_url import Backend, parse_url
+from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
-from modelplane_operator.rendering.model_service import render_model_service, shares
+from modelplane_operator.rendering.model_service import render_model_service
+from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.api import Api
 from tests.support.manifests import Manifest, change
 
@@ -42,6 +44,8 @@ pytestmark = pytest.mark.fleet
 
 NAMESPACE = "traefik-test"  # of this test alone: the API server is everybody's
 START_SECONDS = 60
+SECRET_HEADERS = ("Authorization", "x-api-key")
+MANY = 40  # more than one rule takes, and more than two
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,10 @@ class Front:
 
     port: int
 
-    def get(self, service: str) -> tuple[int, str]:
+    def get(self, service: str, **headers: str) -> tuple[int, str]:
         """Status and body of an answer from a service."""
         url = f"http://127.0.0.1:{self.port}/{NAMESPACE}/{service}/v1/models?all=1"
-        request = urllib.request.Request(url, headers={"Host": "front.example.com"})
+        request = urllib.request.Request(url, headers={"Host": "front.example.com", **headers})
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # the URL is ours
                 return answer.status, answer.read().decode()
@@ -65,7 +69,8 @@ class Echo(BaseHTTPRequestHandler):
     """Answers with what it was asked."""
 
     def do_GET(self) -> None:
-        body = f"{self.server.server_port} {self.headers['Host']} {self.path}".encode()
+        keys = [f"{name}={self.headers[name]}" for name in SECRET_HEADERS if self.headers[name]]
+        body = " ".join([str(self.server.server_port), self.headers["Host"], self.path, *keys]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -101,9 +106,9 @@ def own_address() -> str:
         return probe.getsockname()[0]
 
 
-def endpoint(name: str, url: str) -> ModelEndpoint:
-    metadata = {"name": name, "namespace": NAMESPACE, "uid": "u", "labels": {"name": name}}
-    return ModelEndpoint.parse({"metadata": metadata, "spec": {"url": url, "rewritePath": "/inner/"}})
+def endpoint(name: str, url: str, group: str = "", **spec: str) -> ModelEndpoint:
+    metadata = {"name": name, "namespace": NAMESPACE, "uid": "u", "labels": {"name": group or name}}
+    return ModelEndpoint.parse({"metadata": metadata, "spec": {"url": url, "rewritePath": "/inner/", **spec}})
 
 
 def service(name: str, **weights: int) -> ModelService:
@@ -130,7 +135,9 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backen
     ours, others = trustme.CA(), trustme.CA()
     found = Backends(own_address(), *free_ports(4))
     ours.cert_pem.write_to_path(folder / "authorities.pem")
-    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{found.address} models.example.com stranger.example.com\n")
+    (folder / "hosts").write_text(
+        f"127.0.0.1 localhost traefik.traefik-system.svc\n{found.address} models.example.com stranger.example.com\n"
+    )
     with (
         echo(found.plain),
         echo(found.named, tls(ours, "models.example.com")),
@@ -196,28 +203,48 @@ def namespaces() -> list[Manifest]:
 
 
 def manifests(ports: Backends, port: int) -> list[Manifest]:
+    plain = f"http://{ports.address}:{ports.plain}"
     urls = {
-        "plain": f"http://{ports.address}:{ports.plain}",
+        "plain": plain,
         "named": f"https://models.example.com:{ports.named}",
         "addressed": f"https://{ports.address}:{ports.addressed}",
         "stranger": f"https://stranger.example.com:{ports.stranger}",
         "misnamed": f"https://stranger.example.com:{ports.named}",
+        "bearer": plain,
+        "keyed": plain,
     }
-    endpoints = [endpoint(name, url) for name, url in urls.items()]
+    endpoints = [
+        *(endpoint(name, url) for name, url in urls.items()),
+        endpoint("hosted", plain, hostname="models.example.com"),
+        endpoint("renamed", f"https://{ports.address}:{ports.named}", hostname="models.example.com"),
+        *(endpoint(f"many-{number}", plain, "many", rewritePath=f"/{number}/") for number in range(MANY)),
+    ]
+    headers = {"bearer": Header("Authorization", "Bearer ours"), "keyed": Header("x-api-key", "ours")}
     read = {e.key: parse_url(e.spec.url) for e in endpoints}
-    known = {key: backend for key, backend in read.items() if isinstance(backend, Backend)}
-    services = [service("nowhere", nobody=1), *(service(name, **{name: 1}) for name in urls)]
+    known = {
+        key: Target(backend, headers.get(key.name)) for key, backend in read.items() if isinstance(backend, Backend)
+    }
+    groups = sorted({e.metadata.labels["name"] for e in endpoints})
+    services = [service("nowhere", nobody=1), *(service(name, **{name: 1}) for name in groups)]
     services.append(service("split", plain=3, addressed=1))
     gateway = InferenceGateway.parse(
         {"metadata": {"name": "default", "uid": "u"}, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}}}
     )
     gateway_class, listening = render_inference_gateway(gateway)
+    rendered = [
+        *(manifest for e in endpoints for manifest in render_model_endpoint(e, known[e.key].backend)),
+        *(m for s in services for m in render_model_service(s, shares(s, selected(s, endpoints), known))),
+    ]
     return [
         gateway_class,
         change(listening, "spec.listeners[0].port", port),  # 8000 may be taken on this machine
-        *(manifest for e in endpoints for manifest in render_model_endpoint(e, known[e.key])),
-        *(manifest for s in services for manifest in render_model_service(s, shares(s, endpoints, known))),
+        # There is no load balancer here that would show it as port 80.
+        *(change(m, "ports[0].port", port) if leads_back(m) else m for m in rendered),
     ]
+
+
+def leads_back(manifest: Manifest) -> bool:
+    return any("traefik.traefik-system.svc" in each["addresses"] for each in manifest.get("endpoints", ()))
 
 
 def test_a_service_that_leads_nowhere_answers_503(front: Front) -> None:
@@ -245,3 +272,33 @@ def test_weights_are_kept_to_the_request(front: Front, backends: tuple[Backends,
     answers = Counter(int(front.get("split")[1].split()[0]) for _ in range(40))
 
     assert answers == {backends[0].plain: 30, backends[0].addressed: 10}
+
+
+def test_an_address_is_asked_by_the_name_that_the_endpoint_says(front: Front, backends: tuple[Backends, Path]) -> None:
+    ports = backends[0]
+
+    assert front.get("hosted") == (200, f"{ports.plain} models.example.com /inner/v1/models?all=1")
+    assert front.get("renamed") == (200, f"{ports.named} models.example.com /inner/v1/models?all=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("bearer", "Authorization=Bearer ours x-api-key=theirs"), ("keyed", "x-api-key=ours")]
+)
+def test_credentials_take_the_place_of_the_clients(
+    front: Front, backends: tuple[Backends, Path], name: str, sent: str
+) -> None:
+    told = front.get(name, **dict.fromkeys(SECRET_HEADERS, "theirs"))
+
+    assert told == (200, f"{backends[0].plain} front.example.com /inner/v1/models?all=1 {sent}")
+
+
+def test_without_credentials_the_clients_own_go_through(front: Front) -> None:
+    assert front.get("plain", Authorization="theirs")[1].endswith(" Authorization=theirs")
+
+
+def test_more_endpoints_than_a_rule_takes_have_their_shares_to_the_request(front: Front) -> None:
+    answers = [front.get("many") for _ in range(3 * MANY)]
+
+    assert Counter(answer.split()[2] for _, answer in answers) == {
+        f"/{number}/v1/models?all=1": 3 for number in range(MANY)
+    }

@@ -1,0 +1,57 @@
+"""What an endpoint's credentials become: one header, made from a Secret.
+
+The value goes into an HTTPRoute. What an API server would refuse there is found out here: its refusal would quote it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
+
+LONGEST = 4096  # of a header's value, by the Gateway API
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header that a request gets. Its value is never printed."""
+
+    name: str
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NoHeader:
+    """Why there is none; the message never holds the value."""
+
+    message: str
+
+
+def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) -> Header | NoHeader:
+    """The header that carries these credentials, given the Secret; None when there is no such Secret."""
+    name, key = credentials.secret_ref.name, credentials.secret_ref.key
+    if secret is None:
+        return NoHeader(f"Secret {name} does not exist")
+    data: dict[str, str] = secret.get("data") or {}
+    encoded = data.get(key)
+    if encoded is None:
+        return NoHeader(f"Secret {name} has no key {key}")
+    try:
+        value = base64.b64decode(encoded).decode("ascii").strip()  # a file that became a Secret ends in a line break
+    except (binascii.Error, UnicodeDecodeError):
+        value = "\n"
+    if not value:
+        return NoHeader(f"Secret {name} holds nothing under {key}")
+    whole = f"{_prefix(credentials)}{value}"
+    if not whole.isascii() or not whole.isprintable() or len(whole) > LONGEST:
+        return NoHeader(f"Secret {name} holds no header's value under {key}: that is one line of printable ASCII")
+    return Header(credentials.header, whole)
+
+
+def _prefix(credentials: EndpointCredentials) -> str:
+    if credentials.prefix is not None:
+        return credentials.prefix
+    return "Bearer " if credentials.header.lower() == AUTHORIZATION.lower() else ""

@@ -1,0 +1,114 @@
+"""Who gets which share of a service's requests, and how that fits into a route.
+
+A rule takes sixteen backends. Of more, some stand together as a group: one backend of the rule, which leads back to the
+gateway, where a rule of the group's own shares the requests out among its members. Groups may hold groups. Weights
+multiply along the way, and stay exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.backend_url import Backend
+from modelplane_operator.rendering.credentials import Header
+
+MAX_WEIGHT = 1_000_000
+MAX_BACKENDS = 16  # of one rule, by the Gateway API
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How an endpoint is reached."""
+
+    backend: Backend
+    header: Header | None = None
+    """Its credentials, when it has some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An endpoint with its share of the requests."""
+
+    endpoint: ModelEndpoint
+    target: Target
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The backends of one rule. Number 0 is the service itself; the others are backends of another group."""
+
+    number: int
+    members: tuple[Share | Group, ...]
+
+    @property
+    def weight(self) -> int:
+        return sum(member.weight for member in self.members)
+
+
+def selected(service: ModelService, endpoints: Iterable[ModelEndpoint]) -> tuple[tuple[ModelEndpoint, ...], ...]:
+    """The endpoints of each entry, by name; one that several entries select belongs to the first."""
+    left = {e.key.name: e for e in endpoints if e.key.namespace == service.key.namespace}
+    groups: list[tuple[ModelEndpoint, ...]] = []
+    for entry in service.spec.endpoints:
+        wanted = entry.selector.match_labels.items()
+        group = [name for name in sorted(left) if wanted <= left[name].metadata.labels.items()]
+        groups.append(tuple(left.pop(name) for name in group))
+    return tuple(groups)
+
+
+def shares(
+    service: ModelService, groups: Sequence[Sequence[ModelEndpoint]], targets: Mapping[Key, Target]
+) -> tuple[Share, ...]:
+    """Who gets which share of the requests, given the endpoints of each entry.
+
+    `targets` holds the endpoints that can be used; the share of an entry without any goes to the others.
+    """
+    usable = [[endpoint for endpoint in group if endpoint.key in targets] for group in groups]
+    entries = [(entry.weight, group) for entry, group in zip(service.spec.endpoints, usable, strict=True) if group]
+    each = weights([(weight, len(group)) for weight, group in entries])
+    return tuple(
+        Share(endpoint, targets[endpoint.key], weight)
+        for (_, group), weight in zip(entries, each, strict=True)
+        for endpoint in group
+    )
+
+
+def weights(entries: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The weight of every endpoint of each entry, given the entry's weight and how many endpoints it has.
+
+    The weights of an entry's endpoints are equal and add up in proportion to the entries' weights.
+    """
+    common = math.lcm(*(count for _, count in entries))
+    return _reduced([weight * common // count for weight, count in entries])
+
+
+def fitted(exact: Sequence[int]) -> tuple[int, ...]:
+    """The same proportions in numbers that a rule can hold: rounded only where there are none, and to 1 at least."""
+    reduced = _reduced(exact)
+    largest = max(reduced, default=0)
+    if largest <= MAX_WEIGHT:
+        return reduced
+    return tuple(max(1, round(weight * MAX_WEIGHT / largest)) for weight in reduced)
+
+
+def grouped(shared: Sequence[Share]) -> tuple[Group, ...]:
+    """The rules that it takes, the service's own first: as few detours as possible, none through many groups."""
+    waiting: deque[Share | Group] = deque(shared)
+    groups: list[Group] = []
+    while (beyond := len(waiting) - MAX_BACKENDS) > 0:
+        size = min(MAX_BACKENDS, beyond + 1)
+        groups.append(Group(len(groups) + 1, tuple(waiting.popleft() for _ in range(size))))
+        waiting.append(groups[-1])
+    return (Group(0, tuple(waiting)), *groups)
+
+
+def _reduced(exact: Sequence[int]) -> tuple[int, ...]:
+    least = math.gcd(*exact)
+    return tuple(weight // least for weight in exact)
