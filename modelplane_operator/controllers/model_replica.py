@@ -1,0 +1,153 @@
+"""ModelReplica: what to read of it on the hub and on its cluster, and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    INFERENCE_POOL,
+    LEADER_WORKER_SET,
+    NAMESPACE,
+    POD,
+    RESOURCE_CLAIM_TEMPLATE,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    key_of,
+    of,
+    section,
+)
+from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.rendering.model_replica import (
+    INFERENCE_POOLS,
+    LEADER_WORKER_SETS,
+    Lifecycle,
+    Surroundings,
+    sources,
+)
+
+CHILDREN = (
+    SECRET,
+    CONFIG_MAP,
+    RESOURCE_CLAIM_TEMPLATE,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    ROLE,
+    ROLE_BINDING,
+    INFERENCE_POOL,
+    HTTP_ROUTE,
+)
+_OPTIONAL = {INFERENCE_POOL: INFERENCE_POOLS, LEADER_WORKER_SET: LEADER_WORKER_SETS}
+
+REPLICAS = of(ModelReplica)
+
+
+def _cluster(replica: Manifest) -> Iterable[str]:
+    yield replica["spec"].get("clusterName", "")
+
+
+INDEXES = {REPLICAS: {"cluster": _cluster}}
+
+
+def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -> Controller[ModelReplica, Observed]:
+    """`originals` are what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
+
+    async def observe(replica: ModelReplica, clients: Clients) -> Observed:
+        name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
+        site, cluster = await _site(name, clients, gateways)
+        around = Surroundings("", frozenset())
+        children: tuple[Manifest, ...] = ()
+        pods: tuple[Manifest, ...] = ()
+        namespace = None
+        if cluster is not None and site.connected:
+            pods = tuple(found.owned_by(uid)) if (found := cluster.find(POD)) else ()
+            children = tuple(applied(cluster, CHILDREN, uid))
+            if replica.metadata.deletion_timestamp is not None:
+                namespace = _vacant(replica, clients.hub, cluster)
+            elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
+                around = Surroundings(
+                    home["metadata"]["uid"], _served(cluster, children), await _originals(replica, originals)
+                )
+            else:
+                site = replace(site, connected=False)  # its namespace has not been seen yet
+        return Observed(replica, site, around, children, pods, namespace, lifecycle, clients.now())
+
+    return Controller(
+        ModelReplica,
+        observe,
+        plan,
+        woken_by={of(InferenceCluster): _on_cluster},
+        woken_from_afar_by={kind: owner_of_kind("ModelReplica") for kind in (*CHILDREN, POD, NAMESPACE)},
+        woken_by_connection=_replicas_on,
+        lane=lambda manifest: manifest["spec"].get("clusterName", ""),
+    )
+
+
+async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, Cluster | None]:
+    known = find(clients.hub, of(InferenceCluster), Key("", name))
+    try:
+        cluster = clients.fleet(name)
+    except Unreachable as error:
+        return Site(exists=known is not None, connected=False, error=error if known else None), None
+    error = cluster.health.error
+    address = section(known or {}, "status", "gateway").get("address")
+    serving = error is None or not address or await gateways.answers(address)
+    return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
+
+
+def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
+    """The optional APIs of a cluster. One whose objects we have is served, whatever it says at the moment."""
+    used = {child["kind"] for child in children}
+    return frozenset(
+        name
+        for kind, name in _OPTIONAL.items()
+        if kind.kind in used or ((found := cluster.find(kind)) and found.synced and found.served)
+    )
+
+
+async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manifest, ...]:
+    kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
+    wanted = {(kinds[source.kind], Key(replica.key.namespace, source.name)) for source in sources(replica)}
+    found = [await originals.find(kind, key) for kind, key in sorted(wanted)]
+    return tuple(filter(None, found))
+
+
+def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
+    """The replica's namespace on its cluster, when nothing else of ours needs it."""
+    namespace = replica.key.namespace
+    neighbours = (key for key in _replicas_on(replica.spec.cluster_name, hub) if key.namespace == namespace)
+    caches = hub.find(of(ModelCache))
+    needed = any(key != replica.key for key in neighbours) or any(
+        key.namespace == namespace for key in (caches.keys() if caches else ())
+    )
+    return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
+
+
+def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Replicas on a cluster that appears, goes, or is reached another way."""
+    if change.old is None or change.new is None:
+        return _replicas_on(change.latest["metadata"]["name"], hub)
+    return ()
+
+
+def _replicas_on(cluster: str, hub: Cluster) -> Iterable[Key]:
+    found = hub.find(REPLICAS)
+    return [key_of(manifest) for manifest in found.by("cluster", cluster)] if found else ()
