@@ -20,7 +20,7 @@ GPU = f"{PREFIX}gpu"
 
 MODEL_CACHE = f"{PREFIX}modelcache"
 RELEASE = f"{PREFIX}release"
-INTERRUPTED = f"{PREFIX}interrupted"  # on the record of a Helm operation that ended without Helm's saying so
+INTERRUPTED = f"{PREFIX}interrupted"  # the revision of a Helm release that ended without Helm's saying so
 
 # On every child, whichever cluster it is on: whose it is. The uid decides what may be pruned.
 OWNER_KIND = f"{PREFIX}owner-kind"

@@ -190,7 +190,7 @@ class Installed(ConditionType):
     INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
     INSTALLING = "Installing", "False", "A chart is being installed, or waits for its turn."
     UPGRADING = "Upgrading", "False", "A chart is being brought to another version or other values."
-    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words. It is tried again."
+    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words."
     ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was taken back; the message has Helm's words."
 
 

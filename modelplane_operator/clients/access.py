@@ -60,7 +60,7 @@ class Access:
             if self.certificate:
                 with _as_file(f"{self.certificate}\n{self.key}") as path:
                     context.load_cert_chain(path)
-        except (ssl.SSLError, ValueError) as error:
+        except (OSError, ValueError) as error:  # an SSLError is an OSError; so is a disk without room for the key
             raise KubeconfigError(f"the certificates cannot be used: {error}") from error
         return context
 
@@ -89,6 +89,37 @@ def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Acces
         raise KubeconfigError(f"no service account is mounted: {error}") from error
     where = f"[{host}]" if ":" in host else host
     return Access(f"https://{where}:{port}", authority=authority, token_file=folder / "token")
+
+
+def write_kubeconfig(access: Access) -> str:
+    """The kubeconfig for a program that wants one; it holds the credentials."""
+
+    def encoded(pem: str) -> str:
+        return base64.b64encode(pem.encode()).decode()
+
+    cluster = {
+        "server": access.server,
+        "certificate-authority-data": encoded(access.authority),
+        "tls-server-name": access.server_name,
+        "proxy-url": access.proxy,
+        "insecure-skip-tls-verify": not access.verify,
+    }
+    user = {
+        "client-certificate-data": encoded(access.certificate),
+        "client-key-data": encoded(access.key),
+        "token": access.token,
+        "tokenFile": str(access.token_file or ""),
+    }
+    name = "cluster"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {key: value for key, value in cluster.items() if value}}],
+        "users": [{"name": name, "user": {key: value for key, value in user.items() if value}}],
+    }
+    return yaml.safe_dump(config)
 
 
 def _access(config: Section, folder: Path | None) -> Access:
@@ -152,7 +183,7 @@ def _file(section: Section, name: str, folder: Path | None) -> Path | None:
 @contextmanager
 def _as_file(text: str) -> Generator[str]:
     """A path for `ssl`, which reads private keys from files only: in memory where the system can do that."""
-    if hasattr(os, "memfd_create"):
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").exists():
         with os.fdopen(os.memfd_create("credentials"), "w") as file:
             file.write(text)
             file.flush()

@@ -52,6 +52,10 @@ def of(kind: Kind) -> ResourceType:
 
 
 NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces", namespaced=False)
+CUSTOM_RESOURCE_DEFINITION: Final = ResourceType(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+RESOURCE_QUOTA: Final = ResourceType("v1", "ResourceQuota", "resourcequotas")
 NODE: Final = ResourceType("v1", "Node", "nodes", namespaced=False)
 POD: Final = ResourceType("v1", "Pod", "pods")
 SECRET: Final = ResourceType("v1", "Secret", "secrets")
@@ -62,6 +66,7 @@ PERSISTENT_VOLUME_CLAIM: Final = ResourceType("v1", "PersistentVolumeClaim", "pe
 EVENT: Final = ResourceType("events.k8s.io/v1", "Event", "events")
 ENDPOINT_SLICE: Final = ResourceType("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")
+STATEFUL_SET: Final = ResourceType("apps/v1", "StatefulSet", "statefulsets")
 DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
 JOB: Final = ResourceType("batch/v1", "Job", "jobs")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
@@ -70,10 +75,12 @@ ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding"
 STORAGE_CLASS: Final = ResourceType("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 RESOURCE_CLAIM: Final = ResourceType("resource.k8s.io/v1", "ResourceClaim", "resourceclaims")
 RESOURCE_CLAIM_TEMPLATE: Final = ResourceType("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+RESOURCE_SLICE: Final = ResourceType("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
 DEVICE_CLASS: Final = ResourceType("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
 LEADER_WORKER_SET: Final = ResourceType("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
 GATEWAY_CLASS: Final = ResourceType("gateway.networking.k8s.io/v1", "GatewayClass", "gatewayclasses", namespaced=False)
 GATEWAY: Final = ResourceType("gateway.networking.k8s.io/v1", "Gateway", "gateways")
+ENVOY_PROXY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy", "envoyproxies")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
@@ -83,6 +90,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
     (known.api_version, known.kind): known
     for known in (
         NAMESPACE,
+        CUSTOM_RESOURCE_DEFINITION,
+        RESOURCE_QUOTA,
         NODE,
         POD,
         SECRET,
@@ -93,6 +102,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         EVENT,
         ENDPOINT_SLICE,
         DEPLOYMENT,
+        STATEFUL_SET,
         DAEMON_SET,
         JOB,
         LEASE,
@@ -101,10 +111,12 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         STORAGE_CLASS,
         RESOURCE_CLAIM,
         RESOURCE_CLAIM_TEMPLATE,
+        RESOURCE_SLICE,
         DEVICE_CLASS,
         LEADER_WORKER_SET,
         GATEWAY_CLASS,
         GATEWAY,
+        ENVOY_PROXY,
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,

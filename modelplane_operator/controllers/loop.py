@@ -24,6 +24,7 @@ from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ClientError, Conflict, NotFound, NotLeading
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.steps import Actor, Cluster, Failure
@@ -62,6 +63,8 @@ class Clients:
     """Raises NotLeading when another operator may be writing."""
     now: Callable[[], datetime]
     on_transition: OnTransition = untold
+    helm: Helm | None = None
+    """None where no charts are installed."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -144,7 +147,7 @@ async def _attempt(
     try:
         observed = await controller.observe(controller.kind.parse(manifest), clients)
         plan = controller.plan(observed)
-        actor = Actor(controller.type, key, clients.cluster, clients.may_write)
+        actor = Actor(controller.type, key, clients.cluster, clients.may_write, clients.helm)
         failure = await actor.act(plan.steps, hold=plan.hold)
         return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
     except ClientError as error:

@@ -12,14 +12,31 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.errors import ClientError, Foreign, NotFound, Terminating
+from modelplane_operator.clients.helm import Helm, HelmError
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ownership import is_current, marked, owned_fields
-from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of, type_of
-from modelplane_operator.planning.plan import Apply, Create, Delete, Release, Replace, Step, outside
+from modelplane_operator.clients.releases import given_up
+from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.planning.plan import (
+    Apply,
+    Create,
+    Delete,
+    GiveUp,
+    Install,
+    Release,
+    Replace,
+    RollBack,
+    Step,
+    Uninstall,
+    outside,
+)
 
 
 class Cluster(Protocol):
     """A cluster, as controllers reach it."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def kube(self) -> Kube:
@@ -60,6 +77,7 @@ class Actor:
     key: Key
     cluster: Callable[[str], Cluster]
     may_write: Callable[[], None]
+    helm: Helm | None = None
 
     async def act(self, steps: Iterable[Step], *, hold: bool = False) -> Failure | None:
         """Carry out the steps to the first failure. Before one that leaves the hub, our finalizer is set."""
@@ -88,6 +106,10 @@ class Actor:
                 await self._delete(self.cluster(step.cluster), step)
             case Release():
                 await self._set_finalizers(present=False)
+            case Install() | RollBack() | Uninstall():
+                self._begin(step)
+            case GiveUp():
+                await self._give_up(self.cluster(step.cluster), step)
             case _:
                 assert_never(step)
 
@@ -135,6 +157,29 @@ class Actor:
             seen.gone(step.key, step.uid)
         elif left is not None:
             _note(seen, left)
+
+    def _begin(self, step: Install | RollBack | Uninstall) -> None:
+        if self.helm is None:
+            raise HelmError("this operator runs no Helm")
+        self.may_write()
+        cluster = self.cluster(step.cluster)
+        match step:
+            case Install(release, wait=wait):
+                self.helm.install(cluster, release, wait=wait)
+            case RollBack(release, revision):
+                self.helm.rollback(cluster, release, revision)
+            case Uninstall(release):
+                self.helm.uninstall(cluster, release)
+
+    async def _give_up(self, cluster: Cluster, step: GiveUp) -> None:
+        secret = await cluster.kube.find(SECRET, step.secret)
+        if secret is None or (secret["metadata"]["uid"], secret["metadata"]["resourceVersion"]) != (
+            step.uid,
+            step.version,
+        ):
+            return  # somebody is at work on it after all
+        self.may_write()
+        _note(cluster.find(SECRET), await cluster.kube.replace(given_up(secret)))
 
     async def _hold(self) -> bool:
         """Have our finalizer on the object; raises Terminating when it is too late for that."""

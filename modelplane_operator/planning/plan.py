@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from modelplane_operator.api import labels
+from modelplane_operator.api import release as helm
 from modelplane_operator.api.base import Key, Status
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.errors import ClientError
@@ -76,7 +77,58 @@ class Release:
         return "release the object"
 
 
-Step: TypeAlias = Apply | Create | Replace | Delete | Release
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Begin to bring a Helm release to what is asked. Nobody waits for it: the next look tells how it went."""
+
+    release: helm.Release
+    cluster: str = HUB
+    wait: bool = field(default=False)
+    """Whether it fails unless its pods come up: then what was there before can be brought back."""
+
+    def __str__(self) -> str:
+        return f"install {_release(self.release.key, self.cluster)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Begin to bring back what a revision of a Helm release was."""
+
+    release: Key
+    revision: int
+    cluster: str = HUB
+
+    def __str__(self) -> str:
+        return f"roll back {_release(self.release, self.cluster)} to revision {self.revision}"
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstall:
+    """Begin to take a Helm release away."""
+
+    release: Key
+    cluster: str = HUB
+
+    def __str__(self) -> str:
+        return f"uninstall {_release(self.release, self.cluster)}"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Have a revision of a Helm release count as failed that nobody works on any more. Nothing is uninstalled by it."""
+
+    release: Key
+    secret: Key
+    uid: str
+    version: str
+    """The resourceVersion at which it was observed: whoever still works on it has written since."""
+    cluster: str = HUB
+
+    def __str__(self) -> str:
+        return f"give up what was begun with {_release(self.release, self.cluster)}"
+
+
+Step: TypeAlias = Apply | Create | Replace | Delete | Release | Install | RollBack | Uninstall | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +147,7 @@ class Plan:
 
 def outside(step: Step) -> bool:
     """Whether a step leaves something behind where the hub's garbage collector does not reach."""
-    return isinstance(step, Apply) and step.cluster != HUB
+    return isinstance(step, Install) or (isinstance(step, Apply) and step.cluster != HUB)
 
 
 def delete(child: Manifest, *, cluster: str = HUB, propagation: Propagation = "Background") -> Delete:
@@ -114,6 +166,11 @@ def prune(
         ours = labels_of(child).get(labels.OWNER_UID) == owner
         if ours and not going and (type_of(child), key_of(child)) not in kept:
             yield delete(child, cluster=cluster)
+
+
+def _release(release: Key, cluster: str) -> str:
+    where = f" on cluster {cluster}" if cluster else ""
+    return f"Helm release {release}{where}"
 
 
 def _named(kind: ResourceType, key: Key, cluster: str) -> str:

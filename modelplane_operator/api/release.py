@@ -1,0 +1,34 @@
+"""A Helm release as we want it: a chart at a version with values, under a name that stays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+
+DIGEST = 16  # 64 bits: two wishes in succession, not a birthday party
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What Helm is asked for."""
+
+    key: Key
+    """Namespace and name."""
+    chart: str
+    repository: str
+    """A Helm repository's URL, or the part of an OCI reference before the chart's name."""
+    version: str
+    values: Manifest = field(default_factory=dict[str, object])
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Whose it is."""
+
+    @property
+    def digest(self) -> str:
+        """Differs whenever what is asked for does."""
+        asked = json.dumps([self.repository, self.chart, self.version, self.values], sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()[:DIGEST]

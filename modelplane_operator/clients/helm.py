@@ -1,0 +1,347 @@
+"""Helm: one run at a time for a release, some at once for the whole fleet, none of them ever cancelled.
+
+    helm.install(cluster, release, wait=False)        begins, and returns at once
+    helm.last(cluster.name, release.key)              how it went, or goes
+
+A run takes seconds to minutes, so nobody waits for it: it is begun, and whoever wants to know looks again. What Helm
+has done is not remembered here but read from the release's own Secrets (`releases.py`), which hold it before and after
+a restart of the operator. Only what Helm says when it fails before it has written anything is known here alone.
+
+A Helm that is ended in the middle leaves its release pending, which Helm itself never mends. So a run outlives the
+task that waits for it, and the operator too where its container does: it is a session of its own, and writes what it
+says into files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import structlog
+from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.release import Release
+from modelplane_operator.clients.access import write_kubeconfig
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.errors import ClientError, Foreign
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.releases import Content, Revision, content, revisions
+from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
+
+HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
+WORDS = 1000
+FOLDER = "modelplane-helm-"
+OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
+
+Verb = Literal["install", "rollback", "uninstall"]
+
+log = structlog.get_logger()
+
+
+class HelmError(ClientError):
+    """Helm could not do it; in Helm's words."""
+
+
+class Cluster(Protocol):
+    """A cluster, as Helm needs it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kube(self) -> Kube: ...
+
+    def find(self, kind: ResourceType) -> Collection | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The latest run for a release."""
+
+    verb: Verb
+    began: datetime
+    digest: str = ""
+    """Of the release that was to be installed."""
+    ended: datetime | None = None
+    error: str = ""
+    """Why it failed; empty when it did not."""
+    failures: int = 0
+    """How often in a row that has failed: the same verb, for the same digest."""
+
+
+@dataclass(slots=True)
+class Helm:
+    """Runs Helm. `environment` is what its processes see beside their own folders: PATH, proxies, registry logins."""
+
+    now: Callable[[], datetime]
+    executable: str = "helm"
+    mirror: str = ""
+    """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
+    at_once: int = 4  # each takes some 60 MB
+    timeout: float = 300.0
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    _slots: asyncio.Semaphore = field(init=False)
+    _contents: dict[str, dict[tuple[str, str], Content]] = field(
+        default_factory=dict[str, dict[tuple[str, str], Content]], init=False
+    )
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.at_once)
+
+    @property
+    def patience(self) -> float:
+        """The seconds after which no Helm can be at work on what it last wrote then, whoever began it."""
+        return self.timeout + 2 * OUTLIVED
+
+    # What is known ----------------------------------------------------------------------------------------------------
+
+    def last(self, cluster: str, release: Key) -> Run | None:
+        """The run that is under way for a release, or was the latest; None when there was none since we began."""
+        return self._runs.get((cluster, release))
+
+    async def contents(self, cluster: Cluster, wanted: Iterable[Revision]) -> Mapping[tuple[Key, int], Content]:
+        """What these revisions hold. Each is read once; those that are not asked for are forgotten."""
+        known = self._contents.get(cluster.name, {})
+        found: dict[tuple[str, str], Content] = {}
+        answer: dict[tuple[Key, int], Content] = {}
+        for revision in wanted:
+            identity = (revision.uid, revision.version)
+            if (read := known.get(identity)) is None:
+                secret = await cluster.kube.find(SECRET, revision.secret)
+                if secret is None:
+                    continue
+                read = await asyncio.to_thread(content, secret)
+            found[identity] = answer[revision.release, revision.number] = read
+        self._contents[cluster.name] = found
+        return answer
+
+    # What can be done -------------------------------------------------------------------------------------------------
+
+    def install(self, cluster: Cluster, release: Release, *, wait: bool) -> None:
+        """Begin to install a release, or to bring it to what is asked. `wait`: it fails unless its pods come up."""
+
+        async def run(command: _Command) -> None:
+            await self._refuse_strangers(cluster, release)
+            chart, repository = located(release, self.mirror)
+            marks = {**release.labels, labels.RELEASE: release.digest}
+            command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(marks.items())))
+            await command.install_or_upgrade(
+                release.key.name,
+                chart,
+                release.values,
+                namespace=release.key.namespace,
+                repo=repository,
+                version=release.version,
+                reset_values=True,
+                wait=wait,
+            )
+
+        self._begin(cluster, release.key, "install", run, digest=release.digest)
+
+    def rollback(self, cluster: Cluster, release: Key, revision: int) -> None:
+        """Begin to bring back what a revision was."""
+
+        async def run(command: _Command) -> None:
+            await command.rollback(release.name, revision, namespace=release.namespace)
+
+        self._begin(cluster, release, "rollback", run)
+
+    def uninstall(self, cluster: Cluster, release: Key) -> None:
+        """Begin to take a release away."""
+
+        async def run(command: _Command) -> None:
+            await command.uninstall(release.name, namespace=release.namespace)
+
+        self._begin(cluster, release, "uninstall", run)
+
+    async def close(self, seconds: float) -> None:
+        """Wait so long for the runs that are under way; those that then still are go on by themselves."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    # How it is done ---------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        cluster: Cluster,
+        release: Key,
+        verb: Verb,
+        work: Callable[[_Command], Awaitable[None]],
+        *,
+        digest: str = "",
+    ) -> None:
+        place = (cluster.name, release)
+        known = self._runs.get(place)
+        if known is not None and known.ended is None:
+            return
+        again = known is not None and (known.verb, known.digest) == (verb, digest)
+        self._runs[place] = Run(verb, self.now(), digest, failures=known.failures if known and again else 0)
+        task = asyncio.create_task(self._run(cluster, release, work), name=f"helm {verb} {release} on {cluster.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, cluster: Cluster, release: Key, work: Callable[[_Command], Awaitable[None]]) -> None:
+        place = (cluster.name, release)
+        run, error = self._runs[place], ""
+        try:
+            async with self._slots:
+                with _private_folder(self.folder, self.patience) as folder:
+                    await work(self._command(cluster, folder))
+            await self._look(cluster, release)
+        except ClientError as caught:
+            error = str(caught)
+            with suppress(ClientError):
+                await self._look(cluster, release)
+        except Exception as caught:  # a defect of ours must not leave the release locked
+            log.exception("helm run failed", cluster=cluster.name, release=str(release))
+            error = f"internal error ({type(caught).__name__}); the operator's log has the details"
+        failures = run.failures + 1 if error else 0
+        self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
+        log.info("helm run ended", cluster=cluster.name, release=str(release), verb=run.verb, error=error)
+
+    def _command(self, cluster: Cluster, folder: Path) -> _Command:
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(write_kubeconfig(cluster.kube.access))
+        parts = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+        return _Command(
+            self.executable,
+            kubeconfig,
+            {"HOME": str(folder), **self.environment, **parts},
+            self.timeout,
+        )
+
+    async def _refuse_strangers(self, cluster: Cluster, release: Release) -> None:
+        """Somebody else's release of that name must not become ours; one that the reference made is taken over."""
+        known = revisions(await _records(cluster, release.key)).get(release.key, ())
+        if not known or known[0].owner == release.labels.get(labels.OWNER_UID, ""):
+            return
+        if known[0].owner:
+            raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")
+        secret = await cluster.kube.get(SECRET, known[0].secret)
+        if (held := content(secret).chart) != release.chart:
+            raise Foreign(f"Helm release {release.key} exists and is of chart {held}; it is left alone")
+
+    async def _look(self, cluster: Cluster, release: Key) -> None:
+        """Take in what Helm wrote, as every write of ours is taken in at once."""
+        if (seen := cluster.find(SECRET)) is None:
+            return
+        known = {one.secret: one.uid for one in revisions(seen).get(release, ())}
+        for record in await _records(cluster, release):
+            known.pop(key_of(record), None)
+            seen.written(record)
+        for key, uid in known.items():
+            seen.gone(key, uid)
+
+
+async def _records(cluster: Cluster, release: Key) -> Sequence[Manifest]:
+    """The Secrets of a release, whoever made it."""
+    selector = f"owner=helm,name={release.name}"
+    return (await cluster.kube.list(SECRET, namespace=release.namespace, selector=selector, bare=True)).items
+
+
+def located(release: Release, mirror: str) -> tuple[str, str | None]:
+    """Where Helm finds the chart: what to call it, and the repository to look in; raises HelmError."""
+    source = mirror or release.repository
+    if source.startswith("oci://"):
+        return f"{source.rstrip('/')}/{release.chart}", None
+    if source.startswith(("http://", "https://")):
+        return release.chart, source
+    plain = release.version.removeprefix("v")
+    packages = [Path(source) / f"{release.chart}-{version}.tgz" for version in (release.version, plain, f"v{plain}")]
+    for package in packages:
+        if package.is_file():
+            return str(package), None
+    raise HelmError(f"the chart mirror has no {packages[0].name}: add it to {source}")
+
+
+class _Command(Command):
+    """pyhelm3 knows Helm's arguments; the process is ours."""
+
+    def __init__(self, executable: str, kubeconfig: Path, environment: Mapping[str, str], timeout: float) -> None:
+        super().__init__(
+            executable=executable,
+            kubeconfig=kubeconfig,
+            default_timeout=f"{timeout:g}s",
+            history_max_revisions=HISTORY,
+        )
+        self.extra: Sequence[str] = ()
+        self._program, self._folder = executable, kubeconfig.parent
+        self._arguments = ("--kubeconfig", str(kubeconfig))
+        self._environment, self._seconds = environment, timeout + OUTLIVED
+
+    async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
+        """What Helm answers; raises HelmError."""
+        values, said, complained = (self._folder / name for name in ("values", "said", "complained"))
+        values.write_bytes(input or b"")
+        with values.open("rb") as stdin, said.open("wb") as stdout, complained.open("wb") as stderr:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    self._program,
+                    *map(str, command),
+                    *self.extra,
+                    *self._arguments,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=dict(self._environment),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise HelmError(f"{self._program} cannot be run: {os.strerror(error.errno or 0)}") from error
+        if code := await self._ended(process):
+            raise HelmError(_words(complained.read_text(errors="replace"), self._folder) or f"helm ended with {code}")
+        return said.read_bytes()
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+        """The exit code. Helm is asked to end only when it should long have ended: it then says so in its release."""
+        for ask in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                async with asyncio.timeout(self._seconds if ask == signal.SIGTERM else OUTLIVED):
+                    return await process.wait()
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, ask)
+        return await process.wait()
+
+
+@contextmanager
+def _private_folder(parent: Path, patience: float) -> Generator[Path]:
+    """A folder that nobody else can read, gone afterwards; those that a killed operator left go first."""
+    for left in parent.glob(f"{FOLDER}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - patience:
+                shutil.rmtree(left)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
+    over = True
+    try:
+        yield folder
+    except asyncio.CancelledError:
+        over = False  # we end, and Helm goes on: it may still need what is in there
+        raise
+    finally:
+        if over:
+            shutil.rmtree(folder)
+
+
+def _words(complained: str, folder: Path) -> str:
+    """Why Helm failed, without its warnings and without names that differ from run to run."""
+    lines = [line.strip() for line in complained.replace(str(folder), "").splitlines() if line.strip()]
+    begins = next((at for at, line in enumerate(lines) if line.startswith("Error: ")), len(lines) - 1)
+    return " ".join(lines[max(begins, 0) :]).removeprefix("Error: ")[:WORDS]

@@ -1,0 +1,133 @@
+"""What Helm keeps of its releases: a Secret for each revision, with labels that tell how it stands, and a payload.
+
+The payload is JSON, compressed and twice encoded: by Helm, and by the API as every Secret's content.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+import orjson
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.errors import ServerFault
+from modelplane_operator.clients.resources import key_of, labels_of
+
+PENDING: Final = frozenset({"pending-install", "pending-upgrade", "pending-rollback"})
+UNDECIDED: Final = PENDING | {"uninstalling"}
+"""Helm is at work, or was when it ended without saying so."""
+
+_PAYLOAD = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One revision of a release, as its Secret's metadata tells it."""
+
+    release: Key
+    number: int
+    status: str
+    secret: Key
+    uid: str
+    version: str
+    """The Secret's resourceVersion."""
+    modified: float
+    """When Helm last wrote it, in seconds since 1970."""
+    digest: str = ""
+    """Of the `Release` that Helm was asked for; empty when it was not asked by us."""
+    owner: str = ""
+    interrupted: bool = False
+    """Whether it counts as failed only because nobody knows how it ended."""
+
+
+def revisions(secrets: Iterable[Manifest]) -> Mapping[Key, tuple[Revision, ...]]:
+    """The revisions of each release, the newest first. Secrets that are not Helm's are passed over."""
+    found: dict[Key, list[Revision]] = {}
+    for secret in secrets:
+        if (revision := _revision(secret)) is not None:
+            found.setdefault(revision.release, []).append(revision)
+    return {release: tuple(sorted(known, key=lambda one: one.number, reverse=True)) for release, known in found.items()}
+
+
+def _revision(secret: Manifest) -> Revision | None:
+    said, metadata = labels_of(secret), secret["metadata"]
+    number = said.get("version", "")
+    if said.get("owner") != "helm" or not number.isdigit() or metadata.get("deletionTimestamp"):
+        return None
+    created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
+    modified = said.get("modifiedAt", "")
+    return Revision(
+        release=Key(metadata["namespace"], said.get("name", "")),
+        number=int(number),
+        status=said.get("status", "unknown"),
+        secret=key_of(secret),
+        uid=metadata["uid"],
+        version=metadata["resourceVersion"],
+        modified=max(created, float(modified) if modified.isdigit() else 0.0),
+        digest=said.get(labels.RELEASE, ""),
+        owner=said.get(labels.OWNER_UID, ""),
+        interrupted=said.get(labels.INTERRUPTED) == number,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a revision holds, as its Secret's payload tells it."""
+
+    chart: str
+    version: str
+    values: Manifest
+    description: str
+    """What became of it, in Helm's words."""
+
+
+def content(secret: Manifest) -> Content:
+    """Read a revision's payload; raises ServerFault when it is none of Helm's."""
+    release = _payload(secret)
+    chart, info = _part(_part(release, "chart"), "metadata"), _part(release, "info")
+    return Content(
+        str(chart.get("name", "")),
+        str(chart.get("version", "")),
+        dict(_part(release, "config")),
+        str(info.get("description", "")),
+    )
+
+
+def given_up(secret: Manifest) -> Manifest:
+    """The Secret of a revision that nobody works on any more, so that Helm goes on from there.
+
+    Helm refuses to touch a release that is pending. It takes one that failed as it is: nothing has to be uninstalled.
+    """
+    release = _payload(secret)
+    info = {**_part(release, "info"), "status": "failed", "description": "Helm ended before it was done"}
+    packed = base64.b64encode(gzip.compress(orjson.dumps({**release, "info": info})))
+    metadata, said = secret["metadata"], labels_of(secret)
+    # The number, because Helm gives a revision the labels of the one before.
+    marks = {**said, "status": "failed", labels.INTERRUPTED: said.get("version", "")}
+    return {
+        **secret,
+        "metadata": {**metadata, "labels": marks},
+        "data": {**secret["data"], _PAYLOAD: base64.b64encode(packed).decode()},
+    }
+
+
+def _part(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = of.get(name)
+    return cast(Mapping[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _payload(secret: Manifest) -> dict[str, Any]:
+    try:
+        packed = base64.b64decode(base64.b64decode(secret["data"][_PAYLOAD]))
+        return orjson.loads(gzip.decompress(packed))
+    except (KeyError, TypeError, binascii.Error, OSError, EOFError, zlib.error, orjson.JSONDecodeError):
+        raise ServerFault(f"Secret {key_of(secret)} is not a record of Helm's") from None

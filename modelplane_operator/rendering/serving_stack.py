@@ -1,0 +1,302 @@
+"""The software of a workload cluster: a table of charts, and the few objects that are no chart's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.release import Release
+from modelplane_operator.api.serving_stack import (
+    ComponentName,
+    ComponentOverride,
+    ServingStack,
+    ServingStackSpec,
+    Versions,
+)
+from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.owned import Owner, owner_labels
+
+ENVOY: Final[ComponentName] = "envoy-gateway"
+GPU_DRIVER: Final[ComponentName] = "dra-driver"
+GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
+ENVOY_NAMESPACE: Final = "envoy-gateway-system"
+MONITORING: Final = "monitoring"
+_AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
+_ENVOY_METRICS_PORT: Final = 19001
+# The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
+_GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def _nothing(_: ServingStackSpec) -> Manifest:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One part of the stack that is a chart."""
+
+    name: ComponentName
+    chart: str
+    repository: str
+    namespace: str
+    version: Callable[[Versions], str]
+    values: Callable[[ServingStackSpec], Manifest] = _nothing
+    after: tuple[ComponentName, ...] = ()
+    """What has to be deployed before."""
+
+    @property
+    def release(self) -> Key:
+        """Fixed and short: the reference has the same, and upgrades must find it."""
+        return Key(self.namespace, f"mp-{self.chart}")
+
+
+def _envoy_values(_: ServingStackSpec) -> Manifest:
+    everything = {"includeAll": True}
+    kinds = ("listener", "route", "cluster", "secret")
+    return {
+        "config": {
+            "envoyGateway": {
+                "extensionApis": {"enableBackend": True},
+                # The AI gateway's controller turns InferencePools, which are no Services, into Envoy's clusters.
+                "extensionManager": {
+                    "hooks": {
+                        "xdsTranslator": {
+                            "translation": dict.fromkeys(kinds, everything),
+                            "post": ["Translation", "Cluster", "Route"],
+                        }
+                    },
+                    "service": {
+                        "fqdn": {
+                            "hostname": f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local",
+                            "port": 1063,
+                        }
+                    },
+                    "backendResources": [
+                        {"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}
+                    ],
+                },
+            }
+        }
+    }
+
+
+def _prometheus_values(_: ServingStackSpec) -> Manifest:
+    return {
+        "fullnameOverride": "prometheus",
+        "prometheus": {
+            "prometheusSpec": {
+                # Whoever puts a PodMonitor beside a model has it scraped, whatever its labels.
+                "podMonitorSelectorNilUsesHelmValues": False,
+                "podMonitorNamespaceSelector": {},
+                "additionalScrapeConfigs": [
+                    {
+                        "job_name": "envoy-gateway-proxy",
+                        "metrics_path": "/stats/prometheus",
+                        "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [ENVOY_NAMESPACE]}}],
+                        "relabel_configs": [
+                            {
+                                "source_labels": ["__meta_kubernetes_pod_label_app_kubernetes_io_component"],
+                                "regex": "proxy",
+                                "action": "keep",
+                            },
+                            {
+                                "source_labels": ["__address__"],
+                                "regex": r"([^:]+)(?::\d+)?",
+                                "replacement": f"$1:{_ENVOY_METRICS_PORT}",
+                                "target_label": "__address__",
+                            },
+                        ],
+                    }
+                ],
+            }
+        },
+        "grafana": {"enabled": False},
+        "alertmanager": {"enabled": False},
+    }
+
+
+def _gpu_driver_values(spec: ServingStackSpec) -> Manifest:
+    root = spec.nvidia_driver_root
+    return {
+        "gpuResourcesEnabledOverride": True,
+        "resources": {"computeDomains": {"enabled": False}},
+        **({"nvidiaDriverRoot": root} if root != "/" else {}),
+    }
+
+
+STACK: Final = (
+    Component(
+        "cert-manager",
+        chart="cert-manager",
+        repository="https://charts.jetstack.io",
+        namespace="cert-manager",
+        version=lambda versions: versions.cert_manager,
+        values=lambda _: {"crds": {"enabled": True, "keep": False}},
+    ),
+    # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
+    Component(
+        "node-feature-discovery",
+        chart="node-feature-discovery",
+        repository="oci://registry.k8s.io/nfd/charts",
+        namespace="node-feature-discovery",
+        version=lambda versions: versions.node_feature_discovery,
+        values=lambda _: {"worker": {"tolerations": [_GPU_TOLERATION]}},
+    ),
+    Component(
+        "leader-worker-set",
+        chart="lws",
+        repository="oci://registry.k8s.io/lws/charts",
+        namespace="lws-system",
+        version=lambda versions: versions.leader_worker_set,
+    ),
+    Component(
+        "prometheus",
+        chart="kube-prometheus-stack",
+        repository="https://prometheus-community.github.io/helm-charts",
+        namespace=MONITORING,
+        version=lambda versions: versions.prometheus,
+        values=_prometheus_values,
+    ),
+    Component(
+        "ai-gateway-crds",
+        chart="ai-gateway-crds-helm",
+        repository="oci://docker.io/envoyproxy",
+        namespace=_AI_GATEWAY_NAMESPACE,
+        version=lambda _: "v0.7.0",
+    ),
+    Component(
+        "ai-gateway",
+        chart="ai-gateway-helm",
+        repository="oci://docker.io/envoyproxy",
+        namespace=_AI_GATEWAY_NAMESPACE,
+        version=lambda _: "v0.7.0",
+        after=("ai-gateway-crds",),
+    ),
+    Component(
+        ENVOY,
+        chart="gateway-helm",
+        repository="oci://docker.io/envoyproxy",
+        namespace=ENVOY_NAMESPACE,
+        version=lambda versions: versions.envoy_gateway,
+        values=_envoy_values,
+        after=("ai-gateway",),
+    ),
+    # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
+    Component(
+        GPU_DRIVER,
+        chart="dra-driver-nvidia-gpu",
+        repository="oci://registry.k8s.io/dra-driver-nvidia/charts",
+        namespace=GPU_DRIVER_NAMESPACE,
+        version=lambda versions: versions.nvidia_dra_driver,
+        values=_gpu_driver_values,
+        after=("node-feature-discovery",),
+    ),
+)
+NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One chart that a stack wants, and what has to be deployed before."""
+
+    name: str
+    release: Release
+    after: tuple[str, ...] = field(default=())
+
+
+def parts(stack: ServingStack) -> tuple[Part, ...]:
+    """The charts of a stack, in the order in which they are installed."""
+    spec = stack.spec
+    overrides = {override.name: override for override in spec.components}
+    wanted = [one for one in STACK if one.name not in overrides or overrides[one.name].enabled]
+    there = {one.name for one in wanted}
+    ours = owner_labels(stack)
+    return (
+        *(
+            Part(
+                one.name,
+                _release(one, spec, overrides.get(one.name), ours),
+                tuple(name for name in one.after if name in there),
+            )
+            for one in wanted
+        ),
+        *(
+            Part(
+                f"{extra.namespace}/{extra.name}",
+                Release(
+                    Key(extra.namespace, extra.name), extra.chart, extra.repository, extra.version, extra.values, ours
+                ),
+                tuple(one.name for one in wanted),
+            )
+            for extra in spec.extra_charts
+        ),
+    )
+
+
+def _release(
+    one: Component, spec: ServingStackSpec, override: ComponentOverride | None, ours: dict[str, str]
+) -> Release:
+    version = (override.version if override else None) or one.version(spec.versions or Versions())
+    values = laid_over(one.values(spec), override.values if override else {})
+    return Release(one.release, one.chart, one.repository, version, values, ours)
+
+
+def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
+    """Values with others laid over them: objects are merged, everything else is replaced."""
+    return {
+        **ours,
+        **{
+            name: laid_over(cast(Manifest, ours[name]), cast(Manifest, value))
+            if isinstance(value, dict) and isinstance(ours.get(name), dict)
+            else value
+            for name, value in theirs.items()
+        },
+    }
+
+
+def render_namespaces(stack: ServingStack) -> tuple[Manifest, ...]:
+    """Where the charts go; for clusters that have none of that name yet."""
+    wanted = dict.fromkeys(part.release.key.namespace for part in parts(stack))
+    return (render_system_namespace(stack), *(_object("v1", "Namespace", stack, name) for name in wanted))
+
+
+def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
+    """What the charts need that no chart brings."""
+    if not any(part.name == GPU_DRIVER for part in parts(stack)):
+        return ()
+    return (
+        # GKE admits pods of the priorities that the driver's have only where a quota says so.
+        {
+            **_object("v1", "ResourceQuota", stack, "allow-critical-pods", GPU_DRIVER_NAMESPACE),
+            "spec": {
+                "hard": {"pods": "1000"},
+                "scopeSelector": {
+                    "matchExpressions": [
+                        {
+                            "scopeName": "PriorityClass",
+                            "operator": "In",
+                            "values": ["system-node-critical", "system-cluster-critical"],
+                        }
+                    ]
+                },
+            },
+        },
+    )
+
+
+def render_gateway(stack: ServingStack) -> tuple[Manifest, ...]:
+    """What Envoy Gateway makes the cluster's gateway of."""
+    return render_cluster_gateway(stack, stack.spec.gateway)
+
+
+def without_owner(definitions: Iterable[Manifest]) -> tuple[Manifest, ...]:
+    """CustomResourceDefinitions as they are bundled, without what a server adds."""
+    return tuple({name: value for name, value in one.items() if name != "status"} for one in definitions)
+
+
+def _object(api_version: str, kind: str, owner: Owner, name: str, namespace: str = "") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": owner_labels(owner)}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

@@ -1,0 +1,320 @@
+"""The real Helm on a real API server: what it does, what it says, and what is left when it is ended in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from localfleet import binaries
+from localfleet.apiserver import free_ports
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.release import Release
+from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
+from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.helm import Helm, HelmError, Run, located
+from modelplane_operator.clients.releases import Revision, given_up, revisions
+from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
+from modelplane_operator.clients.store import Store
+from tests.clients.test_watching import until
+from tests.support.api import Api
+from tests.support.charts import pack
+
+CANARY = "canary-of-a-token"
+OURS = {labels.OWNER_UID: "o1", labels.OWNER_KIND: "ServingStack", labels.OWNER_NAME: "east"}
+
+
+class Scene:
+    """A cluster, a mirror with charts of one name, and a Helm that notes how it is called."""
+
+    def __init__(self, cluster: Connection, namespace: str, folder: Path, helm: Helm) -> None:
+        self.cluster, self.namespace, self.folder, self.helm = cluster, namespace, folder, helm
+        self.key = Key(namespace, "mp-cert-manager")
+
+    def release(self, version: str = "v1.0.0", owner: str = "o1", **values: object) -> Release:
+        return Release(
+            self.key, "cert-manager", "https://charts.example", version, values, {**OURS, labels.OWNER_UID: owner}
+        )
+
+    async def ended(self, key: Key | None = None) -> Run:
+        def over() -> bool:
+            run = self.helm.last(self.cluster.name, key or self.key)
+            return run is not None and run.ended is not None
+
+        await until(over, "Helm to end")
+        run = self.helm.last(self.cluster.name, key or self.key)
+        assert run is not None
+        return run
+
+    async def install(self, release: Release | None = None, *, wait: bool = False) -> Run:
+        self.helm.install(self.cluster, release or self.release(), wait=wait)
+        return await self.ended()
+
+    def records(self) -> tuple[Revision, ...]:
+        """What is known of the release without asking anybody."""
+        seen = self.cluster.find(SECRET)
+        return revisions(seen or ()).get(self.key, ())
+
+    def states(self) -> list[tuple[int, str]]:
+        return [(revision.number, revision.status) for revision in self.records()]
+
+    async def running(self) -> int:
+        """The process of the Helm that hangs in its hook."""
+        await until(lambda: any(one.status.startswith("pending") for one in self.records()), "Helm to be at work")
+        return int((self.folder / "pid").read_text())
+
+    async def deployed(self) -> dict[str, object]:
+        config = await self.cluster.kube.get(CONFIG_MAP, self.key)
+        return json.loads(config["data"]["values"])
+
+
+@pytest.fixture
+async def cluster(access: Access, namespace: str) -> AsyncIterator[Connection]:
+    async with asyncio.TaskGroup() as group:
+        store = Store(asyncio.get_running_loop().time)
+        cluster = Connection("east", access, [Watched(SECRET, bare=True)], store, chance=lambda: 0.5)
+        running = group.create_task(cluster.run())
+        await until(lambda: cluster.synced and cluster.health.answers, "the first list")
+        yield cluster
+        running.cancel()
+
+
+@pytest.fixture
+async def scene(cluster: Connection, namespace: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    program = tmp_path / "helm"
+    real = binaries.ensure("helm")["helm"]
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/argv\nenv >> {tmp_path}/environment\n'
+        f'echo $$ > {tmp_path}/pid\nexec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    mirror, folder = tmp_path / "mirror", tmp_path / "runs"
+    mirror.mkdir()
+    folder.mkdir()
+    for version in ("v1.0.0", "v1.1.0"):
+        pack(mirror, "cert-manager", version)
+    helm = Helm(
+        lambda: datetime.now(UTC),
+        executable=str(program),
+        mirror=str(mirror),
+        timeout=20.0,
+        environment={"PATH": os.environ["PATH"]},
+        folder=folder,
+    )
+    yield Scene(cluster, namespace, tmp_path, helm)
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    await helm.close(20)
+
+
+@pytest.mark.parametrize(
+    ("repository", "mirror", "found"),
+    [
+        ("https://a.example/charts", "", ("toy", "https://a.example/charts")),
+        ("oci://a.example/charts/", "", ("oci://a.example/charts/toy", None)),
+        ("https://a.example/charts", "oci://m.example/all", ("oci://m.example/all/toy", None)),
+        ("oci://a.example/charts", "http://m.example:8080", ("toy", "http://m.example:8080")),
+    ],
+)
+def test_a_mirror_stands_for_every_repository(repository: str, mirror: str, found: tuple[str, str | None]) -> None:
+    assert located(Release(Key("a", "b"), "toy", repository, "v1"), mirror) == found
+
+
+@pytest.mark.parametrize("packed", ["v1.0.0", "1.0.0"])
+def test_a_folder_has_a_chart_with_or_without_the_v_of_its_version(packed: str, tmp_path: Path) -> None:
+    package = pack(tmp_path, "toy", packed)
+    asked = Release(Key("a", "b"), "toy", "oci://a.example", "v1.0.0")
+
+    assert located(asked, str(tmp_path)) == (str(package), None)
+    with pytest.raises(HelmError, match=r"the chart mirror has no toy-v2\.0\.0\.tgz: add it to "):
+        located(replace(asked, version="v2.0.0"), str(tmp_path))
+
+
+@pytest.mark.fleet
+def test_a_kubeconfig_that_is_written_is_read_the_same(api: Api) -> None:
+    access = read_kubeconfig(api.server.kubeconfig.read_text())
+    changed = replace(access, token=CANARY, proxy="http://proxy.example", server_name="other", verify=False)
+
+    assert [read_kubeconfig(write_kubeconfig(one)) for one in (access, changed)] == [access, changed]
+
+
+@pytest.mark.fleet
+async def test_an_install_is_known_as_soon_as_it_ends(scene: Scene) -> None:
+    release = scene.release(replicas=2)
+    run = await scene.install(release)
+
+    assert (run.verb, run.error, run.digest) == ("install", "", release.digest)
+    (record,) = scene.records()
+    assert (record.status, record.digest, record.owner) == ("deployed", release.digest, "o1")
+    contents = await scene.helm.contents(scene.cluster, [record])
+    held = contents[scene.key, 1]
+    assert (held.chart, held.version, held.values) == ("cert-manager", "v1.0.0", {"replicas": 2})
+    assert await scene.deployed() == {"replicas": 2}
+
+
+@pytest.mark.fleet
+async def test_what_failed_is_said_in_helms_words_and_rolled_back(scene: Scene) -> None:
+    await scene.install(scene.release(replicas=1))
+    bad = scene.release("v1.1.0", replicas=2, refused=True)
+    runs = [await scene.install(bad), await scene.install(bad)]
+
+    assert [run.failures for run in runs] == [1, 2]
+    assert "spec.ports[0].port: Invalid value: 99999" in runs[0].error
+    assert str(scene.folder) not in runs[0].error
+    assert scene.states() == [(3, "failed"), (2, "failed"), (1, "deployed")]
+    scene.helm.rollback(scene.cluster, scene.key, 1)
+    assert (await scene.ended()).error == ""
+    assert scene.states() == [(4, "deployed"), (3, "failed"), (2, "failed"), (1, "superseded")]
+    assert scene.records()[0].digest == scene.records()[3].digest
+    assert await scene.deployed() == {"replicas": 1}
+
+
+@pytest.mark.fleet
+async def test_what_is_uninstalled_is_gone_at_once(scene: Scene) -> None:
+    await scene.install()
+    scene.helm.uninstall(scene.cluster, scene.key)
+
+    assert (await scene.ended()).error == ""
+    assert scene.states() == []
+
+
+@pytest.mark.fleet
+async def test_a_chart_that_is_missing_leaves_nothing_but_words(scene: Scene) -> None:
+    run = await scene.install(scene.release("v9.9.9"))
+
+    assert run.error.startswith("the chart mirror has no cert-manager-v9.9.9.tgz")
+    assert scene.states() == []
+
+
+@pytest.mark.fleet
+@pytest.mark.parametrize("owner", ["o2", ""])
+async def test_a_strangers_release_is_left_alone(scene: Scene, owner: str) -> None:
+    pack(scene.folder / "mirror", "another", "v1.0.0")
+    theirs = replace(
+        scene.release(owner="o2"), chart="another", labels={labels.OWNER_UID: owner} if owner else {"a": "b"}
+    )
+    await scene.install(theirs)
+    run = await scene.install()
+
+    assert run.error.endswith("it is left alone")
+    assert run.error.startswith(f"Helm release {scene.key} exists and is ")
+    (record,) = revisions((await scene.cluster.kube.list(SECRET, namespace=scene.namespace)).items)[scene.key]
+    assert (record.number, record.owner) == (1, owner)
+
+
+@pytest.mark.fleet
+async def test_a_release_of_the_reference_is_taken_over(scene: Scene) -> None:
+    await scene.install(replace(scene.release(), labels={"a": "b"}))
+    assert (await scene.install()).error == ""
+
+    assert scene.states()[0] == (2, "deployed")
+
+
+@pytest.mark.fleet
+async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninstalled(scene: Scene) -> None:
+    await scene.install(scene.release(replicas=1))
+    scene.helm.install(scene.cluster, scene.release(replicas=2, hang=True), wait=False)
+    os.kill(await scene.running(), signal.SIGKILL)
+    await scene.ended()
+    assert scene.states() == [(2, "pending-upgrade"), (1, "deployed")]
+    blocked = await scene.install(scene.release(replicas=2))
+    assert "another operation (install/upgrade/rollback) is in progress" in blocked.error
+
+    stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
+    await scene.cluster.kube.replace(given_up(stuck))
+    assert (await scene.install(scene.release(replicas=2))).error == ""
+    assert scene.states() == [(3, "deployed"), (2, "failed"), (1, "superseded")]
+    assert [one.interrupted for one in scene.records()] == [False, True, False]
+    assert await scene.deployed() == {"replicas": 2}
+
+
+@pytest.mark.fleet
+async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -> None:
+    scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
+    os.kill(await scene.running(), signal.SIGKILL)
+    await scene.ended()
+    stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
+    await scene.cluster.kube.replace(given_up(stuck))
+
+    assert (await scene.install()).error == ""
+    assert scene.states() == [(2, "deployed"), (1, "superseded")]
+
+
+@pytest.mark.fleet
+async def test_helm_outlives_whoever_waits_for_it(scene: Scene) -> None:
+    scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
+    process = await scene.running()
+    (task,) = scene.helm._tasks
+    task.cancel()
+    await asyncio.wait({task})
+
+    os.kill(process, 0)
+    async with asyncio.timeout(20):
+        while (job := await scene.cluster.kube.find(JOB, Key(scene.namespace, "mp-cert-manager-hook"))) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    finished = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 1}
+    held = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    await scene.cluster.kube.replace_status({**job, "status": {**finished, "conditions": held}})
+    await until(lambda: scene.states() == [(1, "deployed")], "Helm to end by itself")
+
+
+@pytest.mark.fleet
+async def test_a_release_has_one_run_at_a_time_and_the_fleet_a_few(scene: Scene) -> None:
+    other = replace(scene.release(), key=Key(scene.namespace, "mp-other"))
+    scene.helm._slots = asyncio.Semaphore(1)
+    scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
+    process = await scene.running()
+    scene.helm.install(scene.cluster, scene.release(hang=True, again=True), wait=False)
+    scene.helm.install(scene.cluster, other, wait=False)
+    assert len(scene.helm._tasks) == 2
+    assert scene.states() == [(1, "pending-install")]
+
+    os.kill(process, signal.SIGKILL)
+    await scene.ended()
+    assert (await scene.ended(other.key)).error == ""
+    assert (scene.folder / "argv").read_text().split().count("upgrade") == 2
+
+
+@pytest.mark.fleet
+async def test_a_server_that_is_gone_is_said_and_nothing_else_happens(scene: Scene, access: Access) -> None:
+    (port,) = free_ports(1)
+    kube = scene.cluster.kube
+    kube.renew(replace(access, server=f"https://127.0.0.1:{port}"))
+    run = await scene.install()
+    kube.renew(access)
+
+    assert "Unreachable" in run.error or "refused" in run.error.lower(), run.error
+    assert not (scene.folder / "argv").exists()
+
+
+@pytest.mark.fleet
+async def test_no_credential_is_left_or_shown_anywhere(
+    scene: Scene, access: Access, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    kube = scene.cluster.kube
+    kube.renew(replace(access, token=CANARY))
+    scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
+    process = await scene.running()
+    (folder,) = (scene.folder / "runs").iterdir()
+    modes = [oct((folder / name).stat().st_mode & 0o777) for name in ("", "kubeconfig")]
+    assert CANARY in (folder / "kubeconfig").read_text()
+    os.kill(process, signal.SIGKILL)
+    run = await scene.ended()
+
+    assert modes == ["0o700", "0o600"]
+    assert list((scene.folder / "runs").iterdir()) == []
+    told = "".join(
+        (run.error, caplog.text, (scene.folder / "argv").read_text(), (scene.folder / "environment").read_text())
+    )
+    assert CANARY not in told
