@@ -7,8 +7,8 @@ multiply along the way, and stay exact.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,14 +99,20 @@ def fitted(exact: Sequence[int]) -> tuple[int, ...]:
 
 
 def grouped(shared: Sequence[Share]) -> tuple[Group, ...]:
-    """The rules that it takes, the service's own first: as few detours as possible, none through many groups."""
-    waiting: deque[Share | Group] = deque(shared)
+    """The rules that it takes, the service's own first.
+
+    The lightest are put together again and again (Huffman's way), so that as few requests as possible take a detour.
+    """
+    waiting: list[tuple[int, int, Share | Group]] = [(one.weight, order, one) for order, one in enumerate(shared)]
+    heapq.heapify(waiting)
     groups: list[Group] = []
-    while (beyond := len(waiting) - MAX_BACKENDS) > 0:
-        size = min(MAX_BACKENDS, beyond + 1)
-        groups.append(Group(len(groups) + 1, tuple(waiting.popleft() for _ in range(size))))
-        waiting.append(groups[-1])
-    return (Group(0, tuple(waiting)), *groups)
+    size = (len(shared) - 2) % (MAX_BACKENDS - 1) + 2  # of the first, so that all others are full
+    while len(waiting) > MAX_BACKENDS:
+        lightest = [heapq.heappop(waiting) for _ in range(size)]
+        groups.append(Group(len(groups) + 1, tuple(one for *_, one in lightest)))
+        heapq.heappush(waiting, (groups[-1].weight, len(shared) + len(groups), groups[-1]))
+        size = MAX_BACKENDS
+    return (Group(0, tuple(one for *_, one in sorted(waiting, key=lambda one: one[1]))), *groups)
 
 
 def _reduced(exact: Sequence[int]) -> tuple[int, ...]:

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import yaml
 
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
@@ -107,7 +110,17 @@ def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return render_inference_gateway(InferenceGateway.parse(documents[0]))
 
 
+def _cluster_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    owner = documents[0]
+    if owner["kind"] == "InferenceCluster":
+        cluster = InferenceCluster.parse(owner)
+        return [render_system_namespace(cluster), *render_cluster_gateway(cluster)]
+    stack = ServingStack.parse(owner)
+    return render_cluster_gateway(stack, stack.spec.gateway)
+
+
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
+    "cluster_gateway": _cluster_gateway,
     "inference_gateway": _inference_gateway,
     "model_deployment": _model_deployment,
     "model_endpoint": _model_endpoint,
