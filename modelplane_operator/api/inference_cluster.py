@@ -306,6 +306,44 @@ class ProviderConfigRef(Model):
     """Name of the handle."""
 
 
+class ObservedPool(Model):
+    """The nodes of a pool that are there."""
+
+    name: str
+    """Name of the pool."""
+    nodes: int
+    """Nodes that carry the pool's label."""
+    usable: int
+    """Those of them that are ready, take pods, and have the devices that the pool's class declares."""
+
+
+class ObservedCluster(Model):
+    """What the cluster was seen to be and have, when it last answered."""
+
+    version: str | None = None
+    """Version of Kubernetes."""
+    latency_ms: int | None = None
+    """About how long its API server takes to answer, in milliseconds."""
+    apis: tuple[str, ...] = ()
+    """What it serves of the APIs that models can use: `DRA`, `EnvoyGateway`, `GatewayAPI`, `InferencePool`,
+    `LeaderWorkerSet`."""
+    pools: Annotated[tuple[ObservedPool, ...], Field(max_length=8), list_map("name")] = ()
+    """The nodes of each pool that are there."""
+
+
+DeletionPhase = Literal["Blocked", "DrainServing", "UninstallServingStack", "Unreachable"]
+
+
+class DeletionStatus(Model):
+    """How far the deletion of a cluster has come."""
+
+    phase: DeletionPhase
+    """`Blocked` while replicas are placed on it; `DrainServing` while their objects end; `UninstallServingStack` while
+    its gateway goes; `Unreachable` while it cannot be asked."""
+    waiting_for: tuple[str, ...] = ()
+    """The first five of what is in the way; Ready says how many more there are."""
+
+
 class InferenceClusterStatus(Status):
     """What is known of the cluster."""
 
@@ -321,6 +359,10 @@ class InferenceClusterStatus(Status):
     """Namespace of the objects that make up the cluster."""
     replicas: int | None = None
     """ModelReplicas placed on the cluster. While it is above 0 the cluster is not deleted."""
+    observed: ObservedCluster | None = None
+    """What the cluster was seen to be and have, when it last answered."""
+    deletion: DeletionStatus | None = None
+    """How far its deletion has come."""
 
 
 class ClusterReady(ConditionType):
@@ -329,6 +371,14 @@ class ClusterReady(ConditionType):
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how this cloud makes such a node."
     PROVISIONING = "Provisioning", "False", "The cloud is making it."
+    UNSUPPORTED_SOURCE = (
+        "UnsupportedSource",
+        "False",
+        "This operator cannot make clusters on that cloud; nothing is done.",
+    )
+    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used."
+    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when."
+    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
@@ -337,7 +387,17 @@ class BackendReady(ConditionType):
 
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
     INSTALLING = "Installing", "False", "It is being installed."
+    NOT_INSTALLED = "NotInstalled", "False", "The cluster lacks software that the gateway needs; the message names it."
+    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+
+
+class NodePoolsValid(ConditionType):
+    """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
+
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
+    INVALID_CLASS = "InvalidClass", "False", "A pool's class says what cannot be read; the class's Accepted names it."
+    ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
@@ -349,5 +409,5 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         short="ic",
         scope="Cluster",
         columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
-        conditions=(ClusterReady, BackendReady, Synced, Ready),
+        conditions=(ClusterReady, BackendReady, NodePoolsValid, Synced, Ready),
     )

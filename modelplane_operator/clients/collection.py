@@ -113,6 +113,8 @@ class Collection:
 
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
         """The objects that an index finds for a value, in the order of their keys."""
+        if index not in self.indexes:  # else what was never indexed would look like what is not there
+            raise LookupError(f"{self.type} has no index {index!r}")
         return (self._entries[key].manifest for key in sorted(self._index.get((index, value), ())))
 
     def owned_by(self, uid: str) -> Iterator[Manifest]:

@@ -28,7 +28,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {CLUSTERS: {"class": class
 async def observe(known: InferenceClass, clients: Clients) -> Observed:
     clusters = clients.hub.find(CLUSTERS)
     users = clusters.by("class", known.metadata.name) if clusters else ()
-    return Observed(known, tuple(map(InferenceCluster.parse, users)), clients.now())
+    return Observed(known, tuple(map(InferenceCluster.parse, users)), clients.now().replace(microsecond=0))
 
 
 def _of_its_pools(change: Change, _: Cluster) -> Iterable[Key]:

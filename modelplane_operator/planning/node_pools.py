@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
-from modelplane_operator.api.inference_cluster import NodePool, PublishedDevice
+from modelplane_operator.api.inference_cluster import GpuPool, NodePool, PublishedDevice
 from modelplane_operator.scheduling.cluster import read_device
 
 # What Kubernetes takes, and so what drivers can publish and pods can claim.
@@ -25,6 +26,42 @@ def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
 def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
     """What cannot be read or claimed of a node's devices, one sentence for each value, in a stable order."""
     return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a cluster can publish of its pools."""
+
+    pools: tuple[GpuPool, ...]
+    """The pools whose hardware is known, from their class as it is or as it last was."""
+    unknown: tuple[str, ...]
+    """The pools of whose hardware nothing was ever known."""
+    missing: tuple[str, ...]
+    """The classes that pools name and that do not exist."""
+    invalid: tuple[str, ...]
+    """The classes that say what cannot be read."""
+
+
+def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()) -> Resolved:
+    """The pools with the devices of their classes. Where a class is missing or wrong, what was published last stays."""
+    before = {pool.name: pool.devices for pool in last}
+    fresh = {name: published(known) for name, known in classes.items()}
+    invalid = {name for name, devices in fresh.items() if problems(devices)}
+    resolved: list[GpuPool] = []
+    for pool in pools:
+        devices, kept = fresh.get(pool.class_name), before.get(pool.name, ())
+        if kept and not problems(kept) and (devices is None or pool.class_name in invalid):
+            devices = kept
+        if devices:  # values that cannot be read match nothing, and take nothing away from the others
+            resolved.append(GpuPool(name=pool.name, nodes=declared(pool), devices=devices))
+    known = {pool.name for pool in resolved}
+    named = sorted({pool.class_name for pool in pools})
+    return Resolved(
+        pools=tuple(resolved),
+        unknown=tuple(pool.name for pool in pools if pool.name not in known),
+        missing=tuple(name for name in named if name not in classes),
+        invalid=tuple(name for name in named if name in invalid),
+    )
 
 
 def declared(pool: NodePool) -> int:

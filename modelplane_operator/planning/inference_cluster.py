@@ -1,0 +1,300 @@
+"""One cluster that you bring: what models can count on there, its gateway, and how it goes.
+
+It goes from behind: replicas first, which are placed elsewhere once it is being deleted; then their objects there, then
+the gateway and what it needs, then our finalizer. Nothing is decided about a cluster that does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Condition, ConditionType, Ready
+from modelplane_operator.api.inference_class import InferenceClass
+from modelplane_operator.api.inference_cluster import (
+    BackendReady,
+    ClusterReady,
+    DeletionPhase,
+    DeletionStatus,
+    InferenceCluster,
+    InferenceClusterStatus,
+    NodePoolsValid,
+    ProviderConfigRef,
+)
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.shared import CacheStatus, GatewayStatus
+from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.resources import (
+    ENVOY_PROXY,
+    GATEWAY,
+    GATEWAY_CLASS,
+    NAMESPACE,
+    entries,
+    key_of,
+    type_of,
+)
+from modelplane_operator.planning.inference_class import NAMED, listed
+from modelplane_operator.planning.node_pools import Resolved, resolve
+from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
+from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+
+CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
+"""What we make there, each after what it needs; it goes in the reverse order."""
+
+SOON = 0.5  # until a connection that has just begun has seen everything
+AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What was seen on the cluster itself."""
+
+    apis: frozenset[str]
+    """The optional APIs that it serves, by the names that the status has for them."""
+    children: tuple[Manifest, ...]
+    """What we made there for the cluster."""
+    has_namespace: bool
+    """Whether somebody else has made our namespace there."""
+    others: tuple[str, ...] = ()
+    """What we made there for others, models for one: `kind namespace/name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A cluster and all that was seen of it."""
+
+    cluster: InferenceCluster
+    classes: Mapping[str, InferenceClass]
+    """Those that its pools name and that exist."""
+    replicas: tuple[Key, ...]
+    """The ModelReplicas that are placed on it."""
+    there: There | None
+    """None while it does not answer, and until all of it has been seen."""
+    silence: ClientError | None
+    """Why it does not answer; None while it does, or while that is being found out."""
+    kubeconfig: ClientError | None
+    """What is wrong with its kubeconfig; a connection that is there lives on."""
+    connected: bool
+    """Whether there is a way to it at all."""
+    now: datetime
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.cluster.metadata.deletion_timestamp is not None:
+        return _teardown(seen)
+    source = seen.cluster.spec.cluster.source
+    if source != "Existing":
+        words = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
+        return _waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
+    if not seen.connected and seen.kubeconfig is not None:
+        return _waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
+    if seen.silence is not None:
+        return _silent(seen, seen.silence)
+    if seen.there is None:
+        return Plan(requeue_after=SOON)
+    return _in_service(seen, seen.there)
+
+
+# In service -----------------------------------------------------------------------------------------------------------
+
+
+def _in_service(seen: Observed, there: There) -> Plan:
+    name = seen.cluster.metadata.name
+    installed = not _missing_software(there)
+    wanted = () if not installed else render_cluster_gateway(seen.cluster)
+    if wanted and not there.has_namespace:
+        wanted = (render_system_namespace(seen.cluster), *wanted)
+    resolved = _resolved(seen)
+    address = _address(there)
+    backend = _backend(seen, there, address)
+    running = ClusterReady.CLUSTER_RUNNING
+    if resolved.missing and resolved.unknown:
+        running = ClusterReady.WAITING_FOR_CLASSES
+    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else ""
+    said = _missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    judged = (
+        running.condition(seen.now, message=said),
+        backend,
+        _pools_valid(seen, resolved),
+        _ready(seen, resolved, backend),
+    )
+    gateway = GatewayStatus(address=address) if address else None
+    return Plan(
+        tuple(Apply(manifest, name) for manifest in wanted),
+        _status(seen, resolved, judged).model_copy(update={"gateway": gateway}),
+        requeue_after=None if installed else AGAIN,
+        hold=True,
+    )
+
+
+def _backend(seen: Observed, there: There, address: str | None) -> Condition:
+    if missing := _missing_software(there):
+        words = f"there is no gateway yet: the cluster lacks {missing}"
+        return BackendReady.NOT_INSTALLED.condition(seen.now, message=words)
+    if address:
+        return BackendReady.BACKEND_HEALTHY.condition(seen.now)
+    gateway = _gateway(there)
+    said = condition(gateway, "Programmed").get("message") if gateway else None
+    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
+    return BackendReady.INSTALLING.condition(seen.now, message=words)
+
+
+def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
+    """Whether models can be placed. A pool that is wrong keeps its last good devices, and takes nothing away."""
+    if backend.status != "True":
+        return Ready.CREATING.condition(seen.now, message=backend.message or "")
+    if resolved.unknown:
+        total = len(seen.cluster.spec.node_pools)
+        words = f"{total - len(resolved.unknown)} of {total} pools can be used: {_missing_classes(resolved)}"
+        return Ready.CREATING.condition(seen.now, message=words)
+    return Ready.AVAILABLE.condition(seen.now)
+
+
+def _pools_valid(seen: Observed, resolved: Resolved) -> Condition:
+    kept = "" if resolved.unknown else "; what was known of its pools stays"
+    if resolved.missing:
+        return NodePoolsValid.WAITING_FOR_CLASSES.condition(seen.now, message=_missing_classes(resolved) + kept)
+    if resolved.invalid:
+        words = f"see Accepted of InferenceClass {listed(resolved.invalid)}"
+        return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=words)
+    return NodePoolsValid.ALL_VALID.condition(seen.now)
+
+
+def _missing_classes(resolved: Resolved) -> str:
+    return f"InferenceClass {', '.join(resolved.missing)} does not exist" if resolved.missing else ""
+
+
+def _missing_software(there: There) -> str:
+    """What the gateway needs and the cluster does not serve; empty when it has all."""
+    needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
+    needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
+    return " and ".join(words for name, words in needed.items() if name not in there.apis)
+
+
+def _gateway(there: There) -> Manifest | None:
+    return next((child for child in there.children if type_of(child) == GATEWAY), None)
+
+
+def _address(there: There) -> str | None:
+    """Where requests for the cluster's models go; None until its gateway is there for them."""
+    gateway = _gateway(there)
+    if gateway is None or condition(gateway, "Programmed").get("status") != "True":
+        return None
+    return next((one["value"] for one in entries(gateway, "status", "addresses") if one.get("value")), None)
+
+
+# Out of sight ---------------------------------------------------------------------------------------------------------
+
+
+def _waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
+    """Nothing can be done until somebody changes something."""
+    resolved = _resolved(seen)
+    judged = (
+        reason.condition(seen.now, message=words),
+        BackendReady.WAITING_FOR_CLUSTER.condition(seen.now),
+        _pools_valid(seen, resolved),
+        Ready.CREATING.condition(seen.now, message=words),
+    )
+    return Plan(status=_status(seen, resolved, judged))
+
+
+def _silent(seen: Observed, error: ClientError) -> Plan:
+    """It does not answer: what was known of it stays."""
+    since = _since(seen, ClusterReady.UNREACHABLE).strftime("%Y-%m-%dT%H:%M:%SZ")
+    words = f"it has not answered since {since}: {error}"
+    resolved = _resolved(seen)
+    judged = (
+        ClusterReady.UNREACHABLE.condition(seen.now, message=words),
+        BackendReady.UNREACHABLE.condition(seen.now, message=words),
+        _pools_valid(seen, resolved),
+        Ready.UNREACHABLE.condition(seen.now, message=words),
+    )
+    return Plan(status=_status(seen, resolved, judged))
+
+
+def _since(seen: Observed, reason: ConditionType) -> datetime:
+    """Since when a condition with this reason will have had this status."""
+    for known in seen.cluster.conditions:
+        if (known.type, known.status) == (reason.type, reason.status):
+            return known.last_transition_time
+    return seen.now
+
+
+# On its way out -------------------------------------------------------------------------------------------------------
+
+
+def _teardown(seen: Observed) -> Plan:
+    going = seen.cluster.metadata
+    if labels.FINALIZER not in going.finalizers:
+        return Plan()  # nothing was ever made there, or all of it is gone
+    if going.annotations.get(labels.ABANDON) == "true":
+        return _abandoned(seen)
+    if seen.replicas:
+        blocking = [f"ModelReplica {key}" for key in seen.replicas]
+        return _leaving(seen, "Blocked", blocking, "replicas are placed on it")
+    if seen.there is None:
+        why = str(seen.silence or seen.kubeconfig or "it has not been seen yet")
+        words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
+        return _leaving(seen, "Unreachable", [], words)
+    if seen.there.others:
+        return _leaving(seen, "DrainServing", seen.there.others, "objects of models are left there")
+    return _uninstalled(seen, seen.there)
+
+
+def _uninstalled(seen: Observed, there: There) -> Plan:
+    """Delete the last of what we made there that is left; when none is, let go."""
+    left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
+    if not left:
+        return Plan((Release(),))
+    words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
+    steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
+    return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
+
+
+def _abandoned(seen: Observed) -> Plan:
+    """Say what stays behind and, once that was said, let go."""
+    words = f"let go without cleaning up: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
+    told = ClusterReady.ABANDONED.condition(seen.now, message=words)
+    if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
+        return Plan((Release(),))
+    return Plan(status=_status(seen, _resolved(seen), (told,)), requeue_after=SOON)
+
+
+def _leaving(
+    seen: Observed, phase: DeletionPhase, blocking: Sequence[str], words: str, steps: tuple[Step, ...] = ()
+) -> Plan:
+    said = f"{words}: {listed(blocking)}" if blocking else words
+    judged = (Ready.DELETING.condition(seen.now, message=said),)
+    deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
+    status = _status(seen, _resolved(seen), judged, deletion=deletion)
+    return Plan(steps, status, requeue_after=AGAIN)
+
+
+# What is said in any case ---------------------------------------------------------------------------------------------
+
+
+def _resolved(seen: Observed) -> Resolved:
+    last = seen.cluster.status
+    return resolve(seen.cluster.spec.node_pools, seen.classes, last.gpu_pools if last else ())
+
+
+def _status(
+    seen: Observed, resolved: Resolved, judged: tuple[Condition, ...], *, deletion: DeletionStatus | None = None
+) -> InferenceClusterStatus:
+    """The status, with what was last seen on the cluster itself."""
+    existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
+    storage = existing.cache.storage_class_name if existing and existing.cache else None
+    return InferenceClusterStatus(
+        provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
+        namespace=names.SYSTEM_NAMESPACE,
+        gateway=last.gateway if last else None,
+        cache=CacheStatus(storage_class_name=storage) if storage else None,
+        gpu_pools=resolved.pools,
+        replicas=len(seen.replicas),
+        deletion=deletion,
+        conditions=judged,
+    )

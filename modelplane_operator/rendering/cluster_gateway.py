@@ -1,0 +1,77 @@
+"""The gateway of a workload cluster, through which the models there are reached: Envoy Gateway's.
+
+It belongs to whoever installs it: the InferenceCluster of a cluster that has Envoy Gateway already, a ServingStack else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from modelplane_operator.api import names
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.serving_stack import Listener, StackGateway
+from modelplane_operator.rendering.owned import Owner, owner_labels
+
+CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
+HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
+
+
+def render_system_namespace(owner: Owner) -> Manifest:
+    """Where what is ours and no model's lives on a workload cluster; for clusters that have none of that name yet."""
+    metadata = {"name": names.SYSTEM_NAMESPACE, "labels": owner_labels(owner)}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) -> tuple[Manifest, ...]:
+    """What makes up the gateway, in the order in which each needs the ones before."""
+    wanted = gateway or StackGateway()
+    namespaced = {
+        "name": names.CLUSTER_GATEWAY,
+        "namespace": names.SYSTEM_NAMESPACE,
+        "labels": owner_labels(owner),
+    }
+    return (
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "EnvoyProxy",
+            "metadata": namespaced,
+            "spec": {
+                "provider": {
+                    "type": "Kubernetes",
+                    # The default, Local, drops what a load balancer sends to a node without an Envoy: Nebius's does.
+                    "kubernetes": {"envoyService": {"externalTrafficPolicy": "Cluster"}},
+                },
+            },
+        },
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "GatewayClass",
+            "metadata": {"name": wanted.class_name, "labels": owner_labels(owner)},
+            "spec": {
+                "controllerName": CONTROLLER,
+                "parametersRef": {
+                    "group": "gateway.envoyproxy.io",
+                    "kind": "EnvoyProxy",
+                    "name": names.CLUSTER_GATEWAY,
+                    "namespace": names.SYSTEM_NAMESPACE,
+                },
+            },
+        },
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": namespaced,
+            "spec": {
+                "gatewayClassName": wanted.class_name,
+                "listeners": [
+                    {
+                        "name": listener.name,
+                        "port": listener.port,
+                        "protocol": listener.protocol,
+                        "allowedRoutes": {"namespaces": {"from": "All"}},
+                    }
+                    for listener in wanted.listeners or HTTP
+                ],
+            },
+        },
+    )
