@@ -6,7 +6,6 @@ The value goes into an HTTPRoute. What an API server would refuse there is found
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass, field
 
 from modelplane_operator.api.model import Manifest
@@ -39,10 +38,8 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
     encoded = data.get(key)
     if encoded is None:
         return NoHeader(f"Secret {name} has no key {key}")
-    try:
-        value = base64.b64decode(encoded).decode("ascii").strip()  # a file that became a Secret ends in a line break
-    except (binascii.Error, UnicodeDecodeError):
-        value = "\n"
+    # A file that became a Secret ends in a line break.
+    value = base64.b64decode(encoded).decode(errors="replace").strip()
     if not value:
         return NoHeader(f"Secret {name} holds nothing under {key}")
     whole = f"{_prefix(credentials)}{value}"

@@ -1,0 +1,93 @@
+"""What a ModelEndpoint needs on the hub so that routes can refer to it, and what can be said of it.
+
+A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import names
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
+from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
+from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.rendering.credentials import NoHeader, read_credentials
+from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
+
+ROUTED = (SERVICE, ENDPOINT_SLICE)  # what gateways need before they can send anything
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An endpoint and what surrounds it."""
+
+    endpoint: ModelEndpoint
+    children: tuple[Manifest, ...]
+    reach: Reach
+    """Where the operator's settings let endpoints lead."""
+    tls_policies: bool
+    """Whether the hub serves BackendTLSPolicy."""
+    secret: Manifest | None
+    """The Secret that its credentials name, if they do and it exists."""
+    recheck: float
+    """After how many seconds the Secret is worth another look."""
+    now: datetime
+
+
+def plan(seen: Observed) -> Plan:
+    """Make the endpoint's Service lead where its URL says."""
+    endpoint = seen.endpoint
+    if endpoint.metadata.deletion_timestamp:
+        known = endpoint.status or ModelEndpointStatus()
+        going = Ready.DELETING.condition(seen.now, message="Its Service goes with it")
+        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+    read = parse_url(endpoint.spec.url, seen.reach)
+    before = _led_to(seen)
+    backend = read if isinstance(read, Backend) else _allowed(before, seen.reach)
+    if backend is None and before is None:  # nothing was ever made, or it cannot be told what: it stays
+        return Plan(status=_status(seen, read, None))
+    rendered = render_model_endpoint(endpoint, backend) if backend else ()
+    wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
+    steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
+    return Plan(steps, _status(seen, read, backend), seen.recheck if endpoint.spec.credentials else None)
+
+
+def _led_to(seen: Observed) -> Backend | None:
+    """Where the endpoint's Service leads."""
+    service = next((one for one in seen.children if type_of(one) == SERVICE), None)
+    return known_backend(service) if service else None
+
+
+def _allowed(before: Backend | None, reach: Reach) -> Backend | None:
+    """Where it led before, unless the settings have come to refuse that."""
+    return before if before and isinstance(parse_url(str(before), reach), Backend) else None
+
+
+def _status(seen: Observed, read: Backend | InvalidUrl, backend: Backend | None) -> ModelEndpointStatus:
+    endpoint, now = seen.endpoint, seen.now
+    routing = _routing(seen, backend)
+    where = f"requests go on to {routing.url}" if routing else "no requests go there"
+    credentials = endpoint.spec.credentials
+    if isinstance(read, InvalidUrl):
+        reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {read.message}; {where}"
+    elif routing is None:
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Its Service does not lead to {backend} yet"
+    elif credentials and isinstance(header := read_credentials(credentials, seen.secret), NoHeader):
+        reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header.message}; no requests go there"
+    else:
+        reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}"
+    ready = Ready.AVAILABLE if reason.status == "True" else Ready.CREATING
+    conditions = (reason.condition(now, message=message), ready.condition(now, message=message))
+    return ModelEndpointStatus(routing=routing, conditions=conditions)
+
+
+def _routing(seen: Observed, backend: Backend | None) -> EndpointRouting | None:
+    """How routes refer to the endpoint as it was observed, once all is there that they need."""
+    before = _led_to(seen)
+    if backend is None or before is None or not {*ROUTED} <= {type_of(one) for one in seen.children}:
+        return None
+    return EndpointRouting(backend_name=names.endpoint_backend(*seen.endpoint.key), url=str(before))

@@ -1,0 +1,250 @@
+"""What an endpoint's URL leads to, and what is said of it, as steps and conditions."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
+from modelplane_operator.planning.model_endpoint import Observed, plan
+from modelplane_operator.planning.plan import Apply, Delete
+from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
+from tests.support.builders import EPOCH, NAMESPACE
+from tests.support.manifests import change
+from tests.support.plans import carried_out, told
+
+Manifest = dict[str, Any]
+
+IP = "http://34.55.100.10/v1"
+PROVIDER = "https://api.together.xyz/"
+BACKEND = "together-0235c5e633"  # the name of the Service, of its policy, and the beginning of its slice's
+
+
+def endpoint(url: str, *, going: bool = False, **spec: Any) -> ModelEndpoint:
+    metadata = {"name": "together", "namespace": NAMESPACE, "uid": "u"}
+    when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
+    return ModelEndpoint.parse({"metadata": {**metadata, **when}, "spec": {"url": url, **spec}})
+
+
+def seen(
+    subject: ModelEndpoint,
+    *children: Manifest,
+    reach: Reach = EVERYWHERE,
+    tls_policies: bool = True,
+    secret: Manifest | None = None,
+) -> Observed:
+    return Observed(subject, children, reach, tls_policies=tls_policies, secret=secret, recheck=30.0, now=EPOCH)
+
+
+def settled(observed: Observed) -> Observed:
+    """The same once the steps of its plan are carried out."""
+    return replace(observed, children=carried_out(plan(observed), observed.children))
+
+
+def kinds(children: Sequence[Manifest]) -> list[str]:
+    return [f"{child['kind']} {child['metadata']['name']}" for child in children]
+
+
+def routing(observed: Observed) -> tuple[str | None, str | None] | None:
+    status = plan(observed).status
+    assert status is not None
+    found = getattr(status, "routing", None)
+    return found and (found.backend_name, found.url)
+
+
+def secret(**data: str) -> Manifest:
+    return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
+
+
+@pytest.mark.parametrize(
+    ("url", "address_type", "address", "port", "leads"),
+    [
+        (IP, "IPv4", "34.55.100.10", 80, "http://34.55.100.10:80"),
+        ("http://[2001:db8::1]:8000/v1", "IPv6", "2001:db8::1", 8000, "http://[2001:db8::1]:8000"),
+        (PROVIDER, "FQDN", "api.together.xyz.", 443, "https://api.together.xyz:443"),
+        ("https://api.groq.com:8443/openai/v1/", "FQDN", "api.groq.com.", 8443, "https://api.groq.com:8443"),
+    ],
+)
+def test_an_endpoint_gets_its_service_in_one_pass_and_then_says_so(
+    url: str, address_type: str, address: str, port: int, leads: str
+) -> None:
+    first = seen(endpoint(url))
+
+    assert told(plan(first)) == {
+        "RoutingReady": ("False", "WaitingForBackend", f"Its Service does not lead to {leads} yet"),
+        "Ready": ("False", "Creating", f"Its Service does not lead to {leads} yet"),
+    }
+    assert routing(first) is None
+
+    second = settled(first)
+    service, where = second.children[:2]
+    assert kinds(second.children)[:2] == [f"Service {BACKEND}", f"EndpointSlice {BACKEND}-{address_type.lower()}"]
+    assert [each["port"] for each in service["spec"]["ports"]] == [port]
+    assert (where["addressType"], where["endpoints"][0]["addresses"]) == (address_type, [address])
+    assert routing(second) == (BACKEND, leads)
+    assert told(plan(second)) == {
+        "RoutingReady": ("True", "BackendConfigured", f"Requests go to {leads}"),
+        "Ready": ("True", "Available", f"Requests go to {leads}"),
+    }
+
+
+def test_an_endpoint_that_lacks_a_part_cannot_be_routed_to() -> None:
+    whole = settled(seen(endpoint(IP)))
+    without = replace(whole, children=tuple(one for one in whole.children if type_of(one) != ENDPOINT_SLICE))
+
+    assert routing(without) is None
+    assert told(plan(without))["RoutingReady"][1] == "WaitingForBackend"
+    assert kinds(settled(without).children) == kinds(whole.children)
+
+
+def test_another_url_changes_the_service_and_takes_away_what_it_no_longer_needs() -> None:
+    before = settled(seen(endpoint(PROVIDER)))
+    after = replace(before, endpoint=endpoint(IP))
+
+    assert [str(step) for step in plan(after).steps if isinstance(step, Delete)] == [
+        f"delete EndpointSlice {NAMESPACE}/{BACKEND}-fqdn",
+        f"delete BackendTLSPolicy {NAMESPACE}/{BACKEND}",
+    ]
+    assert routing(after) == (BACKEND, "https://api.together.xyz:443"), "as long as it leads there"
+    assert routing(settled(after)) == (BACKEND, "http://34.55.100.10:80")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("not-a-url", "it is no URL: write it as https://host or https://host:port"),
+        ("https://user:hunter2@example.com", "it holds a user name or password: take out everything up to the `@`"),
+        ("http://169.254.169.254/", "169.254.169.254 is link-local, which is where a cloud's metadata is"),
+        ("http://redis.prod.svc", "redis.prod.svc is a name inside the cluster or on the machine: "),
+    ],
+)
+def test_a_url_that_cannot_be_used_leaves_the_endpoint_where_it_was(url: str, why: str) -> None:
+    nowhere = seen(endpoint(url))
+    assert plan(nowhere).steps == ()
+    assert routing(nowhere) is None
+
+    before = settled(seen(endpoint(PROVIDER)))
+    after = replace(before, endpoint=endpoint(url))
+    conditions = told(plan(after))
+
+    assert [step for step in plan(after).steps if not isinstance(step, Apply)] == []
+    assert settled(after).children == before.children
+    assert routing(after) == (BACKEND, "https://api.together.xyz:443")
+    assert conditions["RoutingReady"][:2] == ("False", "InvalidURL")
+    assert conditions["Ready"][:2] == ("False", "Creating")
+    for _, _, message in (*conditions.values(), *told(plan(nowhere)).values()):
+        assert message.startswith(f"Invalid spec.url: {why}")
+        assert "hunter2" not in message
+    assert conditions["Ready"][2].endswith("; requests go on to https://api.together.xyz:443")
+    assert told(plan(nowhere))["Ready"][2].endswith("; no requests go there")
+
+
+def test_what_was_changed_under_a_url_that_cannot_be_used_is_mended() -> None:
+    before = settled(seen(endpoint(PROVIDER)))
+    broken = replace(before, endpoint=endpoint("not-a-url"), children=before.children[:1])
+
+    assert settled(broken).children == before.children
+
+
+def test_a_service_that_does_not_say_where_it_leads_is_left_alone_under_a_wrong_url() -> None:
+    service, *others = settled(seen(endpoint(PROVIDER))).children
+    mute = seen(endpoint("not-a-url"), change(service, "metadata.annotations", {}), *others)
+
+    assert plan(mute).steps == ()
+
+
+def test_settings_that_come_to_refuse_a_place_take_it_out() -> None:
+    before = settled(seen(endpoint(PROVIDER)))
+    after = replace(before, reach=Reach(refused=("api.together.xyz",)))
+
+    assert settled(after).children == ()
+    assert routing(after) is None
+    assert told(plan(after))["RoutingReady"][2].startswith("Invalid spec.url: api.together.xyz is refused by")
+    assert settled(settled(after)).children == ()
+
+
+def test_settings_that_allow_a_place_let_it_be_used() -> None:
+    inside = seen(endpoint("http://redis.prod.svc"), reach=Reach(allowed=(".prod.svc",)))
+
+    assert routing(settled(inside)) == (BACKEND, "http://redis.prod.svc:80")
+
+
+def test_a_hub_that_serves_no_policies_gets_none() -> None:
+    assert BACKEND_TLS_POLICY in {type_of(one) for one in settled(seen(endpoint(PROVIDER))).children}
+    assert {type_of(one) for one in settled(seen(endpoint(PROVIDER), tls_policies=False)).children} == {
+        SERVICE,
+        ENDPOINT_SLICE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (None, "Secret keys does not exist"),
+        ({}, "Secret keys has no key together"),
+        (secret(other="x"), "Secret keys has no key together"),
+        (secret(together=" \n"), "Secret keys holds nothing under together"),
+        (secret(together="a\nb"), "Secret keys holds no header's value under together: "),
+        (secret(together="schlüssel"), "Secret keys holds no header's value under together: "),
+        (secret(together="x" * 4097), "Secret keys holds no header's value under together: "),
+        ({"data": {"together": "/w=="}}, "Secret keys holds no header's value under together: "),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_told_and_looked_at_again(found: Manifest | None, why: str) -> None:
+    keyed = endpoint(PROVIDER, credentials={"secretRef": {"name": "keys", "key": "together"}})
+    found_out = plan(settled(seen(keyed, secret=found)))
+    name, reason, message = told(found_out)["RoutingReady"]
+
+    assert (name, reason) == ("False", "CredentialsMissing")
+    assert message.startswith(why)
+    assert told(found_out)["Ready"][0] == "False"
+    assert found_out.requeue_after == 30.0
+
+
+def test_credentials_are_not_told() -> None:
+    keyed = endpoint(PROVIDER, credentials={"secretRef": {"name": "keys", "key": "together"}})
+    observed = settled(seen(keyed, secret=secret(together="hunter2")))
+
+    assert told(plan(observed))["Ready"][0] == "True"
+    assert plan(observed).requeue_after == 30.0
+    assert "hunter2" not in str(plan(observed))
+
+
+def test_an_endpoint_on_its_way_out_gets_nothing_new() -> None:
+    leaving = plan(seen(endpoint(PROVIDER, going=True)))
+
+    assert leaving.steps == ()
+    assert told(leaving)["Ready"][:2] == ("False", "Deleting")
+
+
+def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:
+    before = settled(seen(endpoint(PROVIDER)))
+    theirs = change(before.children[1], f'metadata.labels."{labels.OWNER_UID}"', "theirs")
+    after = replace(before, endpoint=endpoint(IP), children=(before.children[0], theirs))
+
+    assert not [step for step in plan(after).steps if isinstance(step, Delete)]
+
+
+urls = st.sampled_from([IP, PROVIDER, "https://10.0.0.7:8443", "http://[2001:db8::1]", "not-a-url", "http://x.svc"])
+hostnames = st.sampled_from([{}, {"hostname": "models.example.com"}])
+
+
+@given(history=st.lists(st.tuples(urls, hostnames, st.booleans()), min_size=1, max_size=4))
+def test_a_plan_is_a_fixpoint(history: list[tuple[str, dict[str, str], bool]]) -> None:
+    observed = seen(endpoint(IP))
+    for url, spec, tls_policies in history:
+        observed = replace(observed, endpoint=endpoint(url, **spec), tls_policies=tls_policies)
+        observed = settled(observed)
+
+    again = settled(observed)
+
+    assert again.children == observed.children
+    assert plan(again) == plan(observed)
