@@ -1,0 +1,54 @@
+"""InferenceGateway, its routing half: what to read and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, NAMESPACE, key_of
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.planning.inference_gateway import Observed, plan
+
+CHILDREN = (GATEWAY_CLASS, GATEWAY)
+HOME = Key("", names.SYSTEM_NAMESPACE)
+
+_owner = owner_of_kind(InferenceGateway.definition.kind)
+
+
+async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
+    return Observed(
+        gateway,
+        tuple(applied(clients.hub, CHILDREN, gateway.metadata.uid or "")),
+        namespace=find(clients.hub, NAMESPACE, HOME) is not None,
+        now=clients.now(),
+    )
+
+
+def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The owner, unless no more has changed than the number of routes that a Gateway has."""
+    old, new = change
+    return () if old and new and _of_interest(old) == _of_interest(new) else _owner(change, hub)
+
+
+def _of_interest(child: Manifest) -> tuple[Any, ...]:
+    metadata, status = child["metadata"], child.get("status", {})
+    written = (metadata.get("generation"), metadata.get("labels"), metadata.get("annotations"))
+    return *written, metadata.get("deletionTimestamp"), status.get("conditions"), status.get("addresses")
+
+
+def _home(change: Change, _: Cluster) -> Iterable[Key]:
+    """The InferenceGateway whose Gateway is in a namespace that comes or goes."""
+    came_or_went = change.old is None or change.new is None
+    return (Key("", names.DEFAULT_GATEWAY),) if came_or_went and key_of(change.latest) == HOME else ()
+
+
+CONTROLLER = Controller(
+    InferenceGateway, observe, plan, woken_by={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home}
+)

@@ -1,0 +1,133 @@
+"""ModelService: what to read and who wakes it.
+
+A service is woken by endpoints that it selects, and finds them, by one label each: an endpoint is indexed under all of
+its labels, an entry of a service under the first of those that it asks for. What one of the other labels rules out is
+passed over. So neither looks at more of the other kind than it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.resources import (
+    ENDPOINT_SLICE,
+    HTTP_ROUTE,
+    SECRET,
+    SERVICE,
+    ResourceType,
+    key_of,
+    labels_of,
+    of,
+)
+from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker
+from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.wiring import everyone, owner_of_kind
+from modelplane_operator.planning.model_service import Observed, plan
+
+CHILDREN = (SERVICE, ENDPOINT_SLICE, HTTP_ROUTE)
+GATEWAY = Key("", names.DEFAULT_GATEWAY)
+
+Labels = Mapping[str, str]
+
+
+def _place(namespace: str, wanted: Labels) -> tuple[str, ...]:
+    """Where the endpoints that carry these labels are among others in the index."""
+    return (namespace, *min(wanted.items())) if wanted else (namespace,)
+
+
+def _labelled(endpoint: Manifest) -> Iterator[Hashable]:
+    namespace = key_of(endpoint).namespace
+    yield (namespace,)
+    for label in labels_of(endpoint).items():
+        yield (namespace, *label)
+
+
+def _asked_for(service: Manifest) -> Iterator[Labels]:
+    entries: list[dict[str, Any]] = service["spec"].get("endpoints") or []
+    return (cast(Labels, entry["selector"]["matchLabels"]) for entry in entries)
+
+
+def _selecting(service: Manifest) -> Iterator[Hashable]:
+    return (_place(key_of(service).namespace, wanted) for wanted in _asked_for(service))
+
+
+INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
+    of(ModelEndpoint): {"labelled": _labelled},
+    of(ModelService): {"selecting": lambda service: {*_selecting(service)}},
+}
+
+
+def controller(originals: Originals) -> Controller[ModelService, Observed]:
+    """The controller, given how Secrets are read."""
+
+    async def observe(service: ModelService, clients: Clients) -> Observed:
+        endpoints = tuple(map(ModelEndpoint.parse, _selected(service, clients.hub)))
+        named = {one.spec.credentials.secret_ref.name for one in endpoints if one.spec.credentials}
+        secrets = {name: await originals.find(SECRET, Key(service.key.namespace, name)) for name in sorted(named)}
+        gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
+        return Observed(
+            service,
+            endpoints,
+            {name: secret for name, secret in secrets.items() if secret},
+            InferenceGateway.parse(gateway) if gateway else None,
+            tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "")),
+            originals.lifetime,
+            clients.now(),
+        )
+
+    woken_by: dict[ResourceType, Waker] = {
+        of(ModelEndpoint): _selectors,
+        of(InferenceGateway): _behind,
+        **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
+    }
+    return Controller(ModelService, observe, plan, woken_by=woken_by)
+
+
+def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
+    """The endpoints that the service's entries select, each once."""
+    collection = hub.find(of(ModelEndpoint))
+    if collection is None:
+        return ()
+    found: dict[Key, Manifest] = {}
+    for entry in service.spec.endpoints:
+        wanted = entry.selector.match_labels
+        for endpoint in collection.by("labelled", _place(service.key.namespace, wanted)):
+            if wanted.items() <= labels_of(endpoint).items():
+                found[key_of(endpoint)] = endpoint
+    return found.values()
+
+
+def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
+    """The services that select an endpoint, or did, when what routes are made of has changed."""
+    services = hub.find(of(ModelService))
+    if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
+        return
+    for endpoint in filter(None, change):
+        carried = labels_of(endpoint).items()
+        for place in _labelled(endpoint):
+            for service in services.by("selecting", place):
+                if any(wanted.items() <= carried for wanted in _asked_for(service)):
+                    yield key_of(service)
+
+
+def _routed(endpoint: Manifest) -> tuple[object, ...]:
+    going, status = endpoint["metadata"].get("deletionTimestamp"), endpoint.get("status", {})
+    return labels_of(endpoint), endpoint["spec"], going, status.get("routing")
+
+
+def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
+    """All services, when they are to be reached in another way."""
+    if key_of(change.latest) != GATEWAY:
+        return ()
+    before, after = (one and (one["spec"].get("backend"), one.get("status", {}).get("address")) for one in change)
+    return everyone(of(ModelService))(change, hub) if before != after else ()

@@ -1,0 +1,89 @@
+"""The front door on the hub: its GatewayClass and Gateway, and under which address it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import names
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGateway, InferenceGatewayStatus
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, type_of
+from modelplane_operator.planning.plan import Apply, Create, Plan, prune
+from modelplane_operator.rendering.inference_gateway import address_of, data_plane, render_inference_gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An InferenceGateway and what surrounds it."""
+
+    gateway: InferenceGateway
+    children: tuple[Manifest, ...]
+    namespace: bool
+    """Whether the namespace of its Gateway exists."""
+    now: datetime
+
+
+def plan(seen: Observed) -> Plan:
+    """Have one Gateway, for the InferenceGateway that models are served through."""
+    gateway = seen.gateway
+    if gateway.metadata.deletion_timestamp:
+        known = gateway.status or InferenceGatewayStatus()
+        going = Ready.DELETING.condition(seen.now, message="Its Gateway and GatewayClass go with it")
+        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+    if gateway.key.name != names.DEFAULT_GATEWAY:
+        return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
+    wanted = render_inference_gateway(gateway)
+    # The namespace is the administrator's: it is made where it lacks, and is never ours to change or delete.
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
+    made = () if seen.namespace else (Create(home),)
+    gone = prune(seen.children, wanted, owner=gateway.metadata.uid or "")
+    return Plan((*made, *map(Apply, wanted), *gone), _status(seen))
+
+
+def _not_served(seen: Observed) -> InferenceGatewayStatus:
+    served = f"Models are served through the InferenceGateway named {names.DEFAULT_GATEWAY}; this one does nothing"
+    conditions = (
+        ControllerReady.NOT_SERVED.condition(seen.now, message=served),
+        Ready.CREATING.condition(seen.now, message=served),
+    )
+    return InferenceGatewayStatus(conditions=conditions)
+
+
+def _status(seen: Observed) -> InferenceGatewayStatus:
+    plane, live = data_plane(seen.gateway), _child(seen, GATEWAY)
+    known = seen.gateway.status.address if seen.gateway.status else None
+    address = address_of(live) if live else None
+    controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", _child(seen, GATEWAY_CLASS), "Accepted"))
+    lacking = [
+        *([controller] if controller else []),
+        *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
+        *([] if address else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address"]),
+    ]
+    healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
+    ready = Ready.CREATING if lacking else Ready.AVAILABLE
+    conditions = (
+        healthy.condition(seen.now, message=controller),
+        ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {address}"),
+    )
+    # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
+    return InferenceGatewayStatus(address=address or known, conditions=conditions)
+
+
+def _child(seen: Observed, kind: ResourceType) -> Manifest | None:
+    return next((child for child in seen.children if type_of(child) == kind), None)
+
+
+def _lacks(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
+    """What keeps a child from having come so far, as its controller says it of the child's present content."""
+    if live is None:
+        yield f"{name} is not there yet"
+        return
+    said = {condition["type"]: condition for condition in live.get("status", {}).get("conditions") or ()}.get(aspect)
+    current = said and said.get("observedGeneration") == live["metadata"].get("generation")
+    if not said or not current:
+        yield f"{name} is not {aspect} yet: no gateway controller has looked at it"
+    elif said["status"] != "True":
+        yield f"{name} is not {aspect}: {said['reason']}: {said.get('message', '')}"

@@ -1,0 +1,184 @@
+"""What routes a ModelService needs, and what can be said of them.
+
+The route and the address stay whatever becomes of the endpoints: a client then gets a 503, which it tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import (
+    LISTED,
+    EndpointsResolved,
+    ModelService,
+    ModelServiceStatus,
+    ResolvedEndpoint,
+    RoutingReady,
+)
+from modelplane_operator.clients.resources import HTTP_ROUTE, key_of, type_of
+from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.rendering.credentials import NoHeader, read_credentials
+from modelplane_operator.rendering.inference_gateway import TRAEFIK, data_plane
+from modelplane_operator.rendering.model_service import render_model_service, service_url
+from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
+
+NAMED = 3  # how many of a kind a message names
+
+Groups = Sequence[Sequence[ModelEndpoint]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A service and what surrounds it."""
+
+    service: ModelService
+    endpoints: tuple[ModelEndpoint, ...]
+    """Those of its namespace that its selectors match."""
+    secrets: Mapping[str, Manifest]
+    """By name, the Secrets that the endpoints' credentials name and that exist."""
+    gateway: InferenceGateway | None
+    """The one that models are served through."""
+    children: tuple[Manifest, ...]
+    recheck: float
+    """After how many seconds the Secrets are worth another look."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """An endpoint that gets no requests, and why."""
+
+    endpoint: Key
+    lack: str
+    """What there is a count of, in the condition's words."""
+    detail: str = ""
+
+
+def plan(seen: Observed) -> Plan:
+    """Route requests to the endpoints that can be used, by the weights of their entries."""
+    service = seen.service
+    if service.metadata.deletion_timestamp:
+        known = service.status or ModelServiceStatus()
+        going = Ready.DELETING.condition(seen.now, message="Its route goes with it")
+        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+    groups = selected(service, [one for one in seen.endpoints if not one.metadata.deletion_timestamp])
+    found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
+    targets = {key: target for key, target in found.items() if isinstance(target, Target)}
+    lacking = [target for target in found.values() if isinstance(target, Unusable)]
+    shared = shares(service, groups, targets)
+    wanted = render_model_service(service, shared, data_plane(seen.gateway) if seen.gateway else TRAEFIK)
+    steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=service.metadata.uid or ""))
+    secret = any(endpoint.spec.credentials for group in groups for endpoint in group)
+    return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secret else None)
+
+
+def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
+    """How requests reach an endpoint: by what it publishes, which outlives a URL that cannot be used."""
+    routing = endpoint.status.routing if endpoint.status else None
+    backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
+    if not isinstance(backend, Backend):
+        return Unusable(endpoint.key, "waiting for Backend")
+    credentials = endpoint.spec.credentials
+    if credentials is None:
+        return Target(backend)
+    header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
+    if isinstance(header, NoHeader):
+        return Unusable(endpoint.key, "without credentials", header.message)
+    return Target(backend, header)
+
+
+def _status(
+    seen: Observed,
+    groups: Groups,
+    shared: Sequence[Share],
+    lacking: Sequence[Unusable],
+    wanted: Sequence[Manifest],
+) -> ModelServiceStatus:
+    service, now = seen.service, seen.now
+    address = seen.gateway.status.address if seen.gateway and seen.gateway.status else None
+    matched = sum(map(len, groups))
+    counted = "; ".join([f"Matched {matched} endpoint(s)", *_counts(lacking)])
+    if matched:
+        resolved = EndpointsResolved.RESOLVED.condition(now, message=counted)
+    else:
+        resolved = EndpointsResolved.NO_ENDPOINTS.condition(
+            now, message="No ModelEndpoints matched the configured selectors"
+        )
+    waiting = next(_waiting(seen, wanted), "")
+    if address is None:
+        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} with an address"
+        routing = RoutingReady.WAITING_FOR_GATEWAY.condition(now, message=none)
+    elif not shared:
+        routing = RoutingReady.CONFIGURING.condition(now, message=f"No endpoint can answer. {resolved.message}")
+    elif waiting:
+        routing = RoutingReady.CONFIGURING.condition(now, message=waiting)
+    else:
+        routing = RoutingReady.ROUTE_CONFIGURED.condition(now, message=f"{len(shared)} endpoint(s) get requests")
+    short = _short(service, groups, shared) or (counted if lacking else "")
+    if routing.status == "True" and not short:
+        ready = Ready.AVAILABLE.condition(now, message=routing.message or "")
+    else:
+        ready = Ready.CREATING.condition(now, message=short if routing.status == "True" else routing.message or "")
+    each = zip(shared, fitted([share.weight for share in shared]), strict=True)
+    return ModelServiceStatus(
+        address=service_url(service.key, address) if address else None,
+        endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
+        conditions=(resolved, routing, ready),
+    )
+
+
+def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
+    """How many endpoints lack what, and which."""
+    for lack in dict.fromkeys(one.lack for one in lacking):
+        some = [one for one in lacking if one.lack == lack]
+        told = ", ".join(f"{one.endpoint.name}: {one.detail}" for one in some[:NAMED] if one.detail)
+        more = f", and {len(some) - NAMED} more" if told and len(some) > NAMED else ""
+        yield f"{len(some)} {lack}{f' ({told}{more})' if told else ''}"
+
+
+def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
+    """What the gateway has not done with each of the routes, as it was observed."""
+    live = {key_of(one): one for one in seen.children if type_of(one) == HTTP_ROUTE}
+    for key in (key_of(one) for one in wanted if type_of(one) == HTTP_ROUTE):
+        route = live.get(key)
+        if route is None:
+            yield f"HTTPRoute {key.name} is not there yet"
+            continue
+        said = _said_of(route)
+        for aspect in ("Accepted", "ResolvedRefs"):
+            condition = said.get(aspect)
+            if condition is None or condition.get("observedGeneration") != route["metadata"].get("generation"):
+                yield f"The gateway has not looked at HTTPRoute {key.name} yet"
+            elif condition["status"] != "True":
+                yield f"The gateway says of HTTPRoute {key.name}: {condition['reason']}: {condition.get('message', '')}"
+
+
+def _said_of(route: Manifest) -> Mapping[str, Manifest]:
+    """The conditions that our gateway has put on a route."""
+    parents: list[Manifest] = route.get("status", {}).get("parents") or []
+    ours = (one for one in parents if one["parentRef"].get("name") == names.HUB_GATEWAY)
+    return {condition["type"]: condition for parent in ours for condition in parent.get("conditions") or ()}
+
+
+def _short(service: ModelService, groups: Groups, shared: Sequence[Share]) -> str:
+    """Which entries get nothing of what they should; empty when all get it."""
+    live = {share.endpoint.key for share in shared}
+    dry = [
+        ",".join(f"{name}={value}" for name, value in sorted(entry.selector.match_labels.items())) or "every endpoint"
+        for entry, group in zip(service.spec.endpoints, groups, strict=True)
+        if not any(endpoint.key in live for endpoint in group)
+    ]
+    if not dry:
+        return ""
+    of_all, more = len(groups), f", and {len(dry) - NAMED} more" if len(dry) > NAMED else ""
+    named = "; ".join(dry[:NAMED])
+    return f"{of_all - len(dry)} of {of_all} entries have an endpoint that can answer. Without one: {named}{more}"

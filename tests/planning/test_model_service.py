@@ -1,0 +1,333 @@
+"""Which routes a service gets, and what is said of them, as steps and conditions."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.api import names
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
+from modelplane_operator.clients.resources import HTTP_ROUTE, type_of
+from modelplane_operator.planning.model_service import Observed, plan
+from modelplane_operator.planning.plan import Apply, Delete
+from tests.support.builders import EPOCH, NAMESPACE
+from tests.support.manifests import change
+from tests.support.plans import carried_out, told
+
+Manifest = dict[str, Any]
+
+ADDRESS = f"http://34.55.100.10/{NAMESPACE}/test-service"
+ROUTE = names.service_route(NAMESPACE, "test-service")
+URL = "http://10.0.0.1/v1"
+GONE = EPOCH.isoformat()
+
+
+def service(*entries: tuple[int, str], going: bool = False) -> ModelService:
+    """An entry: its weight, and the group of endpoints that it selects."""
+    wanted = [{"weight": weight, "selector": {"matchLabels": {"group": group}}} for weight, group in entries]
+    metadata = {"name": "test-service", "namespace": NAMESPACE, "uid": "u"}
+    when = {"deletionTimestamp": GONE} if going else {}
+    return ModelService.parse({"metadata": {**metadata, **when}, "spec": {"endpoints": wanted}})
+
+
+def endpoint(
+    name: str, group: str = "a", url: str = URL, *, routed: str | None = "", going: bool = False, **spec: Any
+) -> ModelEndpoint:
+    """An endpoint that has a backend. `routed`: where that leads, if not to its URL; None: it has none yet."""
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"group": group}}
+    status = {} if routed is None else {"routing": {"backendName": "svc", "url": routed or url}}
+    when = {"deletionTimestamp": GONE} if going else {}
+    return ModelEndpoint.parse(
+        {"metadata": {**metadata, **when}, "spec": {"url": url, "rewritePath": "/v1/", **spec}, "status": status}
+    )
+
+
+def gateway(address: str | None = "34.55.100.10") -> InferenceGateway:
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
+    status = {"address": address} if address else {}
+    return InferenceGateway.parse({"metadata": {"name": "default"}, "spec": spec, "status": status})
+
+
+def seen(
+    subject: ModelService,
+    *endpoints: ModelEndpoint,
+    behind: InferenceGateway | None = gateway(),  # noqa: B008 - frozen
+    secrets: Mapping[str, Manifest] | None = None,
+) -> Observed:
+    return Observed(subject, endpoints, secrets or {}, behind, (), recheck=30.0, now=EPOCH)
+
+
+def written(observed: Observed) -> Observed:
+    """The same once the steps of its plan are carried out, and before the gateway has looked at it."""
+    return replace(observed, children=carried_out(plan(observed), observed.children))
+
+
+def judged(observed: Observed, **said: str) -> Observed:
+    """The same once the gateway has looked at every route: Accepted and ResolvedRefs, if not said otherwise."""
+    aspects = {"Accepted": "True", "ResolvedRefs": "True", **said}
+    return replace(observed, children=tuple(_judged(child, aspects) for child in observed.children))
+
+
+def _judged(child: Manifest, aspects: Mapping[str, str]) -> Manifest:
+    if type_of(child) != HTTP_ROUTE:
+        return child
+    generation = child["metadata"]["generation"]
+    conditions = [
+        {
+            "type": name,
+            "status": status,
+            "reason": f"{name}{status}",
+            "message": "why",
+            "observedGeneration": generation,
+        }
+        for name, status in aspects.items()
+    ]
+    theirs = {"parentRef": {"name": "another"}, "conditions": [{**one, "status": "False"} for one in conditions]}
+    ours = {"parentRef": child["spec"]["parentRefs"][0], "conditions": conditions}
+    return {**child, "status": {"parents": [theirs, ours]}}
+
+
+def settled(observed: Observed) -> Observed:
+    return judged(written(observed))
+
+
+def status(observed: Observed) -> ModelServiceStatus:
+    found = plan(observed).status
+    assert isinstance(found, ModelServiceStatus)
+    return found
+
+
+def backends(observed: Observed) -> list[tuple[str, int, int]]:
+    """Name, port and weight of what the service's own rule leads to."""
+    (rule, *_) = next(c for c in written(observed).children if c["metadata"]["name"] == ROUTE and "rules" in c["spec"])[
+        "spec"
+    ]["rules"]
+    return [(one["name"].rpartition("-")[0], one["port"], one["weight"]) for one in rule["backendRefs"]]
+
+
+# The worked cases of the specification. Where they differ, ours is on purpose: names are derived and known at once, and
+# what answers 503 stands where the reference has no backends.
+MATCHED = "Matched {} endpoint(s)"
+CASES: dict[str, tuple[Observed, list[tuple[str, int, int]], str]] = {
+    "V01 one endpoint": (seen(service((1, "a")), endpoint("one")), [("one", 80, 1)], MATCHED.format(1)),
+    "V03 endpoint without a backend": (
+        seen(service((1, "a")), endpoint("one", routed=None)),
+        [("test-service", 80, 1)],
+        f"{MATCHED.format(1)}; 1 waiting for Backend",
+    ),
+    "V05 endpoint and provider": (
+        seen(
+            service((1, "a")), endpoint("one"), endpoint("two", url="https://api.groq.com", rewritePath="/openai/v1/")
+        ),
+        [("one", 80, 1), ("two", 443, 1)],
+        MATCHED.format(2),
+    ),
+    "V07 default weight for two, three for one": (
+        seen(service((1, "a"), (3, "b")), endpoint("one"), endpoint("two"), endpoint("three", "b")),
+        [("one", 80, 1), ("two", 80, 1), ("three", 80, 6)],
+        MATCHED.format(3),
+    ),
+    "V09 the largest weight": (
+        seen(service((1_000_000, "a"), (1, "b")), endpoint("one"), endpoint("two", "b"), endpoint("two-2", "b")),
+        [("one", 80, 1_000_000), ("two", 80, 1), ("two-2", 80, 1)],
+        MATCHED.format(3),
+    ),
+    "an entry without endpoints": (
+        seen(service((80, "a"), (20, "b")), endpoint("one", "b")),
+        [("one", 80, 1)],
+        MATCHED.format(1),
+    ),
+    "an endpoint that goes away": (
+        seen(service((1, "a")), endpoint("one"), endpoint("two", going=True)),
+        [("one", 80, 1)],
+        MATCHED.format(1),
+    ),
+    "an endpoint whose URL cannot be used any more": (
+        seen(service((1, "a")), endpoint("one", url="not-a-url", routed="http://10.0.0.9:8080")),
+        [("one", 8080, 1)],
+        MATCHED.format(1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("observed", "wanted", "matched"), CASES.values(), ids=CASES)
+def test_worked_case(observed: Observed, wanted: list[tuple[str, int, int]], matched: str) -> None:
+    assert backends(observed) == wanted
+    assert told(plan(observed))["EndpointsResolved"] == ("True", "Resolved", matched)
+    assert told(plan(observed))["RoutingReady"][:2] == ("False", "Configuring")
+    assert told(plan(observed))["Ready"][:2] == ("False", "Creating")
+    assert status(observed).address == ADDRESS
+
+
+def test_a_service_is_ready_when_the_gateway_has_taken_its_present_route() -> None:
+    ready = settled(seen(service((1, "a")), endpoint("one"), endpoint("two")))
+
+    assert told(plan(ready)) == {
+        "EndpointsResolved": ("True", "Resolved", "Matched 2 endpoint(s)"),
+        "RoutingReady": ("True", "RouteConfigured", "2 endpoint(s) get requests"),
+        "Ready": ("True", "Available", "2 endpoint(s) get requests"),
+    }
+    assert [(one.name, one.weight) for one in status(ready).endpoints] == [("one", 1), ("two", 1)]
+    changed = written(replace(ready, endpoints=(endpoint("one"),)))
+    assert told(plan(changed))["Ready"] == ("False", "Creating", f"The gateway has not looked at HTTPRoute {ROUTE} yet")
+    assert told(plan(judged(changed)))["Ready"][0] == "True"
+
+
+@pytest.mark.parametrize("aspect", ["Accepted", "ResolvedRefs"])
+def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
+    refused = judged(written(seen(service((1, "a")), endpoint("one"))), **{aspect: "False"})
+
+    assert told(plan(refused))["RoutingReady"] == (
+        "False",
+        "Configuring",
+        f"The gateway says of HTTPRoute {ROUTE}: {aspect}False: why",
+    )
+
+
+def test_route_and_address_stay_when_nothing_is_selected_any_more() -> None:
+    before = settled(seen(service((1, "a")), endpoint("one")))
+    after = settled(replace(before, endpoints=()))
+
+    assert not [step for step in plan(replace(before, endpoints=())).steps if isinstance(step, Delete)]
+    assert backends(after) == [("test-service", 80, 1)]
+    assert status(after).address == ADDRESS
+    none = "No ModelEndpoints matched the configured selectors"
+    assert told(plan(after)) == {
+        "EndpointsResolved": ("False", "NoEndpoints", none),
+        "RoutingReady": ("False", "Configuring", f"No endpoint can answer. {none}"),
+        "Ready": ("False", "Creating", f"No endpoint can answer. {none}"),
+    }
+
+
+@pytest.mark.parametrize("behind", [None, gateway(None)])
+def test_without_a_gateway_the_route_is_there_and_waits(behind: InferenceGateway | None) -> None:
+    alone = settled(seen(service((1, "a")), endpoint("one"), behind=behind))
+
+    assert backends(alone) == [("one", 80, 1)]
+    assert status(alone).address is None
+    assert told(plan(alone))["RoutingReady"] == (
+        "False",
+        "WaitingForGateway",
+        "There is no InferenceGateway named default with an address",
+    )
+    assert told(plan(alone))["Ready"][0] == "False"
+
+
+def test_an_entry_that_nobody_answers_for_keeps_the_service_from_being_ready() -> None:
+    half = settled(seen(service((80, "a"), (20, "b")), endpoint("one", "b")))
+
+    assert told(plan(half))["RoutingReady"][0] == "True"
+    assert told(plan(half))["Ready"] == (
+        "False",
+        "Creating",
+        "1 of 2 entries have an endpoint that can answer. Without one: group=a",
+    )
+
+
+def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
+    part = settled(seen(service((1, "a")), endpoint("one"), endpoint("two", routed=None)))
+
+    assert told(plan(part))["RoutingReady"][0] == "True"
+    assert told(plan(part))["Ready"] == ("False", "Creating", "Matched 2 endpoint(s); 1 waiting for Backend")
+
+
+def keyed(name: str) -> ModelEndpoint:
+    return endpoint(name, url="https://api.groq.com", credentials={"secretRef": {"name": "keys", "key": name}})
+
+
+def secret(**data: str) -> Manifest:
+    return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
+
+
+def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> None:
+    observed = settled(seen(service((1, "a")), endpoint("one"), keyed("two"), secrets={"keys": secret(other="x")}))
+
+    assert backends(observed) == [("one", 80, 1)]
+    counted = "Matched 2 endpoint(s); 1 without credentials (two: Secret keys has no key two)"
+    assert told(plan(observed))["EndpointsResolved"][2] == counted
+    assert told(plan(observed))["Ready"] == ("False", "Creating", counted)
+    assert plan(observed).requeue_after == 30.0
+
+
+def test_no_more_than_three_are_named() -> None:
+    observed = seen(service((1, "a")), *(keyed(f"e{number}") for number in range(5)))
+
+    assert told(plan(observed))["EndpointsResolved"][2] == (
+        "Matched 5 endpoint(s); 5 without credentials (e0: Secret keys does not exist, "
+        "e1: Secret keys does not exist, e2: Secret keys does not exist, and 2 more)"
+    )
+
+
+def test_credentials_are_in_the_route_and_nowhere_else() -> None:
+    observed = settled(seen(service((1, "a")), keyed("two"), secrets={"keys": secret(two="hunter2")}))
+    found = plan(observed)
+
+    applied = [step.manifest for step in found.steps if isinstance(step, Apply)]
+    assert [one["kind"] for one in applied if "hunter2" in str(one)] == ["HTTPRoute"]
+    assert "hunter2" not in str(found.status)
+    assert found.requeue_after == 30.0
+    assert plan(seen(service((1, "a")), endpoint("one"))).requeue_after is None
+
+
+def test_what_many_endpoints_needed_goes_when_there_are_few_again() -> None:
+    many = settled(seen(service((1, "a")), *(endpoint(f"e{number:03}") for number in range(300))))
+    few = plan(replace(many, endpoints=many.endpoints[:16]))
+
+    assert told(plan(many))["Ready"][0] == "True"
+    assert len(status(many).endpoints) == LISTED
+    assert told(plan(many))["EndpointsResolved"][2] == MATCHED.format(300)
+    kinds = [step.type.kind for step in few.steps if isinstance(step, Delete)]
+    assert kinds == ["Service", "EndpointSlice", "HTTPRoute"]
+    last_applied = max(index for index, step in enumerate(few.steps) if isinstance(step, Apply))
+    assert last_applied < min(index for index, step in enumerate(few.steps) if isinstance(step, Delete))
+
+
+def test_a_route_of_many_that_the_gateway_refuses_is_told() -> None:
+    many = settled(seen(service((1, "a")), *(endpoint(f"e{number:03}") for number in range(300))))
+    part = names.route_part(ROUTE, 1)
+    unjudged = [change(c, "status", {}) if c["metadata"]["name"] == part else c for c in many.children]
+
+    message = f"The gateway has not looked at HTTPRoute {part} yet"
+    assert told(plan(replace(many, children=tuple(unjudged))))["RoutingReady"] == ("False", "Configuring", message)
+
+
+def test_a_service_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
+    leaving = service((1, "a"), going=True).model_copy(update={"status": ModelServiceStatus(address=ADDRESS)})
+    found = plan(seen(leaving, endpoint("one")))
+
+    assert found.steps == ()
+    assert told(found)["Ready"][:2] == ("False", "Deleting")
+    assert isinstance(found.status, ModelServiceStatus)
+    assert found.status.address == ADDRESS
+
+
+endpoints = st.lists(
+    st.builds(
+        endpoint,
+        st.sampled_from([f"e{number}" for number in range(40)]),
+        st.sampled_from("ab"),
+        routed=st.sampled_from(["", "", None, "https://api.groq.com:8443"]),
+        going=st.sampled_from([False, False, True]),
+    ),
+    max_size=40,
+    unique_by=lambda one: one.key,
+)
+
+
+@given(before=endpoints, after=endpoints)
+def test_a_plan_is_a_fixpoint(before: list[ModelEndpoint], after: list[ModelEndpoint]) -> None:
+    first = settled(seen(service((3, "a"), (1, "b")), *before))
+    second = settled(replace(first, endpoints=tuple(after)))
+
+    again = settled(second)
+
+    assert again.children == second.children
+    assert plan(again) == plan(second)
