@@ -17,12 +17,13 @@ from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.controllers.operator import Build
 from modelplane_operator.settings import Settings, SettingsError
 
 EPILOG = "Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins."
 
 
-def main() -> None:
+def main(build: Build = kinds) -> None:
     parser, asked = _parsed()
     if asked.command == "crds":
         sys.stdout.write("---\n".join(crd.to_yaml(kind) for kind in KINDS))
@@ -34,7 +35,7 @@ def main() -> None:
     try:
         access = settings.hub()
         if asked.command == "run":
-            _run(settings, access)
+            _run(settings, access, build)
         else:
             sys.stdout.write(f"{asyncio.run(_explain(asked.deployment, access))}\n")
     except (ClientError, OSError) as error:
@@ -54,13 +55,13 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     return parser, asked
 
 
-def _run(settings: Settings, access: Access) -> None:
+def _run(settings: Settings, access: Access, build: Build) -> None:
     from modelplane_operator.controllers.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
-    asyncio.run(host(settings, access, kinds))
+    asyncio.run(host(settings, access, build))
 
 
 def _key(text: str) -> Key:
