@@ -1,0 +1,55 @@
+"""Log lines: one JSON object each, whoever logs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.support.manifests import ROOT
+
+SPEAKING = """
+import logging, structlog
+from modelplane_operator import logs
+logs.configure(level="{level}", json=True)
+log = structlog.get_logger()
+log.debug("detail")
+log.info("replica placed", cluster="eu", index=3)
+logging.getLogger("kopf.activities").warning("every stop says this")
+logging.getLogger("kopf.activities").error("kopf %s", "failed")
+logging.getLogger("aiohttp.server").warning("odd request")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("reconcile failed", kind="ModelCache")
+"""
+
+
+def spoken(level: str) -> list[dict[str, Any]]:
+    """What a process of its own logs: the configuration is for the whole process."""
+    command = [sys.executable, "-c", SPEAKING.format(level=level)]
+    said = subprocess.run(command, capture_output=True, cwd=ROOT, check=True, timeout=120)
+    assert said.stdout == b""
+    return [orjson.loads(line) for line in said.stderr.splitlines()]
+
+
+def test_all_lines_have_one_form_and_libraries_say_only_what_matters() -> None:
+    lines = spoken("info")
+
+    assert [list(line)[:3] for line in lines] == [["time", "level", "event"]] * 4
+    assert [(line["level"], line["event"], line.get("logger")) for line in lines] == [
+        ("info", "replica placed", None),
+        ("error", "kopf failed", "kopf.activities"),
+        ("warning", "odd request", "aiohttp.server"),
+        ("error", "reconcile failed", None),
+    ]
+    assert (lines[0]["cluster"], lines[0]["index"]) == ("eu", 3)
+    assert "ZeroDivisionError" in lines[3]["exception"]
+
+
+@pytest.mark.parametrize(("level", "count"), [("debug", 5), ("warning", 3), ("error", 2)])
+def test_the_level_is_the_least_that_is_said(level: str, count: int) -> None:
+    assert len(spoken(level)) == count

@@ -1,0 +1,115 @@
+"""Settings: a flag wins over a variable, a variable over the default, and what cannot be used is named."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelplane_operator.clients.lease import Times
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.model_replica import Lifecycle
+from modelplane_operator.settings import Settings, SettingsError
+from tests.support.manifests import ROOT
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://hub.example:6443"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def test_without_anything_said_all_is_as_documented() -> None:
+    settings = Settings.read(environment={})
+
+    assert settings == Settings()
+    assert settings.times == Times()
+    assert settings.lifecycle == Lifecycle()
+    assert settings.reach == Reach()
+
+
+def test_a_flag_wins_over_a_variable_and_that_over_the_default() -> None:
+    environment = {"MODELPLANE_WORKERS": "3", "MODELPLANE_RESYNC": "30", "MODELPLANE_LOG_LEVEL": ""}
+
+    settings = Settings.read({"workers": "5", "resync": None}, environment)
+
+    assert (settings.workers, settings.resync, settings.log_level) == (5, 30.0, "info")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("listen", ":8080", ("", 8080)),
+        ("listen", "[::1]:80", ("::1", 80)),
+        ("allow_endpoints", "10.0.0.0/8, .Corp.example,", ("10.0.0.0/8", ".corp.example")),
+        ("kubeconfig", "/etc/hub", Path("/etc/hub")),
+        ("lease_retry", "0.5", 0.5),
+    ],
+)
+def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
+    assert getattr(Settings.read({name: text}, {}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        ({"listen": "8080"}, {}, "--listen=8080: it must be HOST:PORT"),
+        ({"listen": ":65536"}, {}, "--listen=:65536: it must be HOST:PORT"),
+        ({}, {"MODELPLANE_WORKERS": "many"}, "MODELPLANE_WORKERS=many: invalid literal"),
+        ({"workers": "0"}, {}, "--workers=0: it must be from 1 to 1000"),
+        ({"resync": "-1"}, {}, "--resync=-1: it must be above 0"),
+        ({"resync": "nan"}, {}, "--resync=nan: it must be above 0"),
+        ({"log_level": "loud"}, {}, "--log-level=loud: it must be one of debug, info, warning, error"),
+        ({"lease_name": "A b"}, {}, "--lease-name=A b: it must be a DNS label"),
+        ({"refuse_endpoints": "10.0.0.1/8"}, {}, "--refuse-endpoints=10.0.0.1/8: 10.0.0.1/8 has host bits set"),
+        ({"lease_duration": "5"}, {}, "--lease-duration: a lease is retried more often"),
+        ({"engine_drain": "90"}, {}, "--engine-drain must be shorter than --engine-grace"),
+    ],
+)
+def test_what_cannot_be_used_is_named(flags: dict[str, str], environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.read(flags, environment)
+
+    assert message in str(refused.value)
+
+
+def test_every_option_is_a_flag_with_its_default_in_the_help() -> None:
+    parser = argparse.ArgumentParser()
+    Settings.add_flags(parser)
+    said = " ".join(parser.format_help().split())
+
+    assert set(Settings.__dataclass_fields__) == set(vars(parser.parse_args([])))
+    assert "--lease-duration VALUE a leader that has not renewed for so long is replaced (default: 15)" in said
+    assert "(default: 127.0.0.1:8080)" in said
+
+
+def test_the_hub_is_reached_as_kubectl_would(tmp_path: Path) -> None:
+    chosen, other = tmp_path / "chosen", tmp_path / "other"
+    chosen.write_text(KUBECONFIG)
+    other.write_text(KUBECONFIG.replace("hub.example", "other.example"))
+
+    assert Settings(kubeconfig=chosen).hub({"KUBECONFIG": str(other)}).server == "https://hub.example:6443"
+    assert Settings().hub({"KUBECONFIG": f"{other}:{chosen}"}).server == "https://other.example:6443"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "--workers=x"], 2, "--workers=x: invalid literal"),
+        (["run", "--kubeconfig=/no/such/file"], 1, "/no/such/file"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_its_last_line(arguments: list[str], code: int, message: str) -> None:
+    command = [sys.executable, "-m", "modelplane_operator", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
+
+    assert said.returncode == code
+    assert message in said.stderr.splitlines()[-1]
+    assert "Traceback" not in said.stderr
