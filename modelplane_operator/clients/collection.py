@@ -25,11 +25,12 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.ownership import owned_fields
-from modelplane_operator.clients.resources import ResourceType, key_of, labels_of
+from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
 
+Keep = Callable[[Manifest], Manifest]
 Index = Callable[[Manifest], Iterable[Hashable]]
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
@@ -73,7 +74,7 @@ class _Grave:
 class Collection:
     """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them.
 
-    `bare`: no more than their metadata is wanted, and kept.
+    `bare`: no more than their metadata is wanted, and kept. `keeping`: what is kept of an object that we only read.
     """
 
     type: ResourceType
@@ -81,6 +82,8 @@ class Collection:
     selecting: str | None = None
     indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
     bare: bool = False
+    keeping: Keep | None = None
+    cluster: str = HUB
     synced: bool = field(default=False, init=False)
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
     served: bool = field(default=True, init=False)
@@ -215,10 +218,11 @@ class Collection:
         try:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
-            kept = {name: _interned(value) for name, value in metadata.items() if name != "managedFields"}
             if not (metadata["uid"] and metadata["name"]):
                 raise ValueError("no uid or no name")
             owned = owned_fields(manifest)
+            manifest = self.keeping(manifest) if self.keeping else manifest
+            kept = {name: _interned(value) for name, value in manifest["metadata"].items() if name != "managedFields"}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("object passed over", resource=str(self.type), why=repr(error))
             return None

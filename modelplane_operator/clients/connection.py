@@ -16,7 +16,7 @@ import structlog
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.clients.collection import Collection, Index
+from modelplane_operator.clients.collection import Collection, Index, Keep
 from modelplane_operator.clients.errors import ClientError, Forbidden, ServerFault, Unauthorized, Unreachable
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.resources import ResourceType
@@ -39,6 +39,8 @@ class Watched:
     """Only the objects of this namespace; empty: of all."""
     bare: bool = False
     """No more than their metadata: of Secrets, say, whose content nobody here needs."""
+    keeping: Keep | None = None
+    """What is kept of an object, for large ones of which little is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ class Connection:
         self._kube: Kube | None = None
         self._changed = asyncio.Event()
         self._collections = {
-            one.type: store.open(name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare)
+            one.type: store.open(
+                name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare, keeping=one.keeping
+            )
             for one in watched
         }
         self._namespaces = {one.type: one.namespace for one in watched}
@@ -120,6 +124,10 @@ class Connection:
     def find(self, kind: ResourceType) -> Collection | None:
         """What is watched of a type."""
         return self._collections.get(kind)
+
+    def failing(self, kind: ResourceType) -> ClientError | None:
+        """What is wrong at the moment with the watch of a type."""
+        return next((watch.failing for watch in self._watches if watch.collection.type == kind), None)
 
     @property
     def collections(self) -> Sequence[Collection]:

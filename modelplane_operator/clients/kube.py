@@ -136,6 +136,11 @@ class Kube:
         resources = parsed(said, asked=f"discover {api_version}")["resources"]
         return frozenset(entry["kind"] for entry in resources if "/" not in entry["name"])
 
+    async def version(self) -> str:
+        """The version of Kubernetes that the server has."""
+        said = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
+        return parsed(said, asked="version")["gitVersion"]
+
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
         """The seconds until the server has said that it is ready; raises what else it says."""
         began = time.monotonic()

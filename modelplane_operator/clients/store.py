@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from modelplane_operator.clients.collection import Collection, Index
+from modelplane_operator.clients.collection import Collection, Index, Keep
 from modelplane_operator.clients.resources import ResourceType
 
 
@@ -26,11 +26,12 @@ class Store:
         selecting: str | None = None,
         indexes: Mapping[str, Index] | None = None,
         bare: bool = False,
+        keeping: Keep | None = None,
     ) -> Collection:
         """The collection for a type of a cluster, made when there is none."""
         known = self._collections.get((cluster, kind))
         if known is None:
-            known = Collection(kind, self.now, selecting, indexes or {}, bare)
+            known = Collection(kind, self.now, selecting, indexes or {}, bare, keeping, cluster)
             self._collections[cluster, kind] = known
         return known
 

@@ -10,10 +10,10 @@ Whatever fails becomes the condition `Synced` of the one object that it concerns
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import structlog
 from pydantic import ValidationError
@@ -70,11 +70,17 @@ class Clients:
         return self.hub if name == HUB else self.fleet(name)
 
 
-class Change(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Change:
     """What a watch saw of an object; at least one of the two is there."""
 
     old: Manifest | None
     new: Manifest | None
+    cluster: str = HUB
+    """Where that was."""
+
+    def __iter__(self) -> Iterator[Manifest | None]:
+        return iter((self.old, self.new))
 
     @property
     def latest(self) -> Manifest:

@@ -22,11 +22,13 @@ from modelplane_operator.planning.plan import (
     Create,
     Delete,
     GiveUp,
+    Guard,
     Install,
     Release,
     Replace,
     RollBack,
     Step,
+    Unguard,
     Uninstall,
     outside,
 )
@@ -55,6 +57,10 @@ class Cluster(Protocol):
 
     def find(self, kind: ResourceType) -> Collection | None:
         """What is watched of a type."""
+        ...
+
+    def failing(self, kind: ResourceType) -> ClientError | None:
+        """What is wrong at the moment with the watch of a type."""
         ...
 
 
@@ -105,7 +111,11 @@ class Actor:
             case Delete():
                 await self._delete(self.cluster(step.cluster), step)
             case Release():
-                await self._set_finalizers(present=False)
+                await self._set_finalizer(self.subject, self.key, present=False)
+            case Guard(kind, key):
+                await self._set_finalizer(kind, key, present=True)
+            case Unguard(kind, key):
+                await self._set_finalizer(kind, key, present=False)
             case Install() | RollBack() | Uninstall():
                 self._begin(step)
             case GiveUp():
@@ -183,12 +193,12 @@ class Actor:
 
     async def _hold(self) -> bool:
         """Have our finalizer on the object; raises Terminating when it is too late for that."""
-        return await self._set_finalizers(present=True)
+        return await self._set_finalizer(self.subject, self.key, present=True)
 
-    async def _set_finalizers(self, *, present: bool) -> bool:
+    async def _set_finalizer(self, kind: ResourceType, key: Key, *, present: bool) -> bool:
         hub = self.cluster(HUB)
-        seen = hub.find(self.subject)
-        live = seen.get(self.key) if seen else await hub.kube.find(self.subject, self.key)
+        seen = hub.find(kind)
+        live = seen.get(key) if seen else await hub.kube.find(kind, key)
         if live is None:
             return present
         metadata = live["metadata"]
@@ -200,13 +210,13 @@ class Actor:
         wanted = [name for name in finalizers if name != labels.FINALIZER] + [labels.FINALIZER] * present
         self.may_write()
         try:
-            left = await hub.kube.set_finalizers(self.subject, self.key, wanted, metadata["resourceVersion"])
+            left = await hub.kube.set_finalizers(kind, key, wanted, metadata["resourceVersion"])
         except NotFound:
             if present:
                 raise
             left = None
         if seen and (left is None or (metadata.get("deletionTimestamp") and not wanted)):
-            seen.gone(self.key, metadata["uid"])
+            seen.gone(key, metadata["uid"])
         elif left is not None:
             _note(seen, left)
         return True

@@ -75,7 +75,7 @@ class Crew:
         if hub and collection.type == self.controller.type:
             collection.subscribe(self._own)
         if waker := wakers.get(collection.type):
-            collection.subscribe(self._other(waker))
+            collection.subscribe(self._other(waker, collection.cluster))
 
     def connection_changed(self, cluster: str) -> None:
         """A workload cluster begins or ceases to answer, or another way leads to it."""
@@ -86,9 +86,9 @@ class Crew:
         if concerns(old, new):
             self.workers.add(key)
 
-    def _other(self, waker: Waker) -> Callable[[Key, Manifest | None, Manifest | None], None]:
+    def _other(self, waker: Waker, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
         def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
-            for key in waker(Change(old, new), self.clients.hub):
+            for key in waker(Change(old, new, cluster), self.clients.hub):
                 self.workers.add(key)
 
         return heard

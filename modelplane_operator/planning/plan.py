@@ -78,6 +78,28 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Have our finalizer on an object of the hub that somebody else made, so that it stays while we need it."""
+
+    type: ResourceType
+    key: Key
+
+    def __str__(self) -> str:
+        return f"guard {_named(self.type, self.key, HUB)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unguard:
+    """Take our finalizer off it: we do not need it any more."""
+
+    type: ResourceType
+    key: Key
+
+    def __str__(self) -> str:
+        return f"unguard {_named(self.type, self.key, HUB)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Install:
     """Begin to bring a Helm release to what is asked. Nobody waits for it: the next look tells how it went."""
 
@@ -128,7 +150,9 @@ class GiveUp:
         return f"give up what was begun with {_release(self.release, self.cluster)}"
 
 
-Step: TypeAlias = Apply | Create | Replace | Delete | Release | Install | RollBack | Uninstall | GiveUp
+Step: TypeAlias = (
+    Apply | Create | Replace | Delete | Release | Guard | Unguard | Install | RollBack | Uninstall | GiveUp
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,3 +305,27 @@ def test_children_of_one_owner_share_what_they_have_in_common() -> None:
 
     first, second = collection
     assert first["data"] is second["data"]
+
+
+def test_of_a_large_object_only_what_is_needed_is_kept() -> None:
+    collection = Collection(CONFIG_MAP, now=lambda: 0.0, keeping=lambda manifest: {"metadata": manifest["metadata"]})
+    told: list[Manifest | None] = []
+    collection.subscribe(lambda _, __, new: told.append(new))
+
+    collection.seen(Event("ADDED", {**thing(5), "data": {"large": "x" * 1000}}))
+
+    assert told == [thing(5)]
+    assert list(collection) == [thing(5)]
+
+
+def test_what_cannot_be_cut_down_is_passed_over() -> None:
+    collection = Collection(CONFIG_MAP, now=lambda: 0.0, keeping=lambda manifest: manifest["nothing of that name"])
+
+    collection.seen(Event("ADDED", thing(5)))
+
+    assert collection.count == 0
+
+
+def test_an_index_that_is_not_there_is_no_empty_one(collection: Collection) -> None:
+    with pytest.raises(LookupError, match="configmaps has no index 'colour'"):
+        list(collection.by("colour", "red"))

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError, key_of
-from modelplane_operator.planning.plan import Apply, Create, Delete, Release, Replace, Step, delete, outside, prune
+from modelplane_operator.planning.plan import (
+    Apply,
+    Create,
+    Delete,
+    Guard,
+    Release,
+    Replace,
+    Step,
+    Unguard,
+    delete,
+    outside,
+    prune,
+)
 
 Manifest = dict[str, Any]
 
@@ -34,6 +46,8 @@ DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
         (DELETE, "delete ConfigMap team/a on cluster east", False),
         (Delete(NAMESPACE, Key("", "a"), "u", "us"), "delete Namespace a", False),
         (Release(), "release the object", False),
+        (Guard(CONFIG_MAP, Key("team", "a")), "guard ConfigMap team/a", False),
+        (Unguard(CONFIG_MAP, Key("team", "a")), "unguard ConfigMap team/a", False),
     ],
     ids=str,
 )
