@@ -26,7 +26,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class Originals:
-    """The objects that users name, as they were at most `lifetime` seconds ago."""
+    """The objects that users name. Whoever looks again every `recheck` seconds learns of a change within `lifetime`."""
 
     kube_of: Callable[[], Kube]
     now: Callable[[], float]
@@ -34,12 +34,17 @@ class Originals:
     _known: dict[Place, _Reading] = field(default_factory=dict[Place, _Reading], init=False)
     _asking: dict[Place, asyncio.Lock] = field(default_factory=dict[Place, asyncio.Lock], init=False)
 
+    @property
+    def recheck(self) -> float:
+        """How long a reading serves. It may have been made just before: two of them are the lifetime."""
+        return self.lifetime / 2
+
     async def find(self, kind: ResourceType, key: Key) -> Manifest | None:
         """The object, or None when the server says that there is none; raises what else it says."""
         place = (kind, key)
         async with self._asking.setdefault(place, asyncio.Lock()):  # many who ask at once are one question
             known = self._known.get(place)
-            if known is None or self.now() - known.began >= self.lifetime:
+            if known is None or self.now() - known.began >= self.recheck:
                 self._forget()
                 known = _Reading(self.now(), await self.kube_of().find(kind, key))
                 self._known[place] = known
@@ -47,6 +52,6 @@ class Originals:
 
     def _forget(self) -> None:
         """Let go of what nobody has asked for lately."""
-        oldest = self.now() - self.lifetime
+        oldest = self.now() - self.recheck
         self._known = {place: one for place, one in self._known.items() if one.began > oldest}
         self._asking = {place: lock for place, lock in self._asking.items() if place in self._known or lock.locked()}

@@ -33,8 +33,8 @@ async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
 
 def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
     """The owner, unless no more has changed than the number of routes that a Gateway has."""
-    old, new = change
-    return () if old and new and _of_interest(old) == _of_interest(new) else _owner(change, hub)
+    same = change.old and change.new and _of_interest(change.old) == _of_interest(change.new)
+    return () if same else _owner(change, hub)
 
 
 def _of_interest(child: Manifest) -> tuple[Any, ...]:

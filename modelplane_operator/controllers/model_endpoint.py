@@ -27,7 +27,7 @@ def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, 
             reach,
             tls_policies=policies is not None and policies.served,
             secret=await originals.find(SECRET, secret) if secret else None,
-            recheck=originals.lifetime,
+            recheck=originals.recheck,
             now=clients.now(),
         )
 

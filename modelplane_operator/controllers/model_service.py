@@ -81,7 +81,7 @@ def controller(originals: Originals) -> Controller[ModelService, Observed]:
             {name: secret for name, secret in secrets.items() if secret},
             InferenceGateway.parse(gateway) if gateway else None,
             tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "")),
-            originals.lifetime,
+            originals.recheck,
             clients.now(),
         )
 
@@ -112,7 +112,7 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
     services = hub.find(of(ModelService))
     if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
         return
-    for endpoint in filter(None, change):
+    for endpoint in filter(None, (change.old, change.new)):
         carried = labels_of(endpoint).items()
         for place in _labelled(endpoint):
             for service in services.by("selecting", place):
@@ -129,5 +129,8 @@ def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
     """All services, when they are to be reached in another way."""
     if key_of(change.latest) != GATEWAY:
         return ()
-    before, after = (one and (one["spec"].get("backend"), one.get("status", {}).get("address")) for one in change)
-    return everyone(of(ModelService))(change, hub) if before != after else ()
+    return everyone(of(ModelService))(change, hub) if _front(change.old) != _front(change.new) else ()
+
+
+def _front(gateway: Manifest | None) -> tuple[object, ...] | None:
+    return (gateway["spec"].get("backend"), gateway.get("status", {}).get("address")) if gateway else None

@@ -1,0 +1,108 @@
+"""Users' Secrets are read by name, and no more often than they have to be, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.errors import ClientError, Unreachable
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.resources import CONFIG_MAP, key_of
+from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.clients.wire import Call
+from tests.clients.conftest import ConfigMap
+
+pytestmark = pytest.mark.fleet
+
+
+@dataclass
+class Clock:
+    """Time that passes when a test says so."""
+
+    time: float = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@dataclass
+class Reader:
+    originals: Originals
+    clock: Clock
+    calls: list[Call] = field(default_factory=list)
+
+    async def value(self, key: Key) -> str | None:
+        found = await self.originals.find(CONFIG_MAP, key)
+        return found["data"]["value"] if found else None
+
+
+@pytest.fixture
+async def reader(access: Access):
+    calls: list[Call] = []
+    clock = Clock()
+    async with connect(access, on_call=calls.append) as kube:
+        yield Reader(Originals(lambda: kube, clock, 60.0), clock, calls)
+
+
+async def test_a_change_is_noticed_within_the_lifetime_and_not_asked_for_before(
+    reader: Reader, kube: Kube, config_map: ConfigMap
+) -> None:
+    key = key_of(await kube.apply(config_map("original", {"value": "1"})))
+
+    assert await reader.value(key) == "1"
+    await kube.apply(config_map("original", {"value": "2"}))
+    reader.clock.time = 29.0
+    assert await reader.value(key) == "1"
+    assert len(reader.calls) == 1
+
+    reader.clock.time += reader.originals.recheck  # as whoever looks again after that time
+    assert reader.clock.time < 60.0
+    assert await reader.value(key) == "2"
+    assert len(reader.calls) == 2
+
+
+async def test_what_is_missing_is_remembered_as_long(reader: Reader, kube: Kube, config_map: ConfigMap) -> None:
+    key = key_of(config_map("original"))
+
+    assert await reader.value(key) is None
+    await kube.apply(config_map("original", {"value": "1"}))
+    assert await reader.value(key) is None
+    reader.clock.time = 30.0
+    assert await reader.value(key) == "1"
+
+
+async def test_many_who_ask_at_once_are_one_question(reader: Reader, kube: Kube, config_map: ConfigMap) -> None:
+    key = key_of(await kube.apply(config_map("original", {"value": "1"})))
+
+    assert await asyncio.gather(*(reader.value(key) for _ in range(20))) == ["1"] * 20
+    assert len(reader.calls) == 1
+
+
+async def test_no_answer_is_not_taken_for_an_answer(kube: Kube, config_map: ConfigMap) -> None:
+    """A Secret that cannot be read just now is not one that is gone."""
+    key = key_of(await kube.apply(config_map("original", {"value": "1"})))
+    away = True
+
+    def hub() -> Kube:
+        if away:
+            raise Unreachable("the hub does not answer")
+        return kube
+
+    originals = Originals(hub, Clock(), 60.0)
+    with pytest.raises(ClientError, match="does not answer"):
+        await originals.find(CONFIG_MAP, key)
+    away = False
+    assert await originals.find(CONFIG_MAP, key) is not None
+
+
+async def test_what_nobody_asks_for_is_not_kept(reader: Reader, kube: Kube, config_map: ConfigMap) -> None:
+    for number in range(10):
+        reader.clock.time = number * 100.0
+        await reader.value(key_of(config_map(f"original-{number}")))
+
+    assert len(reader.originals._known) == 1
+    assert len(reader.originals._asking) == 1
