@@ -44,6 +44,7 @@ pytestmark = pytest.mark.fleet
 
 NAMESPACE = "traefik-test"  # of this test alone: the API server is everybody's
 START_SECONDS = 60
+ADDRESS = "192.0.2.1"  # what a Gateway says; nobody dials it
 SECRET_HEADERS = ("Authorization", "x-api-key")
 MANY = 40  # more than one rule takes, and more than two
 
@@ -53,6 +54,19 @@ class Front:
     """The running gateway."""
 
     port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_until_routed(self, service: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if self.get(service)[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.2)
+        pytest.fail(f"Traefik does not route:\n{self.log.read_text()[-3000:]}")
 
     def get(self, service: str, **headers: str) -> tuple[int, str]:
         """Status and body of an answer from a service."""
@@ -156,6 +170,7 @@ async def front(api: Api, backends: tuple[Backends, Path]) -> AsyncIterator[Fron
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces()))
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests(ports, port)))
     with traefik(api.server.kubeconfig, programs["traefik"], folder, port) as running:
+        running.wait_until_routed("plain")
         yield running
 
 
@@ -166,7 +181,7 @@ def traefik(kubeconfig: Path, program: Path, folder: Path, port: int) -> Iterato
     arguments = [
         *(f"--entryPoints.web.address=:{port}", "--providers.kubernetesgateway=true"),
         *("--providers.providersThrottleDuration=100ms", "--global.checknewversion=false"),
-        "--global.sendanonymoususage=false",
+        *("--global.sendanonymoususage=false", f"--providers.kubernetesgateway.statusaddress.ip={ADDRESS}"),
     ]
     trust = {"SSL_CERT_FILE": str(folder / "authorities.pem"), "SSL_CERT_DIR": str(folder / "none")}
     with (folder / "log").open("w") as log:
@@ -177,24 +192,10 @@ def traefik(kubeconfig: Path, program: Path, folder: Path, port: int) -> Iterato
             stderr=log,
         )
         try:
-            running = Front(port)
-            wait_until_routed(running, process, folder / "log")
-            yield running
+            yield Front(port, process, folder / "log")
         finally:
             process.terminate()
             process.wait(timeout=30)
-
-
-def wait_until_routed(front: Front, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if front.get("plain")[0] == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.2)
-    pytest.fail(f"Traefik does not route:\n{log.read_text()[-3000:]}")
 
 
 def namespaces() -> list[Manifest]:

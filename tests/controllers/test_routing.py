@@ -1,0 +1,258 @@
+"""The hub's half of a request's way: real controllers on a real API server, and a real Traefik that obeys them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet import binaries
+from localfleet.apiserver import free_ports
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
+from modelplane_operator.api.base import Key, Resource
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, SECRET, of
+from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.wire import Call
+from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
+from modelplane_operator.controllers.loop import Clients
+from modelplane_operator.controllers.wiring import crew, wanted_types, work
+from modelplane_operator.rendering import inference_gateway as planes
+from modelplane_operator.rendering.backend_url import EVERYWHERE
+from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
+from tests.clients.test_watching import until
+from tests.controllers.conftest import READS
+from tests.rendering.test_traefik import ADDRESS, Front, echo, own_address, traefik
+from tests.rendering.test_traefik import NAMESPACE as TEAM
+from tests.support.api import Api
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
+TRAEFIK = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
+
+
+@dataclass(slots=True)
+class Hub:
+    """An operator of the hub's half, and the gateway that it directs."""
+
+    api: Api
+    kube: Kube
+    connection: Connection
+    front: Front
+    backend: str
+    calls: list[Call] = field(default_factory=list)
+
+    async def apply(self, *manifests: Manifest) -> None:
+        await self.api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    async def delete(self, kind: type[Resource[Any, Any]], name: str) -> None:
+        await self.api.kubectl("-n", TEAM, "delete", kind.definition.name, name)
+
+    def status(self, kind: type[Resource[Any, Any]], name: str) -> Manifest:
+        """The status of an object as the operator sees it."""
+        collection = self.connection.find(of(kind))
+        key = Key(TEAM if kind.definition.scope == "Namespaced" else "", name)
+        manifest = collection.get(key) if collection else None
+        return (manifest or {}).get("status", {})
+
+    def said(self, kind: type[Resource[Any, Any]], name: str, aspect: str = "Ready") -> tuple[str, str, str]:
+        conditions = self.status(kind, name).get("conditions", ())
+        found: Manifest = next((one for one in conditions if one["type"] == aspect), {})
+        return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+    async def until_ready(self, kind: type[Resource[Any, Any]], name: str, ready: str = "True") -> None:
+        await until(lambda: self.said(kind, name)[0] == ready, f"{kind.__name__} {name} to be Ready: {ready}")
+
+    async def answer(self, service: str, **headers: str) -> tuple[int, list[str]]:
+        status, body = await asyncio.to_thread(self.front.get, service, **headers)
+        return status, body.split()[2:]
+
+    async def until_answered(self, service: str, status: int, *body: str, **headers: str) -> None:
+        answered: tuple[int, list[str]] | None = None
+        try:
+            async with asyncio.timeout(30):
+                while answered != (status, [*body]):
+                    answered = await self.answer(service, **headers)
+        except TimeoutError:
+            pytest.fail(f"{service} went on to answer {answered}")
+
+
+def endpoint(name: str, url: str, **spec: Any) -> Manifest:
+    metadata = {"name": name, "namespace": TEAM, "labels": {"name": name}}
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelEndpoint",
+        "metadata": metadata,
+        "spec": {"url": url, "rewritePath": "/inner/", **spec},
+    }
+
+
+def service(name: str, *selected: str) -> Manifest:
+    entries = [{"selector": {"matchLabels": {"name": one}}} for one in selected]
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {"endpoints": entries},
+    }
+
+
+def gateway(name: str) -> Manifest:
+    kind = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "InferenceGateway"}
+    return {**kind, "metadata": {"name": name}, "spec": TRAEFIK}
+
+
+def secret(name: str, **data: str) -> Manifest:
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": TEAM}, "data": encoded}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[str]:
+    (port,) = free_ports(1)
+    with echo(port):
+        yield f"http://{own_address()}:{port}"
+
+
+@pytest.fixture(scope="module")
+async def front(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    folder, (port,) = tmp_path_factory.mktemp("traefik"), free_ports(1)
+    (folder / "hosts").write_text("127.0.0.1 localhost\n")
+    programs = binaries.ensure("gateway-api-crds", "traefik")
+    await api.kubectl("apply", "--server-side", "-f", str(programs["gateway-api-crds"]))
+    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.kubectl("create", "namespace", TEAM)
+    with pytest.MonkeyPatch.context() as patch, traefik(api.server.kubeconfig, programs["traefik"], folder, port) as it:
+        patch.setitem(planes.DATA_PLANES, "Traefik", replace(planes.TRAEFIK, port=port))  # 8000 may be taken here
+        yield it
+
+
+@pytest.fixture
+async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) -> AsyncIterator[Hub]:  # noqa: F811
+    loop = asyncio.get_running_loop()
+    calls: list[Call] = []
+    originals = Originals(lambda: connection.kube, loop.time, 1.0)
+    controllers = (
+        inference_gateway.CONTROLLER,
+        model_endpoint.controller(EVERYWHERE, originals),
+        model_service.controller(originals),
+    )
+    near, _ = wanted_types(controllers)
+    watched = [
+        Watched(kind, indexes=model_service.INDEXES.get(kind, {}), **({"selecting": None} if kind in WHOLE else {}))
+        for kind in near
+    ]
+    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
+    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
+    crews = [crew(one, clients, on_reconciled=lambda *_: None) for one in controllers]
+    for one in crews:
+        for collection in connection.collections:
+            one.listen(collection, hub=True)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(connection.run())]
+        await until(lambda: connection.synced and connection.health.answers, "the first lists")
+        tasks.append(group.create_task(work(crews)))
+        yield Hub(api, kube, connection, front, backend, calls)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
+    await hub.apply(gateway("second"), gateway("default"))
+
+    await hub.until_ready(InferenceGateway, "default")
+    await hub.until_ready(InferenceGateway, "second", "False")
+    assert hub.status(InferenceGateway, "default")["address"] == ADDRESS
+    assert hub.said(InferenceGateway, "default", "ControllerReady")[:2] == ("True", "ControllerHealthy")
+    assert hub.said(InferenceGateway, "second", "ControllerReady")[:2] == ("False", "NotServed")
+    namespace = await hub.kube.get(NAMESPACE, Key("", "modelplane-system"))
+    assert "ownerReferences" not in namespace["metadata"]
+
+
+async def test_a_service_follows_its_endpoints(hub: Hub) -> None:
+    """All that can become of one, in the order in which it may."""
+    path = "/inner/v1/models?all=1"
+    await hub.apply(gateway("default"), service("chat", "one"))
+    await hub.until_ready(ModelService, "chat", "False")
+    assert hub.said(ModelService, "chat", "EndpointsResolved")[1] == "NoEndpoints"
+    await hub.until_answered("chat", 503)
+
+    await hub.apply(endpoint("one", hub.backend))
+    await hub.until_ready(ModelService, "chat")
+    assert hub.status(ModelService, "chat")["address"] == f"http://{ADDRESS}/{TEAM}/chat"
+    assert hub.status(ModelService, "chat")["endpoints"] == [{"name": "one", "weight": 1}]
+    await hub.until_answered("chat", 200, path)
+
+    await hub.apply(endpoint("one", "not-a-url"))
+    await hub.until_ready(ModelEndpoint, "one", "False")
+    assert hub.said(ModelEndpoint, "one")[2].endswith(f"; requests go on to {hub.backend}")
+    assert (await hub.answer("chat"))[0] == 200
+
+    await hub.delete(ModelEndpoint, "one")
+    await hub.until_ready(ModelService, "chat", "False")
+    assert hub.status(ModelService, "chat")["address"] == f"http://{ADDRESS}/{TEAM}/chat"
+    await hub.until_answered("chat", 503)
+
+
+async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub) -> None:
+    path, theirs = "/inner/v1/models?all=1", {"Authorization": "Bearer theirs"}
+    credentials = {"secretRef": {"name": "keys", "key": "provider"}}
+    await hub.apply(
+        gateway("default"), endpoint("keyed", hub.backend, credentials=credentials), service("outside", "keyed")
+    )
+    await hub.until_ready(ModelService, "outside", "False")
+    missing = ("False", "CredentialsMissing", "Secret keys does not exist; no requests go there")
+    await until(lambda: hub.said(ModelEndpoint, "keyed", "RoutingReady") == missing, "the endpoint to miss its Secret")
+    await hub.until_answered("outside", 503, **theirs)
+
+    await hub.apply(secret("keys", provider="first"))
+    await hub.until_answered("outside", 200, path, "Authorization=Bearer", "first", **theirs)
+    await hub.apply(secret("keys", provider="second"))
+    await hub.until_answered("outside", 200, path, "Authorization=Bearer", "second", **theirs)
+    await hub.until_ready(ModelService, "outside")
+
+    await hub.api.kubectl("-n", TEAM, "delete", "secret", "keys")
+    await hub.until_answered("outside", 503, **theirs)
+    await hub.until_ready(ModelEndpoint, "keyed", "False")
+    assert SECRET not in {collection.type for collection in hub.connection.collections}
+
+
+async def test_at_rest_nothing_is_written(hub: Hub) -> None:
+    await hub.apply(gateway("default"), endpoint("rest", hub.backend), service("resting", "rest"))
+    await hub.until_ready(ModelService, "resting")
+    await hub.until_answered("resting", 200, "/inner/v1/models?all=1")
+    before = len(hub.calls)
+
+    await hub.api.kubectl("-n", TEAM, "label", "modelendpoint", "rest", "unselected=label")
+    endpoints = hub.connection.find(of(ModelEndpoint))
+    assert endpoints is not None
+    await until(lambda: "unselected" in str(endpoints.get(Key(TEAM, "rest"))), "the label")
+    await asyncio.sleep(1)  # nothing to wait for: it is nothing that shall happen
+
+    assert [f"{call.verb} {call.resource}" for call in hub.calls[before:] if call.verb not in READS] == []
+
+
+async def test_a_route_that_somebody_changed_is_mended(hub: Hub) -> None:
+    await hub.apply(gateway("default"), endpoint("mended", hub.backend), service("mending", "mended"))
+    await hub.until_ready(ModelService, "mending")
+    routes = hub.connection.find(HTTP_ROUTE)
+    assert routes is not None
+    name = next(one["metadata"]["name"] for one in routes if one["metadata"]["name"].startswith("mending"))
+    patch = '[{"op": "replace", "path": "/spec/rules/0/backendRefs/0/port", "value": 1}]'
+    await hub.api.kubectl("-n", TEAM, "patch", "httproute", name, "--type=json", f"--patch={patch}")
+    await hub.api.kubectl("-n", TEAM, "delete", "service", "--selector=modelplane.ai/owner-name=mended")
+
+    await hub.until_answered("mending", 200, "/inner/v1/models?all=1")
+    await hub.until_ready(ModelService, "mending")

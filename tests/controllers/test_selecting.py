@@ -1,0 +1,120 @@
+"""Who is woken by a change of an endpoint, and what a service finds: exactly what the selectors say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.resources import ResourceType, key_of, of
+from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.controllers.loop import Change
+from modelplane_operator.controllers.model_service import INDEXES, _selected, controller
+from modelplane_operator.controllers.steps import Cluster
+from tests.support.manifests import change
+
+Manifest = dict[str, Any]
+
+WAKERS = controller(cast(Originals, None)).woken_by
+ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
+
+
+@dataclass
+class Hub:
+    """What the watches have seen, and nothing else of a hub."""
+
+    collections: dict[ResourceType, Collection] = field(default_factory=dict[ResourceType, Collection])
+
+    def find(self, kind: ResourceType) -> Collection | None:
+        return self.collections.get(kind)
+
+
+def hub(*manifests: Manifest) -> Cluster:
+    made = Hub({kind: Collection(kind, lambda: 0.0, None, indexes) for kind, indexes in INDEXES.items()})
+    for version, manifest in enumerate(manifests, start=1):
+        kind = SERVICES if "endpoints" in manifest["spec"] else ENDPOINTS
+        stored = {**manifest["metadata"], "resourceVersion": str(version), "uid": f"u{version}"}
+        made.collections[kind].written({**manifest, "metadata": stored})
+    return cast(Cluster, made)
+
+
+def endpoint(name: str, labels: dict[str, str], namespace: str = "n", **status: Any) -> Manifest:
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"metadata": metadata, "spec": {"url": "http://10.0.0.1"}, "status": status}
+
+
+def service(name: str, *selectors: dict[str, str], namespace: str = "n") -> Manifest:
+    entries = [{"selector": {"matchLabels": labels}} for labels in selectors]
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"endpoints": entries}}
+
+
+def woken(kind: ResourceType, old: Manifest | None, new: Manifest | None, where: Cluster) -> set[Key]:
+    return set(WAKERS[kind](Change(old, new), where))
+
+
+names = st.sampled_from("abcd")
+namespaces = st.sampled_from("nm")
+labels = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_size=3)
+endpoints = st.lists(st.builds(endpoint, names, labels, namespaces), max_size=8, unique_by=key_of)
+services = st.lists(
+    st.builds(lambda name, namespace, asked: service(name, *asked, namespace=namespace), names, namespaces,
+              st.lists(labels, min_size=1, max_size=3)),
+    max_size=8,
+    unique_by=key_of,
+)  # fmt: skip
+
+
+def selects(one: Manifest, other: Manifest) -> bool:
+    if one["metadata"]["namespace"] != other["metadata"]["namespace"]:
+        return False
+    carried: Iterable[tuple[str, str]] = other["metadata"]["labels"].items()
+    return any(entry["selector"]["matchLabels"].items() <= carried for entry in one["spec"]["endpoints"])
+
+
+@given(endpoints=endpoints, services=services, before=labels, after=labels)
+def test_the_indexes_find_what_the_selectors_say(
+    endpoints: list[Manifest], services: list[Manifest], before: dict[str, str], after: dict[str, str]
+) -> None:
+    where = hub(*endpoints, *services)
+
+    for one in services:
+        subject = ModelService.parse({**one, "metadata": {**one["metadata"], "uid": "u"}})
+        found = {key_of(manifest) for manifest in _selected(subject, where)}
+        assert found == {key_of(other) for other in endpoints if selects(one, other)}
+    old, new = endpoint("a", before), endpoint("a", after)
+    concerned = {key_of(one) for one in services if selects(one, old) or selects(one, new)}
+    assert woken(ENDPOINTS, old, new, where) == (concerned if before != after else set())
+    assert woken(ENDPOINTS, None, old, where) == {key_of(one) for one in services if selects(one, old)}
+
+
+def test_only_what_routes_are_made_of_wakes_a_service() -> None:
+    where = hub(service("s", {"x": "1"}))
+    before = endpoint("a", {"x": "1"}, routing={"backendName": "b"})
+
+    def wakes(path: str, value: Any) -> bool:
+        return bool(woken(ENDPOINTS, before, change(before, path, value), where))
+
+    assert wakes("status.routing.backendName", "c")
+    assert wakes("spec.rewritePath", "/")
+    assert wakes("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    assert not wakes("status.conditions", [{"type": "Ready"}])
+    assert not wakes("metadata.annotations", {"a": "b"})
+    assert not wakes("metadata.resourceVersion", "7")
+
+
+def test_the_address_of_the_front_door_wakes_every_service() -> None:
+    where = hub(service("s", {"x": "1"}), service("t", {}))
+    everyone = {Key("n", "s"), Key("n", "t")}
+    door = {"metadata": {"name": "default"}, "spec": {"backend": "Traefik"}, "status": {"address": "10.0.0.1"}}
+
+    assert woken(GATEWAYS, None, door, where) == everyone
+    assert woken(GATEWAYS, door, change(door, "status.address", "10.0.0.2"), where) == everyone
+    assert woken(GATEWAYS, door, None, where) == everyone
+    assert woken(GATEWAYS, door, change(door, "status.conditions", []), where) == set()
+    assert woken(GATEWAYS, None, change(door, "metadata.name", "second"), where) == set()
