@@ -8,6 +8,8 @@ COPY requirements-image.txt /tmp/
 RUN /opt/modelplane/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/requirements-image.txt
 COPY modelplane_operator /opt/modelplane/app/modelplane_operator
 
-ENV PYTHONPATH=/opt/modelplane/app
+# Kubelets and Prometheus ask at the pod's address, on whichever family it has.
+ENV PYTHONPATH=/opt/modelplane/app MODELPLANE_LISTEN=:8080
 USER 65532:65532
 ENTRYPOINT ["/opt/modelplane/bin/python", "-m", "modelplane_operator"]
+CMD ["run"]

@@ -24,13 +24,14 @@ log = structlog.get_logger()
 
 async def host(settings: Settings, access: Access, build: Build) -> None:
     """Run the operator until a signal tells it to stop; raises what ended it otherwise."""
+    operator = assemble(settings, access, build)
     registry, ending, stop = kopf.OperatorRegistry(), asyncio.Event(), asyncio.Event()
     running: asyncio.Task[None] | None = None
 
     @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT, id="begin")
     async def begin(**_: object) -> None:
         nonlocal running
-        running = asyncio.create_task(assemble(settings, access, build).run(stop), name="operator")
+        running = asyncio.create_task(operator.run(stop), name="operator")
         running.add_done_callback(lambda _: ending.set())
 
     @kopf.on.login(registry=registry, id="none")

@@ -1,0 +1,164 @@
+"""The chart: a real server takes it, and with the rights that it gives the operator can do all of its work."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet import binaries
+from modelplane_operator.api import KINDS
+from modelplane_operator.clients.resources import of
+from modelplane_operator.settings import Settings
+from tests.controllers.test_operator import REAL, eventually, operating
+from tests.support.api import Api
+from tests.support.manifests import ROOT
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+CHART = ROOT / "charts" / "modelplane-operator"
+NAMESPACE = "modelplane-system"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", "image.digest=sha256:0f", "env[0].name=A")
+
+
+async def helm(*arguments: str, kubeconfig: Path | None = None, succeeds: bool = True) -> str:
+    """What helm prints; on failure, what it complains of."""
+    program = binaries.ensure("helm")["helm"]
+    where = [f"--kubeconfig={kubeconfig}"] if kubeconfig else ["--kube-version=1.36.0"]
+    process = await asyncio.create_subprocess_exec(
+        program, *arguments, *where, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(120):
+        said, complained = await process.communicate()
+    assert (process.returncode == 0) == succeeds, complained.decode()
+    return (said if succeeds else complained).decode()
+
+
+async def rendered(*values: str) -> list[Manifest]:
+    chosen = [f"--set={value}" for value in values]
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
+    return [manifest for manifest in yaml.safe_load_all(said) if manifest]
+
+
+@pytest.fixture(scope="module")
+async def server(api: Api) -> Api:
+    """The API server with the namespace that the operator lives in, which takes no pods with privileges."""
+    await api.kubectl("apply", "--server-side", "-f", str(binaries.ensure("gateway-api-crds")["gateway-api-crds"]))
+    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(home))
+    return api
+
+
+async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
+    said = await helm(
+        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=server"),
+        kubeconfig=server.server.kubeconfig,
+    )
+    deployment = next(one for one in await rendered() if one["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "trial", "namespace": NAMESPACE}
+
+    assert "STATUS: pending-install" in said
+    objects = [one for one in await rendered() if one["kind"] != "ServiceMonitor"]
+    tried = await server.kubectl(
+        *("create", "--dry-run=server", "--validate=strict", "-f", "-"), stdin=yaml.safe_dump_all([*objects, pod])
+    )
+    assert len(tried.splitlines()) == len(objects) + 1
+
+
+async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> None:
+    said = await helm("template", "mp", str(CHART), "--namespace=default", succeeds=False)
+
+    assert "install it there (--namespace modelplane-system --create-namespace)" in said
+
+
+async def test_every_value_ends_where_it_belongs() -> None:
+    objects = {one["kind"]: one for one in await rendered(*EVERYTHING)}
+    container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+
+    assert container["image"] == "modelplane-operator@sha256:0f"
+    assert container["args"] == ["run", "--listen=:8080", "--workers=4"]
+    assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
+    flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
+    assert Settings.read(flags, {}).listen == ("", 8080)
+    off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
+    assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
+
+
+def split(argument: str) -> tuple[str, str, str]:
+    return argument.partition("=")
+
+
+async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> None:
+    objects = await rendered()
+    rules = [rule for one in objects if one["kind"] in {"ClusterRole", "Role"} for rule in one["rules"]]
+    granted = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+    assert not {"*", "escalate", "bind", "impersonate", "deletecollection"} & {verb for *_, verb in granted}
+    assert not any("*" in {group, resource} for group, resource, _ in granted)
+    for kind in map(of, KINDS):
+        assert {(kind.group, kind.plural, verb) for verb in ("get", "list", "watch", "patch")} <= granted
+        assert (kind.group, f"{kind.plural}/status", "update") in granted
+    everywhere = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    secrets = [rule for rule in everywhere if "secrets" in rule["resources"]]
+    assert [rule["verbs"] for rule in secrets] == [["get"]]
+
+
+async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tmp_path: Path) -> None:
+    """The operator's own kinds at work on the examples, as the chart's service account."""
+    await server.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(await rights()))
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(await as_operator(server))
+    with operating(kubeconfig, tmp_path, module=REAL) as operator:
+        await operator.leads()
+        for namespace in ("ml-team", "platform"):
+            await server.kubectl("create", "namespace", namespace)
+        for examples in ("gateway.yaml", "classes", "clusters", "models", "infrastructure"):
+            await server.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / examples))
+        await eventually(lambda: settled(server), bool, "all that has a controller to be judged")
+        _, metrics = await operator.page("/metrics")
+        refused = [line for line in metrics.splitlines() if 'outcome="Forbidden"' in line]
+        operator.signal(signal.SIGTERM)
+        assert await operator.ended(15.0) == 0
+
+    assert refused == []
+    assert re.findall("forbidden.*", operator.running.command.log.read_text()) == []
+
+
+async def rights() -> list[Manifest]:
+    """What of the chart says who the operator is and what it may do."""
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    return [one for one in await rendered() if one["kind"] in kinds]
+
+
+async def as_operator(server: Api) -> str:
+    """A kubeconfig of the chart's service account."""
+    token = (await server.kubectl("-n", NAMESPACE, "create", "token", "modelplane-operator")).strip()
+    config = yaml.safe_load(server.server.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    return yaml.safe_dump(config)
+
+
+async def settled(server: Api) -> bool:
+    """Whether every object of these kinds has been judged by its controller."""
+    kinds = ("inferencegateways", "inferenceclasses", "inferenceclusters", "modeldeployments", "modelservices")
+    found = yaml.safe_load(await server.kubectl("get", ",".join(kinds), "-A", "-o", "yaml"))["items"]
+    judged = [{one["type"] for one in item.get("status", {}).get("conditions", ())} for item in found]
+    return all("Synced" in conditions for conditions in judged)
