@@ -294,7 +294,7 @@ class GpuPool(Model):
     name: str
     """Name of the pool."""
     nodes: int | None = None
-    """Nodes it has, or can have when it is autoscaled."""
+    """Nodes it has, or can have when it is autoscaled. Where some are seen, only those that are usable count."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
 
@@ -376,6 +376,7 @@ class ClusterReady(ConditionType):
         "False",
         "This operator cannot make clusters on that cloud; nothing is done.",
     )
+    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user may not do what is needed; the message names it."
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used."
     UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when."
     ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
@@ -400,6 +401,15 @@ class NodePoolsValid(ConditionType):
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 
+class GPUReady(ConditionType):
+    """Whether the nodes of the pools are there and have the devices that their classes declare."""
+
+    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them."
+    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why."
+    NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why."
+    ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
+
+
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
     """A GPU cluster of the fleet: one to make on a cloud, or one that exists."""
 
@@ -409,5 +419,5 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         short="ic",
         scope="Cluster",
         columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
-        conditions=(ClusterReady, BackendReady, NodePoolsValid, Synced, Ready),
+        conditions=(ClusterReady, BackendReady, NodePoolsValid, GPUReady, Synced, Ready),
     )

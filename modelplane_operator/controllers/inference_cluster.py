@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, names
+from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.resources import (
+    DEPLOYMENT,
     ENVOY_PROXY,
     GATEWAY,
+    HTTP_ROUTE,
     INFERENCE_POOL,
+    JOB,
     LEADER_WORKER_SET,
     NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
     RESOURCE_SLICE,
+    SECRET,
     ResourceType,
     key_of,
+    labels_of,
     of,
 )
-from modelplane_operator.controllers import connections, inference_class
+from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, There, plan
+from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
 APIS: Mapping[str, ResourceType] = {
@@ -38,43 +49,61 @@ APIS: Mapping[str, ResourceType] = {
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""
 
+OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE, NAMESPACE)
+"""What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
+MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
 
-def _placed_on(replica: Manifest) -> tuple[str, ...]:
+VERSION_LASTS = timedelta(minutes=5)
+
+
+def placed_on(replica: Manifest) -> tuple[str, ...]:
+    """The cluster of a replica."""
     return (replica["spec"].get("clusterName", ""),)
 
 
+def _guarded(secret: Manifest) -> tuple[bool, ...]:
+    return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
+
+
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    CLUSTERS: {**inference_class.INDEXES[CLUSTERS], **connections.INDEXES[CLUSTERS]},
-    REPLICAS: {"cluster": _placed_on},
+    CLUSTERS: connections.INDEXES[CLUSTERS],
+    REPLICAS: {"cluster": placed_on},
+    SECRET: {"guarded": _guarded},
 }
-
-
-WATCHED_AFAR = tuple(map(Watched, APIS.values()))
-"""What is to be watched on workload clusters beside what wakes us."""
+WATCHED_AFAR = (
+    *map(Watched, (*OF_MODELS, *APIS.values())),
+    Watched(NODE, labels.POOL, keeping=cut_node),
+    Watched(RESOURCE_SLICE, None, keeping=cut_slice),
+)
+"""What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
 
 
 def controller(known: Connections) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs."""
+    versions = _Versions()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
-        replicas, classes = clients.hub.find(REPLICAS), clients.hub.find(CLASSES)
+        now = clients.now().replace(microsecond=0)
         wanted = sorted({pool.class_name for pool in cluster.spec.node_pools})
-        found = [classes.get(Key("", one)) if classes else None for one in wanted]
+        classes = [find(clients.hub, CLASSES, Key("", one)) for one in wanted]
+        replicas = clients.hub.find(REPLICAS)
         try:
             site = clients.fleet(name)
         except Unreachable:
             site = None
-        silence = site.health.error if site else None
+        unseen = [kind for kind in CHILDREN if not _is_seen(site, kind)] if site else ()
         return Observed(
             cluster,
-            {one["metadata"]["name"]: InferenceClass.parse(one) for one in found if one},
-            tuple(key_of(one) for one in replicas.by("cluster", name)) if replicas else (),
-            await _there(cluster, site) if site and site.health.answers and site.synced else None,
-            silence,
-            known.why(name),
-            site is not None,
-            clients.now().replace(microsecond=0),
+            classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
+            replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
+            there=await _there(cluster, site, versions, now) if site and site.health.answers and not unseen else None,
+            silence=site.health.error if site else None,
+            refusal=_refusal(site, unseen) if site else None,
+            kubeconfig=known.why(name),
+            connected=site is not None,
+            secrets=_secrets(cluster, clients.hub),
+            now=now,
         )
 
     return Controller(
@@ -82,22 +111,102 @@ def controller(known: Connections) -> Controller[InferenceCluster, Observed]:
         observe,
         plan,
         woken_by={CLASSES: _with_pools_of_it, REPLICAS: _counting_it},
-        woken_from_afar_by={kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
+        woken_from_afar_by={
+            **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
+            NODE: _with_that_node,
+            RESOURCE_SLICE: _with_that_node,
+        },
         woken_by_connection=lambda name, _: (Key("", name),),
         lane=lambda manifest: manifest["metadata"]["name"],
     )
 
 
-async def _there(cluster: InferenceCluster, site: Cluster) -> There:
-    uid = cluster.metadata.uid or ""
-    collections = {kind: site.find(kind) for kind in CHILDREN}
-    children = [child for found in collections.values() if found for child in found.owned_by(uid)]
-    namespace = await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE))
-    ours = {(child["kind"], child["metadata"]["name"]) for child in children}
+# On the cluster itself ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Versions:
+    """The versions of Kubernetes that clusters have told lately."""
+
+    _told: dict[str, tuple[datetime, str]] = field(default_factory=dict[str, tuple[datetime, str]], init=False)
+
+    async def of(self, name: str, site: Cluster, now: datetime) -> str:
+        asked, version = self._told.get(name, (None, ""))
+        if asked is None or now - asked > VERSION_LASTS:
+            version = await site.kube.version()
+            self._told[name] = (now, version)
+        return version
+
+
+async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, now: datetime) -> There:
+    children = tuple(
+        child for kind in CHILDREN if (found := site.find(kind)) for child in found.owned_by(cluster.metadata.uid or "")
+    )
     return There(
+        version=await versions.of(cluster.metadata.name, site, now),
+        latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if (found := site.find(kind)) and found.served),
-        children=tuple(children),
-        has_namespace=namespace is not None and ("Namespace", names.SYSTEM_NAMESPACE) not in ours,
+        hardware=_hardware(site),
+        children=children,
+        has_namespace=await _has_namespace(site, children),
+        others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+    )
+
+
+def _is_seen(site: Cluster, kind: ResourceType) -> bool:
+    found = site.find(kind)
+    return found is not None and found.synced
+
+
+def _refusal(site: Cluster, unseen: Iterable[ResourceType]) -> ClientError | None:
+    """Why the cluster does not tell us of these types; None when it is a matter of time."""
+    return next((error for kind in unseen if isinstance(error := site.failing(kind), Forbidden)), None)
+
+
+def _hardware(site: Cluster) -> Seen | ClientError | None:
+    nodes, slices = site.find(NODE), site.find(RESOURCE_SLICE)
+    for found in (nodes, slices):
+        if found is None or not found.synced:
+            return found and site.failing(found.type)
+    return Seen(tuple(nodes or ()), tuple(slices or ()))
+
+
+async def _has_namespace(site: Cluster, children: Iterable[Manifest]) -> bool:
+    """Whether our namespace is there and of somebody else's making."""
+    kinds = {child["kind"] for child in children}
+    if kinds & {"Namespace", "EnvoyProxy"}:
+        return "Namespace" not in kinds  # what is in it needs it
+    return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
+
+
+def _of_models(site: Cluster) -> Iterator[str]:
+    """What is there because of a model."""
+    for kind in OF_MODELS:
+        for one in site.find(kind) or ():
+            if labels_of(one).get(labels.OWNER_KIND) in MODELS:
+                yield f"{kind.kind} {key_of(one)}"
+
+
+# On the hub -----------------------------------------------------------------------------------------------------------
+
+
+def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
+    clusters, secrets = hub.find(CLUSTERS), hub.find(SECRET)
+    existing = cluster.spec.cluster.existing
+    if clusters is None or secrets is None or existing is None:
+        return Secrets()
+    mine = secrets.get(Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name))
+    # One that is being deleted and is not guarded goes: no finalizer can be added any more.
+    kept = mine is not None and (not mine["metadata"].get("deletionTimestamp") or True in _guarded(mine))
+    users = clusters.by("kubeconfig", existing.secret_ref.name)
+    return Secrets(
+        mine=key_of(mine) if mine and kept else None,
+        theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
+        unneeded=tuple(
+            key_of(one)
+            for one in secrets.by("guarded", value=True)
+            if not any(clusters.by("kubeconfig", key_of(one).name))
+        ),
     )
 
 
@@ -115,5 +224,16 @@ def _version(known: Manifest) -> tuple[str, int | None]:
 
 def _counting_it(change: Change, _: Cluster) -> Iterable[Key]:
     """The clusters on which there is a replica more or less."""
-    before, after = (set(_placed_on(one)) if one else set[str]() for one in change)
+    before, after = (set(placed_on(one)) if one else set[str]() for one in change)
     return [Key("", name) for name in sorted(before ^ after)]
+
+
+def _with_that_node(change: Change, _: Cluster) -> Iterable[Key]:
+    """The cluster of a node or its devices, when anything that counts is another."""
+    if change.old and change.new and _said(change.old) == _said(change.new):
+        return ()
+    return (Key("", change.cluster),)
+
+
+def _said(cut: Manifest) -> tuple[object, ...]:
+    return cut["metadata"].get("labels"), cut["spec"], cut.get("status")

@@ -19,9 +19,14 @@ from modelplane_operator.api.inference_cluster import (
     ClusterReady,
     DeletionPhase,
     DeletionStatus,
+    GpuPool,
+    GPUReady,
     InferenceCluster,
     InferenceClusterStatus,
+    NodePool,
     NodePoolsValid,
+    ObservedCluster,
+    ObservedPool,
     ProviderConfigRef,
 )
 from modelplane_operator.api.model import Manifest
@@ -32,19 +37,22 @@ from modelplane_operator.clients.resources import (
     GATEWAY,
     GATEWAY_CLASS,
     NAMESPACE,
+    SECRET,
     entries,
     key_of,
     type_of,
 )
+from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_class import NAMED, listed
-from modelplane_operator.planning.node_pools import Resolved, resolve
-from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
+from modelplane_operator.planning.node_pools import Resolved, counted, resolve
+from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 
 CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
 
+LEAST_LATENCY = 10  # milliseconds; what is less makes no difference to anybody
 SOON = 0.5  # until a connection that has just begun has seen everything
 AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served
 
@@ -53,14 +61,31 @@ AGAIN = 15.0  # until we look again for what no event tells of: an API that is n
 class There:
     """What was seen on the cluster itself."""
 
+    version: str
+    latency: float | None
+    """The seconds that its API server took to answer."""
     apis: frozenset[str]
     """The optional APIs that it serves, by the names that the status has for them."""
+    hardware: Seen | ClientError | None
+    """Its nodes and devices; why they cannot be listed; None while they have not been seen."""
     children: tuple[Manifest, ...]
     """What we made there for the cluster."""
     has_namespace: bool
     """Whether somebody else has made our namespace there."""
     others: tuple[str, ...] = ()
     """What we made there for others, models for one: `kind namespace/name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The Secrets with kubeconfigs that this cluster is to guard, or to guard no longer."""
+
+    mine: Key | None = None
+    """The one it names, when that is there and not being deleted."""
+    theirs: bool = False
+    """Whether another cluster names it too."""
+    unneeded: tuple[Key, ...] = ()
+    """Those that are guarded and that no cluster names any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +101,13 @@ class Observed:
     """None while it does not answer, and until all of it has been seen."""
     silence: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
+    refusal: ClientError | None
+    """Why it does not tell us what is there, though it answers."""
     kubeconfig: ClientError | None
     """What is wrong with its kubeconfig; a connection that is there lives on."""
     connected: bool
     """Whether there is a way to it at all."""
+    secrets: Secrets
     now: datetime
 
 
@@ -94,6 +122,8 @@ def plan(seen: Observed) -> Plan:
         return _waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
     if seen.silence is not None:
         return _silent(seen, seen.silence)
+    if seen.refusal is not None:
+        return _waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal))
     if seen.there is None:
         return Plan(requeue_after=SOON)
     return _in_service(seen, seen.there)
@@ -109,6 +139,7 @@ def _in_service(seen: Observed, there: There) -> Plan:
     if wanted and not there.has_namespace:
         wanted = (render_system_namespace(seen.cluster), *wanted)
     resolved = _resolved(seen)
+    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
     address = _address(there)
     backend = _backend(seen, there, address)
     running = ClusterReady.CLUSTER_RUNNING
@@ -120,12 +151,19 @@ def _in_service(seen: Observed, there: There) -> Plan:
         running.condition(seen.now, message=said),
         backend,
         _pools_valid(seen, resolved),
+        _gpu_ready(seen, there, nodes),
         _ready(seen, resolved, backend),
     )
-    gateway = GatewayStatus(address=address) if address else None
+    fresh = {
+        "gateway": GatewayStatus(address=address) if address else None,
+        "gpu_pools": _counted(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
+        "observed": _observed(seen, there, nodes),
+    }
+    guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
     return Plan(
-        tuple(Apply(manifest, name) for manifest in wanted),
-        _status(seen, resolved, judged).model_copy(update={"gateway": gateway}),
+        (*guard, *(Apply(manifest, name) for manifest in wanted), *unguard),
+        _status(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=None if installed else AGAIN,
         hold=True,
     )
@@ -141,6 +179,54 @@ def _backend(seen: Observed, there: There, address: str | None) -> Condition:
     said = condition(gateway, "Programmed").get("message") if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
+
+
+def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
+    if isinstance(there.hardware, ClientError):
+        return GPUReady.NOT_SEEN.condition(seen.now, message=str(there.hardware))
+    if there.hardware is None:
+        return GPUReady.NOT_SEEN.condition(seen.now, message="the nodes have not been listed yet")
+    pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
+    few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
+    short = {name: found for name, found in nodes.items() if found.lacking}
+    said = [
+        f"pool {name}: {found.nodes} of {_at_least(pools[name])} nodes carry the label {labels.POOL}={name}"
+        for name, found in few.items()
+    ]
+    said += [
+        f"pool {name}: {found.usable} of {found.nodes} nodes are usable, {found.lacking}"
+        for name, found in short.items()
+    ]
+    if "DRA" not in there.apis:
+        said.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
+    if short or "DRA" not in there.apis:
+        return GPUReady.DEVICES_MISSING.condition(seen.now, message="; ".join(said))
+    if few:
+        return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
+    return GPUReady.ALL_PRESENT.condition(seen.now)
+
+
+def _at_least(pool: NodePool) -> int:
+    """The nodes that must be there at any time."""
+    return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
+
+
+def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> ObservedCluster:
+    last = seen.cluster.status.observed if seen.cluster.status else None
+    return ObservedCluster(
+        version=there.version,
+        latency_ms=_latency(there.latency, last.latency_ms if last else None),
+        apis=tuple(sorted(there.apis)),
+        pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
+    )
+
+
+def _latency(seconds: float | None, last: int | None) -> int | None:
+    """Milliseconds, told anew only when they are others by far: the status is not written for each answer."""
+    if seconds is None:
+        return last
+    found = max(LEAST_LATENCY, round(seconds * 1000))
+    return last if last and last / 3 <= found <= last * 3 else found
 
 
 def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
@@ -249,7 +335,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
     """Delete the last of what we made there that is left; when none is, let go."""
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not left:
-        return Plan((Release(),))
+        return Plan(_let_go(seen))
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
     return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
@@ -260,8 +346,13 @@ def _abandoned(seen: Observed) -> Plan:
     words = f"let go without cleaning up: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
     told = ClusterReady.ABANDONED.condition(seen.now, message=words)
     if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
-        return Plan((Release(),))
+        return Plan(_let_go(seen))
     return Plan(status=_status(seen, _resolved(seen), (told,)), requeue_after=SOON)
+
+
+def _let_go(seen: Observed) -> tuple[Step, ...]:
+    mine = seen.secrets.mine
+    return (Unguard(SECRET, mine), Release()) if mine and not seen.secrets.theirs else (Release(),)
 
 
 def _leaving(
@@ -282,6 +373,14 @@ def _resolved(seen: Observed) -> Resolved:
     return resolve(seen.cluster.spec.node_pools, seen.classes, last.gpu_pools if last else ())
 
 
+def _counted(
+    seen: Observed, resolved: Resolved, nodes: Mapping[str, Present], *, last: bool = True
+) -> tuple[GpuPool, ...]:
+    """The pools with their nodes; `last`: those that cannot be seen count as they did."""
+    before = seen.cluster.status.gpu_pools if last and seen.cluster.status else ()
+    return counted(seen.cluster.spec.node_pools, resolved.pools, nodes, before)
+
+
 def _status(
     seen: Observed, resolved: Resolved, judged: tuple[Condition, ...], *, deletion: DeletionStatus | None = None
 ) -> InferenceClusterStatus:
@@ -293,7 +392,8 @@ def _status(
         namespace=names.SYSTEM_NAMESPACE,
         gateway=last.gateway if last else None,
         cache=CacheStatus(storage_class_name=storage) if storage else None,
-        gpu_pools=resolved.pools,
+        gpu_pools=_counted(seen, resolved, {}),
+        observed=last.observed if last else None,
         replicas=len(seen.replicas),
         deletion=deletion,
         conditions=judged,

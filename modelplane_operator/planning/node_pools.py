@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
 from modelplane_operator.api.inference_cluster import GpuPool, NodePool, PublishedDevice
+from modelplane_operator.planning.hardware import Present
 from modelplane_operator.scheduling.cluster import read_device
 
 # What Kubernetes takes, and so what drivers can publish and pods can claim.
@@ -33,7 +34,7 @@ class Resolved:
     """What a cluster can publish of its pools."""
 
     pools: tuple[GpuPool, ...]
-    """The pools whose hardware is known, from their class as it is or as it last was."""
+    """The pools whose hardware is known, from their class as it is or as it last was; without their nodes."""
     unknown: tuple[str, ...]
     """The pools of whose hardware nothing was ever known."""
     missing: tuple[str, ...]
@@ -53,7 +54,7 @@ def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], la
         if kept and not problems(kept) and (devices is None or pool.class_name in invalid):
             devices = kept
         if devices:  # values that cannot be read match nothing, and take nothing away from the others
-            resolved.append(GpuPool(name=pool.name, nodes=declared(pool), devices=devices))
+            resolved.append(GpuPool(name=pool.name, devices=devices))
     known = {pool.name for pool in resolved}
     named = sorted({pool.class_name for pool in pools})
     return Resolved(
@@ -62,6 +63,31 @@ def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], la
         missing=tuple(name for name in named if name not in classes),
         invalid=tuple(name for name in named if name in invalid),
     )
+
+
+def counted(
+    pools: Iterable[NodePool],
+    resolved: Iterable[GpuPool],
+    nodes: Mapping[str, Present],
+    last: Iterable[GpuPool] = (),
+) -> tuple[GpuPool, ...]:
+    """The resolved pools, each with the nodes that models can count on.
+
+    A pool that is autoscaled counts its maximum. Another counts what is usable of the nodes that are there, but no more
+    than it says; what it says where there are none. While nodes cannot be seen, what was counted last.
+    """
+    of = {pool.name: pool for pool in pools}
+    before = {pool.name: pool.nodes for pool in last}
+
+    def number(pool: GpuPool) -> int:
+        most, found, known = declared(of[pool.name]), nodes.get(pool.name), before.get(pool.name)
+        if of[pool.name].max_node_count:
+            return most
+        if found is None:
+            return most if known is None else min(most, known)
+        return min(most, found.usable) if found.nodes else most
+
+    return tuple(pool.model_copy(update={"nodes": number(pool)}) for pool in resolved)
 
 
 def declared(pool: NodePool) -> int:

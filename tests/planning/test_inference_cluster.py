@@ -11,9 +11,11 @@ import pytest
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
-from modelplane_operator.clients.errors import KubeconfigError, Unreachable
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, There, plan
-from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
+from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Unreachable
+from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
+from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, Unguard
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU
@@ -26,6 +28,49 @@ LATER = EPOCH + timedelta(minutes=5)
 POOL = {"name": "gpu", "className": "h200", "nodeCount": 4}
 DEVICE = {"name": "gpu", "claim": "DRA", "driver": GPU, "deviceClassName": GPU, "count": 1}
 PUBLISHED = {"name": "gpu", "nodes": 4, "devices": [{**DEVICE, "capacity": {"memory": {"value": "141Gi"}}}]}
+
+
+KUBECONFIG = Key("modelplane-system", "kubeconfig")
+
+
+# Nodes and devices, as the API server tells them ----------------------------------------------------------------------
+
+
+def node(name: str, pool: str = "gpu", *, ready: str = "True", **spec: Any) -> Manifest:
+    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
+    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name}
+    metadata = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "labels": labelled,
+        "annotations": {"a": "b"},
+    }
+    return cut_node({"metadata": metadata, "spec": spec, "status": {"conditions": conditions, "images": [{}]}})
+
+
+def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
+    """A ResourceSlice with a device of each of these sizes."""
+    name = f"{node or 'all'}-{driver}-{generation}"
+    spec = {
+        "driver": driver,
+        "pool": {"name": node or "all", "generation": generation, "resourceSliceCount": 1},
+        **({"nodeName": node} if node else {"allNodes": True}),
+        "devices": [
+            {"name": f"gpu-{index}", "capacity": {"memory": {"value": size}}, **device}
+            for index, size in enumerate(sizes)
+        ],
+    }
+    return cut_slice({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})
+
+
+def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Seen:
+    """Nodes with one GPU of the class each, unless said otherwise."""
+    names = [each["metadata"]["name"] for each in nodes]
+    return Seen(nodes, tuple(slice_of(name, "141Gi") for name in names) if slices is None else tuple(slices))
+
+
+FOUR_NODES = hardware(*map(node, "abcd"))
 
 
 def cluster(*pools: Manifest, status: Manifest | None = None, source: str = "Existing", **metadata: Any) -> Any:
@@ -62,7 +107,8 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
 
 
 def there(children: Sequence[Manifest] = (), **what: Any) -> There:
-    return There(**{"apis": APIS, "children": tuple(children), "has_namespace": False, **what})
+    defaults: Manifest = {"version": "v1.36.3", "latency": 0.004, "apis": APIS, "hardware": FOUR_NODES}
+    return There(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
 
 
 def seen(known: Any = None, **what: Any) -> Observed:
@@ -72,8 +118,10 @@ def seen(known: Any = None, **what: Any) -> Observed:
         "replicas": (),
         "there": there(made()),
         "silence": None,
+        "refusal": None,
         "kubeconfig": None,
         "connected": True,
+        "secrets": Secrets(mine=KUBECONFIG),
         "now": EPOCH,
     }
     return Observed(**{**defaults, **what})
@@ -89,9 +137,8 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
     decided = plan(seen(replicas=(Key("team", "x"), Key("other", "y"))))
 
     assert decided.hold
-    assert decided.steps == tuple(
-        Apply(manifest, "a") for manifest in (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
-    )
+    manifests = (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
+    assert decided.steps == (Guard(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
     assert decided.status is not None
     assert {name: part for name, part in decided.status.to_manifest().items() if name != "conditions"} == {
         "providerConfigRef": {"name": names.provider_config("a")},
@@ -99,11 +146,18 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "gateway": {"address": ADDRESS},
         "gpuPools": [PUBLISHED],
         "replicas": 2,
+        "observed": {
+            "version": "v1.36.3",
+            "latencyMs": 10,
+            "apis": ["DRA", "EnvoyGateway", "GatewayAPI"],
+            "pools": [{"name": "gpu", "nodes": 4, "usable": 4}],
+        },
     }
     assert said(decided) == {
         "ClusterReady": ("ClusterRunning", ""),
         "BackendReady": ("BackendHealthy", ""),
         "NodePoolsValid": ("AllValid", ""),
+        "GPUReady": ("AllPresent", ""),
         "Ready": ("Available", ""),
     }
 
@@ -279,6 +333,190 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
     assert merge(first.conditions, again.conditions) == merge((), first.conditions)
 
 
+# Hardware -------------------------------------------------------------------------------------------------------------
+
+HALF = slice_of("b", "70Gi")
+LABEL = "carry the label modelplane.ai/pool=gpu"
+
+
+@pytest.mark.parametrize(
+    ("known", "there_is", "counts", "observed", "wanted"),
+    [
+        pytest.param(cluster(), FOUR_NODES, 4, (4, 4), "AllPresent", id="all that is declared"),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 2}),
+            FOUR_NODES,
+            2,
+            (4, 4),
+            "AllPresent",
+            id="more than is declared is not used",
+        ),
+        pytest.param(
+            cluster(),
+            hardware(node("a"), node("b"), node("x", pool="other")),
+            2,
+            (2, 2),
+            f"NodesMissing: pool gpu: 2 of 4 nodes {LABEL}",
+            id="nodes that are not there do not count",
+        ),
+        pytest.param(
+            cluster(),
+            hardware(),
+            4,
+            (0, 0),
+            f"NodesMissing: pool gpu: 0 of 4 nodes {LABEL}",
+            id="where no node is there the declared ones count",
+        ),
+        pytest.param(
+            cluster({**POOL, "minNodeCount": 3, "maxNodeCount": 9}),
+            hardware(node("a"), node("b")),
+            9,
+            (2, 2),
+            f"NodesMissing: pool gpu: 2 of 3 nodes {LABEL}",
+            id="of an autoscaled pool the maximum counts and the minimum must be there",
+        ),
+        pytest.param(
+            cluster({**POOL, "maxNodeCount": 9}), hardware(), 9, (0, 0), "AllPresent", id="an autoscaled pool at rest"
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 3}),
+            hardware(node("a", ready="Unknown"), node("b", unschedulable=True), node("c")),
+            1,
+            (3, 1),
+            "DevicesMissing: pool gpu: 1 of 3 nodes are usable, node a is not ready",
+            id="nodes that take no pods do not count",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 2}),
+            hardware(node("a"), node("b"), slices=[slice_of("a", "141Gi")]),
+            1,
+            (2, 1),
+            f"DevicesMissing: pool gpu: 1 of 2 nodes are usable, node b has 0 of 1 gpu ({GPU})",
+            id="a node whose driver has published nothing does not count",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 2}),
+            hardware(node("a"), node("b"), slices=[slice_of("a", "200Gi"), HALF]),
+            1,
+            (2, 1),
+            f"DevicesMissing: pool gpu: 1 of 2 nodes are usable, "
+            f"node b has 0 of 1 gpu ({GPU}) with memory 141Gi, 1 have less",
+            id="a device that is smaller than declared does not count, a larger one does",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 1}),
+            hardware(node("a"), slices=[slice_of("a", "141Gi"), slice_of("a", generation=2)]),
+            0,
+            (1, 0),
+            f"DevicesMissing: pool gpu: 0 of 1 nodes are usable, node a has 0 of 1 gpu ({GPU})",
+            id="what an older generation of a pool says counts no more",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 1}),
+            hardware(node("a"), slices=[slice_of("a", "141Gi", taints=[{"key": "broken", "effect": "NoSchedule"}])]),
+            0,
+            (1, 0),
+            f"DevicesMissing: pool gpu: 0 of 1 nodes are usable, node a has 0 of 1 gpu ({GPU})",
+            id="a device with a taint does not count",
+        ),
+        pytest.param(
+            cluster({**POOL, "nodeCount": 1}),
+            hardware(node("a"), slices=[slice_of(None, "141Gi")]),
+            1,
+            (1, 1),
+            "AllPresent",
+            id="devices of no single node cannot be counted",
+        ),
+        pytest.param(
+            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}]}),
+            None,
+            3,
+            None,
+            "NotSeen: the nodes have not been listed yet",
+            id="before nodes were seen those of the last time count",
+        ),
+        pytest.param(
+            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}]}),
+            Forbidden("list nodes: not allowed"),
+            4,
+            None,
+            "NotSeen: list nodes: not allowed",
+            id="where nodes may not be listed the declared ones count",
+        ),
+    ],
+)
+def test_what_exists_counts_and_what_is_missing_is_said(
+    known: InferenceCluster, there_is: Any, counts: int, observed: tuple[int, int] | None, wanted: str
+) -> None:
+    decided = plan(seen(known, there=there(made(), hardware=there_is)))
+
+    assert decided.status is not None
+    assert [pool.nodes for pool in decided.status.gpu_pools] == [counts]
+    assert decided.status.observed is not None
+    found = [(pool.nodes, pool.usable) for pool in decided.status.observed.pools]
+    assert found == ([observed] if observed else [])
+    assert ": ".join(filter(None, said(decided)["GPUReady"])) == wanted
+    assert said(decided)["Ready"][0] == "Available"
+
+
+def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
+    decided = plan(seen(there=there(made(), apis=APIS - {"DRA"}, hardware=hardware(node("a"), slices=[]))))
+
+    reason, message = said(decided)["GPUReady"]
+    assert reason == "DevicesMissing"
+    assert message.startswith("the cluster does not serve resource.k8s.io/v1")
+
+
+def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
+    refused = Forbidden("list gateways: user models may not list")
+
+    decided = plan(seen(cluster(status=LAST), there=None, refusal=refused))
+
+    assert said(decided)["ClusterReady"] == ("NotPermitted", str(refused))
+    assert decided.status is not None
+    assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
+    assert decided.status.to_manifest()["gateway"] == {"address": ADDRESS}
+
+
+@pytest.mark.parametrize(
+    ("last", "seconds", "told"),
+    [(None, 0.0004, 10), (10, 0.029, 10), (10, 0.031, 31), (31, 0.011, 31), (31, 0.0101, 10), (200, None, 200)],
+)
+def test_latency_is_told_anew_only_when_it_is_another_by_far(
+    last: int | None, seconds: float | None, told: int
+) -> None:
+    known = cluster(status={"observed": {"latencyMs": last}} if last else None)
+
+    decided = plan(seen(known, there=there(made(), latency=seconds)))
+
+    assert decided.status is not None
+    assert decided.status.observed is not None
+    assert decided.status.observed.latency_ms == told
+
+
+def test_of_nodes_and_slices_only_what_counts_is_kept() -> None:
+    assert node("a", unschedulable=True, providerID="x") == {
+        "metadata": {"name": "a", "uid": "uid-a", "resourceVersion": "1", "labels": {labels.POOL: "gpu"}},
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    assert slice_of("a", "80Gi", "40Gi", "80Gi", attributes={"uuid": {"string": "x"}})["spec"] == {
+        "driver": GPU,
+        "nodeName": "a",
+        "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"capacity": {"memory": "40Gi"}, "count": 1}, {"capacity": {"memory": "80Gi"}, "count": 2}],
+    }
+
+
+def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
+    old = Key("modelplane-system", "old")
+
+    decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))
+
+    assert decided.steps[0] == Guard(SECRET, KUBECONFIG)
+    assert decided.steps[-1] == Unguard(SECRET, old)
+
+
 # Deletion -------------------------------------------------------------------------------------------------------------
 
 
@@ -332,7 +570,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**going()), there=there())) == Plan((Release(),))
+    assert plan(seen(cluster(**going()), there=there())) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
 
 
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
@@ -351,4 +589,6 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     assert said(first)["ClusterReady"][0] == "Abandoned"
     assert first.status is not None
 
-    assert plan(seen(cluster(**left, status=first.status.to_manifest()), **what)) == Plan((Release(),))
+    told = cluster(**left, status=first.status.to_manifest())
+    assert plan(seen(told, **what)) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((Release(),))

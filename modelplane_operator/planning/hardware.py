@@ -1,0 +1,152 @@
+"""The hardware that is there: which nodes of a pool can run what the pool's class says, and what the others lack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.inference_cluster import GpuPool, PublishedDevice
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import Section, entries, labels_of, section
+from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.scheduling import quantity
+
+_KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The nodes of a cluster that carry a pool's label, and all its ResourceSlices, cut down as below."""
+
+    nodes: tuple[Manifest, ...]
+    slices: tuple[Manifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The nodes of a pool that are there."""
+
+    nodes: int
+    usable: int
+    """Those that are ready, take pods, and have the devices."""
+    lacking: str = ""
+    """What the first of the others lacks."""
+
+
+# What is kept of them -------------------------------------------------------------------------------------------------
+
+
+def cut_node(node: Manifest) -> Manifest:
+    """What matters of a Node, which is large and has news every few minutes."""
+    ready = {"type": "Ready", "status": condition(node, "Ready").get("status", "Unknown")}
+    pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
+    return {
+        "metadata": {**_identity(node), "labels": pool},
+        "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
+        "status": {"conditions": [ready]},
+    }
+
+
+def cut_slice(known: Manifest) -> Manifest:
+    """What matters of a ResourceSlice: how many devices of which capacity, without those that keep pods off."""
+    spec = section(known, "spec")
+    counted = Counter(
+        tuple(sorted((name, one["value"]) for name, one in section(device, "capacity").items()))
+        for device in entries(spec, "devices")
+        if not any(taint.get("effect") in _KEEPING_PODS_OFF for taint in entries(device, "taints"))
+    )
+    devices = [{"capacity": dict(capacity), "count": count} for capacity, count in sorted(counted.items())]
+    kept = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
+    return {"metadata": _identity(known), "spec": {**kept, "devices": devices}}
+
+
+def _identity(manifest: Manifest) -> Manifest:
+    return {name: manifest["metadata"][name] for name in ("name", "uid", "resourceVersion")}
+
+
+# What it comes to -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Stock:
+    """The devices that drivers have published."""
+
+    of_nodes: Mapping[tuple[str, str], Sequence[Section]]
+    """Capacities and how many devices have them, by node and driver."""
+    of_none: frozenset[str]
+    """Drivers with devices that belong to no single node: what they have cannot be counted by node."""
+
+
+def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
+    """The nodes that are there, by pool."""
+    by_pool: dict[str, list[Manifest]] = {}
+    for node in seen.nodes:
+        by_pool.setdefault(labels_of(node).get(labels.POOL, ""), []).append(node)
+    stock = _stock(seen.slices)
+    return {pool.name: _present(pool, by_pool.get(pool.name, ()), stock) for pool in pools}
+
+
+def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> Present:
+    lacking = [words for node in nodes if (words := _lack(node, pool.devices, stock))]
+    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""))
+
+
+def _lack(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
+    """Why a node cannot run what its class says; empty when it can."""
+    name = node["metadata"]["name"]
+    if condition(node, "Ready").get("status") != "True":
+        return f"node {name} is not ready"
+    if node["spec"].get("unschedulable"):
+        return f"node {name} is cordoned"
+    return next((f"node {name} {words}" for device in devices if (words := _short(device, name, stock))), "")
+
+
+def _short(device: PublishedDevice, node: str, stock: _Stock) -> str:
+    """What a node has less of than a device's entry says; empty when it has enough."""
+    if device.claim == "Synthetic" or device.driver in stock.of_none:
+        return ""
+    wanted, there = device.count or 0, stock.of_nodes.get((node, device.driver), ())
+    total = sum(one["count"] for one in there)
+    fitting = sum(one["count"] for one in there if _fits(device, one["capacity"]))
+    if fitting >= wanted:
+        return ""
+    if total < wanted:
+        return f"has {total} of {wanted} {device.name} ({device.driver})"
+    sizes = ", ".join(f"{name} {one.value}" for name, one in sorted(device.capacity.items()))
+    return f"has {fitting} of {wanted} {device.name} ({device.driver}) with {sizes}, {total - fitting} have less"
+
+
+def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:
+    """Whether an observed device has all the capacity that is declared. Its attributes are not compared."""
+    there = {_in_domain(name, device.driver): amount for name, amount in capacity.items()}
+    return all(
+        (amount := there.get(_in_domain(name, device.driver))) is not None and _at_least(amount, declared.value)
+        for name, declared in device.capacity.items()
+    )
+
+
+def _in_domain(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _at_least(there: str, declared: str) -> bool:
+    try:
+        return not quantity.parse(there) < quantity.parse(declared)
+    except quantity.QuantityError:
+        return True  # the class's own condition says so
+
+
+def _stock(slices: Iterable[Manifest]) -> _Stock:
+    """What the newest generation of each driver's pools says; what is left of older ones no longer counts."""
+    specs = [known["spec"] for known in slices]
+    newest: dict[tuple[str, str], int] = {}
+    for spec in specs:
+        pool = (spec["driver"], spec["pool"]["name"])
+        newest[pool] = max(newest.get(pool, 0), spec["pool"]["generation"])
+    of_nodes: dict[tuple[str, str], list[Section]] = {}
+    for spec in specs:
+        if spec["pool"]["generation"] == newest[spec["driver"], spec["pool"]["name"]] and "nodeName" in spec:
+            of_nodes.setdefault((spec["nodeName"], spec["driver"]), []).extend(spec["devices"])
+    return _Stock(of_nodes, frozenset(spec["driver"] for spec in specs if "nodeName" not in spec))
