@@ -1,0 +1,205 @@
+"""Connections follow clusters and kubeconfigs in any order, and nothing unreadable cuts a cluster off."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.resources import CONFIG_MAP, SECRET
+from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers.connections import CLUSTERS, INDEXES, Connections
+
+Manifest = dict[str, Any]
+
+KUBECONFIG = """
+current-context: a
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+clusters: [{{name: a, cluster: {{server: "https://{server}:6443"}}}}]
+users: [{{name: a, user: {{token: hush}}}}]
+"""
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def kubeconfig(server: str) -> str:
+    return encoded(KUBECONFIG.format(server=server))
+
+
+class Hub:
+    """The collections of a hub, the fleet that follows from them, and which clusters there was news of."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.versions = itertools.count(1)
+        store = Store(lambda: 0.0)
+
+        def opened(name: str, access: Access) -> Connection:
+            return Connection(name, access, [], store, chance=lambda: 0.5)
+
+        self.fleet = Fleet(store, opened)
+        self.connections = Connections(self.fleet, self.told.append)
+        self.clusters = Collection(CLUSTERS, now=lambda: 0.0, indexes=INDEXES[CLUSTERS])
+        self.secrets = Collection(SECRET, now=lambda: 0.0)
+        for collection in (self.clusters, self.secrets, Collection(CONFIG_MAP, now=lambda: 0.0)):
+            self.connections.listen(collection)
+
+    def see(self, what: Collection, manifest: Manifest, *, gone: bool = False) -> None:
+        version = str(next(self.versions))
+        metadata = {**manifest["metadata"], "resourceVersion": version, "uid": manifest["metadata"]["name"]}
+        what.seen(Event("DELETED" if gone else "MODIFIED", {**manifest, "metadata": metadata}))
+
+    def cluster(self, name: str, of: str = "s", *, key: str | None = None, gone: bool = False) -> None:
+        named = {"name": of, **({"key": key} if key else {})}
+        origin = {"source": "Existing", "existing": {"secretRef": named}}
+        self.see(self.clusters, {"metadata": {"name": name}, "spec": {"cluster": origin}}, gone=gone)
+
+    def secret(self, name: str = "s", *, gone: bool = False, **data: str) -> None:
+        metadata = {"name": name, "namespace": "modelplane-system"}
+        self.see(self.secrets, {"metadata": metadata, "data": data}, gone=gone)
+
+    def server(self, name: str) -> str | None:
+        found = self.fleet.find(name)
+        return found._access.server if found else None
+
+
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
+@pytest.mark.parametrize("first", ["the cluster", "the Secret"])
+def test_a_cluster_is_connected_whichever_is_seen_first(hub: Hub, first: str) -> None:
+    steps = [lambda: hub.cluster("a"), lambda: hub.secret(kubeconfig=kubeconfig("one"))]
+    for step in steps if first == "the cluster" else reversed(steps):
+        step()
+
+    assert hub.server("a") == "https://one:6443"
+    assert hub.connections.why("a") is None
+    assert hub.told[-1] == "a"
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong"),
+    [
+        ({}, "Secret modelplane-system/s has no key kubeconfig: it is empty"),
+        ({"config": "", "ca": ""}, "Secret modelplane-system/s has no key kubeconfig: it has ca, config"),
+        ({"kubeconfig": "x"}, "Secret modelplane-system/s: key kubeconfig is not base64"),
+        ({"kubeconfig": encoded("a: [")}, "Secret modelplane-system/s, key kubeconfig: the kubeconfig is not YAML"),
+        ({"kubeconfig": encoded("hush")}, "Secret modelplane-system/s, key kubeconfig: the kubeconfig is empty"),
+    ],
+    ids=["nothing in it", "another key", "no base64", "no YAML", "no kubeconfig"],
+)
+def test_a_kubeconfig_that_cannot_be_read_is_told_and_leaves_the_connection(
+    hub: Hub, data: dict[str, str], wrong: str
+) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+
+    hub.secret(**data)
+
+    assert hub.server("a") == "https://one:6443"
+    assert str(hub.connections.why("a")).startswith(wrong)
+    assert "hush" not in str(hub.connections.why("a"))
+
+
+def test_a_secret_that_goes_leaves_the_connection_and_is_told(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    hub.told.clear()
+
+    hub.secret(gone=True)
+
+    assert hub.server("a") == "https://one:6443"
+    assert str(hub.connections.why("a")) == "Secret modelplane-system/s does not exist"
+    assert hub.told == ["a"]
+
+
+def test_another_kubeconfig_leads_another_way_for_all_clusters_that_name_it(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"), other=kubeconfig("three"))
+    for name in "ab":
+        hub.cluster(name)
+    hub.cluster("c", key="other")
+
+    hub.secret(kubeconfig=kubeconfig("two"), other=kubeconfig("three"))
+
+    assert [hub.server(name) for name in "abc"] == ["https://two:6443", "https://two:6443", "https://three:6443"]
+
+
+def test_a_cluster_that_is_gone_is_not_connected_any_more(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    hub.cluster("b", of="missing")
+
+    for name in "ab":
+        hub.cluster(name, gone=True)
+
+    assert [hub.server(name) for name in "ab"] == [None, None]
+    assert hub.connections.why("b") is None
+
+
+def test_what_is_no_news_of_the_way_tells_nobody(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    hub.told.clear()
+
+    hub.cluster("a")
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.secret("of somebody else", kubeconfig=kubeconfig("two"))
+
+    assert hub.told == []
+
+
+def test_a_cluster_of_a_cloud_is_left_to_its_own_connection(hub: Hub) -> None:
+    access = Access("https://cloud")
+    hub.fleet.set("g", access)
+
+    hub.see(hub.clusters, {"metadata": {"name": "g"}, "spec": {"cluster": {"source": "GKE", "gke": {"region": "r"}}}})
+
+    assert hub.server("g") == "https://cloud"
+    assert hub.connections.why("g") is None
+
+
+LAST = (("cluster", "a", "s"), ("cluster", "b", "t"), ("secret", "s", "one"), ("secret", "t", "two"))
+
+
+@given(
+    before=st.lists(
+        st.sampled_from(
+            [
+                ("cluster", "a", "t"),
+                ("cluster", "b", "s"),
+                ("secret", "s", "old"),
+                ("secret", "t", ""),
+                ("gone", "s", ""),
+            ]
+        )
+    ),
+    last=st.permutations(LAST),
+)
+def test_the_end_is_the_same_whatever_came_before_and_in_which_order(
+    before: list[tuple[str, str, str]], last: list[tuple[str, str, str]]
+) -> None:
+    hub = Hub()
+    for what, name, value in (*before, *last):
+        match what:
+            case "cluster":
+                hub.cluster(name, of=value)
+            case "secret":
+                hub.secret(name, kubeconfig=kubeconfig(value) if value else "not base64")
+            case _:
+                hub.secret(name, gone=True)
+
+    assert (hub.server("a"), hub.server("b")) == ("https://one:6443", "https://two:6443")
+    assert (hub.connections.why("a"), hub.connections.why("b")) == (None, None)
