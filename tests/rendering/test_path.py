@@ -36,7 +36,7 @@ from modelplane_operator.rendering.model_replica import (
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.shares import Target, selected, shares
+from modelplane_operator.rendering.shares import MAX_BACKENDS, Target, selected, shares
 from tests.support.manifests import ROOT, Manifest
 
 pytestmark = pytest.mark.fleet
@@ -135,6 +135,15 @@ def deployment(namespace: str, name: str, *members: Manifest) -> Manifest:
     }
 
 
+def service_over(name: str, namespace: str) -> Manifest:
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"endpoints": [{"selector": {"matchLabels": {"modelplane.ai/deployment": "qwen"}}}]},
+    }
+
+
 SHAPES = {
     "alone": [{"role": "Standalone", "nodeSelector": DEVICES, "template": POD}],
     "gang": [
@@ -180,21 +189,17 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         backend = parse_url(endpoint.spec.url)
         assert isinstance(backend, Backend)
         apply(fleet, "hub", render_model_endpoint(endpoint, backend))
-        selector = {"matchLabels": {"modelplane.ai/deployment": "qwen"}}
-        service = stored(
-            fleet,
-            ModelService,
-            {
-                "apiVersion": "modelplane.ai/v1alpha1",
-                "kind": "ModelService",
-                "metadata": {"name": "chat", "namespace": fleet_namespace},
-                "spec": {"endpoints": [{"selector": selector}]},
-            },
-        )
+        service = stored(fleet, ModelService, service_over("chat", fleet_namespace))
         found = shares(service, selected(service, [endpoint]), {endpoint.key: Target(backend)})
         apply(fleet, "hub", render_model_service(service, found))
 
         assert answered(fleet, fleet_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
+
+        # The same endpoint so many times that the gateway has to call itself for all of them.
+        many = stored(fleet, ModelService, service_over("many", fleet_namespace))
+        apply(fleet, "hub", render_model_service(many, found * (MAX_BACKENDS**2)))
+
+        answered(fleet, fleet_namespace, "many")
 
         apply(fleet, "hub", render_model_service(service, ()))
         until(
