@@ -18,6 +18,7 @@ from itertools import zip_longest
 from operator import is_
 from typing import Any, cast
 
+import orjson
 import structlog
 
 from modelplane_operator.api import labels
@@ -283,6 +284,9 @@ def _sharing(value: Any, like: Any) -> Any:
     """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
     if type(value) is not type(like):
         return value
+    # As JSON, and not by ==, to which 1 is True.
+    if isinstance(value, dict | list) and orjson.dumps(value) == orjson.dumps(like):
+        return like
     if isinstance(value, dict):
         fields, known = cast(Manifest, value), cast(Manifest, like)
         shared = {name: _sharing(item, known.get(name)) for name, item in fields.items()}
