@@ -57,7 +57,7 @@ class ConditionType(Enum):
             status=self.status,
             reason=self.reason,
             message=message[:MESSAGE_LENGTH],
-            last_transition_time=now,
+            last_transition_time=now.replace(microsecond=0),  # as Kubernetes writes times
             observed_generation=generation,
         )
 

@@ -11,7 +11,16 @@ from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers import model_deployment, model_replica
+from modelplane_operator.controllers import (
+    inference_class,
+    inference_cluster,
+    inference_gateway,
+    model_deployment,
+    model_endpoint,
+    model_replica,
+    model_service,
+)
+from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.world import Kinds, World
 
@@ -23,15 +32,29 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 def kinds(world: World) -> Kinds:
     settings = world.settings
     fleet = FleetView(world.now)
+    connections = Connections(world.fleet, world.connection_changed)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
     return Kinds(
         controllers=(
+            inference_class.CONTROLLER,
+            inference_cluster.controller(connections),
+            inference_gateway.CONTROLLER,
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace)),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
+            model_endpoint.controller(settings.reach, originals),
+            model_service.controller(originals),
         ),
-        listeners=(fleet.listen,),
+        listeners=(fleet.listen, connections.listen),
         on_health=(fleet.on_health,),
-        indexes=_merged(model_deployment.INDEXES, model_replica.INDEXES),
+        watched_afar=inference_cluster.WATCHED_AFAR,
+        indexes=_merged(
+            inference_class.INDEXES,
+            inference_cluster.INDEXES,
+            model_deployment.INDEXES,
+            model_endpoint.INDEXES,
+            model_replica.INDEXES,
+            model_service.INDEXES,
+        ),
     )
 
 

@@ -17,10 +17,10 @@ from modelplane_operator.api import (
 )
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, entries, key_of, of, section
+from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import find
+from modelplane_operator.controllers.reading import backends, find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_deployment import Observed, plan
@@ -28,12 +28,6 @@ from modelplane_operator.planning.symptoms import condition, unrouted
 from modelplane_operator.scheduling.need import NoCache
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
-
-
-def backends(route: Manifest) -> frozenset[str]:
-    """The Services that a route leads to."""
-    rules = entries(route, "spec", "rules")
-    return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
 
 
 def _routed(route: Manifest) -> Iterator[Key]:

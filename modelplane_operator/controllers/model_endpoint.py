@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SECRET, SERVICE
+from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.resources import (
+    BACKEND_TLS_POLICY,
+    ENDPOINT_SLICE,
+    HTTP_ROUTE,
+    SECRET,
+    SERVICE,
+    ResourceType,
+    key_of,
+    of,
+)
 from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Clients, Controller
-from modelplane_operator.controllers.reading import applied
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import applied, backends
+from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, plan
+from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Reach
 
+ENDPOINTS = of(ModelEndpoint)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY)
 
 
@@ -28,8 +45,40 @@ def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, 
             tls_policies=policies is not None and policies.served,
             secret=await originals.find(SECRET, secret) if secret else None,
             recheck=originals.recheck,
+            routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
         )
 
-    woken_by = dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind))
+    woken_by = {HTTP_ROUTE: _leaving, **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind))}
     return Controller(ModelEndpoint, observe, plan, woken_by=woken_by)
+
+
+def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
+    """The routes by which requests may still come."""
+    namespace, name = endpoint.key
+    backend = names.endpoint_backend(namespace, name)
+    routes = hub.find(HTTP_ROUTE)
+    for route in routes.by("namespace", namespace) if routes else ():
+        if backend in backends(route) or is_unseen(route):
+            yield route["metadata"]["name"]
+
+
+def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
+    """The endpoints of a route's namespace that wait to be let go."""
+    endpoints = hub.find(ENDPOINTS)
+    return map(key_of, endpoints.by("going", key_of(change.latest).namespace) if endpoints else ())
+
+
+def _going(endpoint: Manifest) -> Iterator[str]:
+    if endpoint["metadata"].get("deletionTimestamp"):
+        yield key_of(endpoint).namespace
+
+
+def _namespace(route: Manifest) -> Iterator[str]:
+    yield key_of(route).namespace
+
+
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    ENDPOINTS: {"going": _going},
+    HTTP_ROUTE: {"namespace": _namespace},
+}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import ResourceType, key_of
+from modelplane_operator.clients.resources import ResourceType, entries, key_of
 from modelplane_operator.controllers.steps import Cluster
 
 
@@ -25,3 +25,9 @@ def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str) -> Iterat
             entry = collection.entry(key_of(child))
             if entry and entry.owned:
                 yield child
+
+
+def backends(route: Manifest) -> frozenset[str]:
+    """The Services that a route leads to."""
+    rules = entries(route, "spec", "rules")
+    return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))

@@ -232,6 +232,8 @@ def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, remove
 
 def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
+        if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
+            continue  # the one before has to go first
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is not None and site.cluster.gateway:  # else it keeps the endpoint that it has

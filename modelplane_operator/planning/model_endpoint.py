@@ -1,24 +1,27 @@
 """What a ModelEndpoint needs on the hub so that routes can refer to it, and what can be said of it.
 
-A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could.
+A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could. An endpoint that
+is deleted keeps its Service until no route leads there: for a route to a Service that is gone, gateways answer 500.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
 from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.planning.plan import Apply, Plan, Release, prune
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
 
 ROUTED = (SERVICE, ENDPOINT_SLICE)  # what gateways need before they can send anything
+NAMED = 3  # routes that a message names
+PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Observed:
     """The Secret that its credentials name, if they do and it exists."""
     recheck: float
     """After how many seconds the Secret is worth another look."""
+    routes: tuple[str, ...]
+    """The routes by which requests may still come: those that name it, and those that a gateway has not looked at."""
     now: datetime
 
 
@@ -42,9 +47,7 @@ def plan(seen: Observed) -> Plan:
     """Make the endpoint's Service lead where its URL says."""
     endpoint = seen.endpoint
     if endpoint.metadata.deletion_timestamp:
-        known = endpoint.status or ModelEndpointStatus()
-        going = Ready.DELETING.condition(seen.now, message="Its Service goes with it")
-        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+        return _leave(seen, endpoint.metadata.deletion_timestamp)
     read = parse_url(endpoint.spec.url, seen.reach)
     before = _led_to(seen)
     backend = read if isinstance(read, Backend) else _allowed(before, seen.reach)
@@ -53,7 +56,19 @@ def plan(seen: Observed) -> Plan:
     rendered = render_model_endpoint(endpoint, backend) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, backend), seen.recheck if endpoint.spec.credentials else None)
+    again = seen.recheck if endpoint.spec.credentials else None
+    return Plan(steps, _status(seen, read, backend), again, hold=True)
+
+
+def _leave(seen: Observed, since: datetime) -> Plan:
+    """Let go once nobody is led there any more."""
+    left = since + PATIENCE - seen.now
+    if not seen.routes or left <= timedelta():
+        return Plan((Release(),))
+    known = seen.endpoint.status or ModelEndpointStatus()
+    message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
+    going = Ready.DELETING.condition(seen.now, message=message)
+    return Plan(status=known.model_copy(update={"conditions": (going,)}), requeue_after=max(left.total_seconds(), 0.1))
 
 
 def _led_to(seen: Observed) -> Backend | None:

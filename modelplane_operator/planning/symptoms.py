@@ -121,6 +121,13 @@ def unfinished(workload: Manifest, copies: int) -> str:
     return ""
 
 
+def is_unseen(route: Manifest) -> bool:
+    """Whether the gateway of a route has not looked at its latest change yet."""
+    parents = entries(route, "status", "parents")
+    accepted = _of_type(entries(parents[0], "conditions") if parents else (), "Accepted")
+    return accepted.get("observedGeneration", 0) < route["metadata"].get("generation", 0)
+
+
 def unrouted(route: Manifest) -> str:
     """Why requests do not pass a route of ours at its only gateway; empty when they do."""
     parents = entries(route, "status", "parents")

@@ -75,7 +75,7 @@ def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifes
     return {
         "apiVersion": ModelReplica.definition.api_version,
         "kind": ModelReplica.definition.kind,
-        "metadata": _metadata(deployment, placement),
+        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "clusterName": placement.cluster,
             **({"modelCacheRef": {"name": wanted.model_cache_ref.name}} if wanted.model_cache_ref else {}),
@@ -91,7 +91,7 @@ def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str) -> 
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
-        "metadata": _metadata(deployment, place),
+        "metadata": {**_metadata(deployment, place), "finalizers": [labels.FINALIZER]},  # it would be set first of all
         "spec": {"url": f"{url_of(gateway)}{prefix}v1", "rewritePath": prefix},
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.model_endpoint import Observed, plan
-from modelplane_operator.planning.plan import Apply, Delete
+from modelplane_operator.planning.model_endpoint import PATIENCE, Observed, plan
+from modelplane_operator.planning.plan import Apply, Delete, Release
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
@@ -40,8 +41,10 @@ def seen(
     reach: Reach = EVERYWHERE,
     tls_policies: bool = True,
     secret: Manifest | None = None,
+    routes: tuple[str, ...] = (),
+    now: datetime = EPOCH,
 ) -> Observed:
-    return Observed(subject, children, reach, tls_policies=tls_policies, secret=secret, recheck=30.0, now=EPOCH)
+    return Observed(subject, children, reach, tls_policies, secret, recheck=30.0, routes=routes, now=now)
 
 
 def settled(observed: Observed) -> Observed:
@@ -218,11 +221,17 @@ def test_credentials_are_not_told() -> None:
     assert "hunter2" not in str(plan(observed))
 
 
-def test_an_endpoint_on_its_way_out_gets_nothing_new() -> None:
-    leaving = plan(seen(endpoint(PROVIDER, going=True)))
+def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() -> None:
+    leaving = plan(seen(endpoint(IP, going=True), routes=("qwen",)))
 
     assert leaving.steps == ()
-    assert told(leaving)["Ready"][:2] == ("False", "Deleting")
+    assert told(leaving)["Ready"] == ("False", "Deleting", "Waiting until no requests come by HTTPRoute qwen")
+    assert leaving.requeue_after == PATIENCE.total_seconds()
+
+
+@pytest.mark.parametrize(("routes", "after"), [((), timedelta()), (("of-a-gateway-that-is-gone",), PATIENCE)])
+def test_an_endpoint_goes_when_no_requests_can_come_or_nobody_looks(routes: tuple[str, ...], after: timedelta) -> None:
+    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (Release(),)
 
 
 def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:
