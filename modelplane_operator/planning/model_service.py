@@ -28,7 +28,7 @@ from modelplane_operator.planning.plan import Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.inference_gateway import TRAEFIK, data_plane
-from modelplane_operator.rendering.model_service import render_model_service, service_url
+from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
 NAMED = 3  # how many of a kind a message names
@@ -59,8 +59,9 @@ class Unusable:
 
     endpoint: Key
     lack: str
-    """What there is a count of, in the condition's words."""
+    """Why, in words that follow a number of endpoints."""
     detail: str = ""
+    """What there is to say of this one alone."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -87,6 +88,8 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if not isinstance(backend, Backend):
         return Unusable(endpoint.key, "waiting for Backend")
+    if len(endpoint.spec.rewrite_path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
+        return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
     credentials = endpoint.spec.credentials
     if credentials is None:
         return Target(backend)
@@ -97,43 +100,43 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
 
 
 def _status(
-    seen: Observed,
-    groups: Groups,
-    shared: Sequence[Share],
-    lacking: Sequence[Unusable],
-    wanted: Sequence[Manifest],
+    seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
-    service, now = seen.service, seen.now
     address = seen.gateway.status.address if seen.gateway and seen.gateway.status else None
-    matched = sum(map(len, groups))
-    counted = "; ".join([f"Matched {matched} endpoint(s)", *_counts(lacking)])
-    if matched:
-        resolved = EndpointsResolved.RESOLVED.condition(now, message=counted)
+    resolved, counted = _resolved(groups, lacking)
+    routing, routed = _routing(seen, shared, wanted, address=address, counted=counted)
+    short = _short(seen.service, groups, shared) or (counted if lacking else "")
+    if routing.status != "True":
+        ready, why = Ready.CREATING, routed
     else:
-        resolved = EndpointsResolved.NO_ENDPOINTS.condition(
-            now, message="No ModelEndpoints matched the configured selectors"
-        )
-    waiting = next(_waiting(seen, wanted), "")
-    if address is None:
-        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} with an address"
-        routing = RoutingReady.WAITING_FOR_GATEWAY.condition(now, message=none)
-    elif not shared:
-        routing = RoutingReady.CONFIGURING.condition(now, message=f"No endpoint can answer. {resolved.message}")
-    elif waiting:
-        routing = RoutingReady.CONFIGURING.condition(now, message=waiting)
-    else:
-        routing = RoutingReady.ROUTE_CONFIGURED.condition(now, message=f"{len(shared)} endpoint(s) get requests")
-    short = _short(service, groups, shared) or (counted if lacking else "")
-    if routing.status == "True" and not short:
-        ready = Ready.AVAILABLE.condition(now, message=routing.message or "")
-    else:
-        ready = Ready.CREATING.condition(now, message=short if routing.status == "True" else routing.message or "")
+        ready, why = (Ready.CREATING, short) if short else (Ready.AVAILABLE, routed)
+    judged = ((resolved, counted), (routing, routed), (ready, why))
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
-        address=service_url(service.key, address) if address else None,
+        address=service_url(seen.service.key, address) if address else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
-        conditions=(resolved, routing, ready),
+        conditions=tuple(reason.condition(seen.now, message=message) for reason, message in judged),
     )
+
+
+def _resolved(groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+    matched = sum(map(len, groups))
+    if not matched:
+        return EndpointsResolved.NO_ENDPOINTS, "No ModelEndpoints matched the configured selectors"
+    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {matched} endpoint(s)", *_counts(lacking)])
+
+
+def _routing(
+    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, address: str | None, counted: str
+) -> tuple[RoutingReady, str]:
+    if address is None:
+        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} with an address"
+        return RoutingReady.WAITING_FOR_GATEWAY, none
+    if not shared:
+        return RoutingReady.CONFIGURING, f"No endpoint can answer. {counted}"
+    if waiting := next(_waiting(seen, wanted), ""):
+        return RoutingReady.CONFIGURING, waiting
+    return RoutingReady.ROUTE_CONFIGURED, f"{len(shared)} endpoint(s) get requests"
 
 
 def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:

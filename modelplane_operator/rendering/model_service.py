@@ -23,6 +23,7 @@ from modelplane_operator.rendering.owned import on_hub
 from modelplane_operator.rendering.shares import Group, Share, fitted, grouped
 
 MAX_RULES = 16  # of one route, by the Gateway API
+LONGEST_PATH = 1024  # to rewrite to, by the same
 PORT = 80  # of Services of ours that lead to no endpoint, or to the gateway's load balancer
 
 

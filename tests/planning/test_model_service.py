@@ -257,6 +257,14 @@ def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> N
     assert plan(observed).requeue_after == 30.0
 
 
+def test_a_path_that_no_route_takes_costs_its_own_endpoint_and_no_other() -> None:
+    observed = seen(service((1, "a")), endpoint("one"), endpoint("two", rewritePath="/" * 1025))
+
+    assert backends(observed) == [("one", 80, 1)]
+    counted = "Matched 2 endpoint(s); 1 with a rewritePath of more than 1024 characters"
+    assert told(plan(observed))["EndpointsResolved"][2] == counted
+
+
 def test_no_more_than_three_are_named() -> None:
     observed = seen(service((1, "a")), *(keyed(f"e{number}") for number in range(5)))
 
