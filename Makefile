@@ -17,11 +17,11 @@ help:  ## Show this list
 
 setup: .venv/.complete  ## Make the virtual environment from the locked requirements
 
-demo: setup  ## A fleet on this machine with our kinds and the examples
+demo: setup  ## A fleet on this machine, the operator, and a model that answers
 	@$(BIN)/python scripts/demo.py
 
-demo-down: setup  ## End that fleet
-	@$(BIN)/python -m localfleet down
+demo-down: setup  ## End all of that
+	@$(BIN)/python scripts/demo.py --down
 
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
 	@$(BIN)/python -m localfleet up

@@ -134,6 +134,10 @@ class Fleet:
         """The administrator's kubeconfig of a cluster, for use on this machine."""
         return Path(self.cluster(name)["kubeconfig"])
 
+    def inner_kubeconfig(self, name: str) -> Path:
+        """The one for use in the fleet's network: what an operator there is told by."""
+        return self.folder / "clusters" / name / "kubeconfig"
+
     def down(self) -> bool:
         """End every process of the fleet and remove its folder; answer whether there was anything to end."""
         try:

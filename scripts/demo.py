@@ -1,108 +1,404 @@
-"""Bring up the local fleet, install our kinds on its hub, apply the examples, and show what there is.
+"""A model answers on your machine: a fleet, the operator, two GPU clusters, one deployment, one URL.
 
-The fleet stays up; `make demo-down` ends it. What is up already is used as it is.
+Everything stays up, to be played with; `make demo-down` ends it. A second run uses what is up and starts the operator
+anew, from the code as it is now.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import yaml
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from localfleet import binaries
+from localfleet.errors import FleetError
+from localfleet.fleet import Fleet, Options, default_folder, path
+from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect, entries, section
+from localfleet.processes import tail
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMESPACES = ("ml-team", "platform")
+PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
+PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
+WORKERS = ("worker-1", "worker-2")
+# Times are shorter than in production: somebody is watching.
+HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
+SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
+API = "/apis/modelplane.ai/v1alpha1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEADLINE = 180.0
+LOOK_AGAIN = 0.2
+STOP_SECONDS = 15.0
 
-REFUSED = """
-apiVersion: modelplane.ai/v1alpha1
-kind: ModelDeployment
-metadata: {name: refused, namespace: ml-team}
-spec:
-  replicas: 1
-  template:
-    spec:
-      tolerations: [{}]
-      engines:
-      - name: vllm
-        members:
-        - template: {spec: {containers: [{name: main, image: vllm}]}}
+Say = Callable[[str], None]
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+class Display:
+    """What happens, step by step: live on a terminal, a line per piece of news elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=console,
+        )
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Draw, while this lasts."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._progress:
+            yield
+
+    @contextmanager
+    def step(self, what: str) -> Generator[Say]:
+        """One step, and how long it took; it may say on the way where it stands."""
+        began = time.monotonic()
+        if self._console.is_terminal:
+            task = self._progress.add_task(what, total=1, note="")
+            yield lambda note: self._progress.update(task, note=note)
+            self._progress.update(task, completed=1)
+            return
+        print(f"{what} ...", flush=True)
+        yield lambda note: print(f"    {time.monotonic() - began:4.1f} s  {note}", flush=True)
+        print(f"  done in {time.monotonic() - began:.1f} s", flush=True)
+
+
+# The operator --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The operator in the background, in the hub's network, as it would be in a pod there."""
+
+    fleet: Fleet
+
+    @property
+    def log(self) -> Path:
+        return self.fleet.folder / "operator.log"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.fleet.folder / "operator.pid"
+
+    def start(self) -> None:
+        run = [sys.executable, "-m", "modelplane_operator", "run", *HURRIED]
+        command = self.fleet.inside([*run, f"--kubeconfig={self.fleet.inner_kubeconfig('hub')}"], "hub")
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, "PATH": path()},
+                start_new_session=True,
+            )
+        self.pid_file.write_text(str(process.pid))
+
+    def stop(self) -> bool:
+        """End it if it runs; answer whether it did."""
+        if not self.is_up():
+            return False
+        pid = int(self.pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.is_up():
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        self.pid_file.unlink()
+        return True
+
+    def is_up(self) -> bool:
+        try:
+            pid = int(self.pid_file.read_text())
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+        except (OSError, ValueError):
+            return False
+        return state != "Z" and ("modelplane_operator" in command)  # else the number is somebody else's by now
+
+    def check(self) -> None:
+        if not self.is_up():
+            raise DemoError(f"the operator has ended:\n{tail(self.log)}")
+
+
+# Waiting -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """The hub's API, and what one waits for there."""
+
+    client: KubeClient
+    operator: Operator
+
+    async def get(self, plural: str, name: str = "", namespace: str = "") -> Manifest:
+        where = f"/namespaces/{namespace}" if namespace else ""
+        return await self.client.request("GET", f"{API}{where}/{plural}{name and '/' + name}")
+
+    async def install(self, definitions: Sequence[Manifest]) -> None:
+        """Apply definitions of kinds and wait until they are served; kubectl would take ten times as long."""
+        paths = [f"{CRDS}/{each['metadata']['name']}" for each in definitions]
+        as_us = {"fieldManager": "demo", "force": "true"}
+        for where, each in zip(paths, definitions, strict=True):
+            await self.client.request("PATCH", where, each, content_type=APPLY, params=as_us)
+        deadline = time.monotonic() + DEADLINE
+        while not all([holds(await self.client.request("GET", where), "Established") for where in paths]):
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {DEADLINE:g} s in vain for the hub to serve our kinds")
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def ready(self, say: Say, plural: str, *names: str, namespace: str = "") -> None:
+        """Wait until all of them are Ready, and say what is in the way."""
+        said, deadline = "", time.monotonic() + DEADLINE
+        while True:
+            missing = [note for name in names if (note := unready(await self.get(plural, name, namespace)))]
+            if not missing:
+                return
+            if (news := "; ".join(missing)) != said:
+                say(said := news)
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {DEADLINE:g} s in vain: {said}\nThe operator's log: {self.operator.log}")
+            self.operator.check()
+            await asyncio.sleep(LOOK_AGAIN)
+
+
+def condition(manifest: Manifest, kind: str) -> Manifest:
+    return next((one for one in entries(manifest, "status", "conditions") if one["type"] == kind), {})
+
+
+def holds(manifest: Manifest, kind: str) -> bool:
+    return condition(manifest, kind).get("status") == "True"
+
+
+def unready(manifest: Manifest) -> str:
+    """What an object says of why it is not Ready; empty when it is."""
+    if holds(manifest, "Ready"):
+        return ""
+    found = condition(manifest, "Ready")
+    return f"{manifest['metadata']['name']}: {found.get('message') or found.get('reason') or 'not looked at yet'}"
+
+
+# Asking the model ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said, and who it was."""
+
+    text: str
+    cluster: str
+    pod: str
+
+
+def question() -> Manifest:
+    return {"model": NAME, "messages": [{"role": "user", "content": "Who are you?"}]}
+
+
+async def chat(url: str, *, stream: bool) -> Reply:
+    """Ask for a chat completion; raises aiohttp.ClientError when there is none."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10), raise_for_status=True) as session,
+        session.post(
+            url, data=orjson.dumps(question() | {"stream": stream}), headers={"Content-Type": "application/json"}
+        ) as answer,
+    ):
+        body = await answer.text()
+        who = (answer.headers.get(f"x-localfleet-{part}", "?") for part in ("cluster", "pod"))
+        return Reply(streamed(body) if stream else spoken(body), *who)
+
+
+def spoken(body: str) -> str:
+    return orjson.loads(body)["choices"][0]["message"]["content"]
+
+
+def streamed(body: str) -> str:
+    events = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
+    pieces = [section(choice, "delta").get("content") for event in events[:-1] for choice in choices(event)]
+    return "".join(filter(None, pieces))
+
+
+def choices(event: str) -> list[Any]:
+    return orjson.loads(event).get("choices", [])
+
+
+async def first_reply(url: str, say: Say) -> Reply:
+    """The first answer: a gateway takes a moment until it knows a new route."""
+    deadline, said = time.monotonic() + DEADLINE, ""
+    while True:
+        try:
+            return await chat(url, stream=False)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if (news := str(error) or "no answer in time") != said:
+                say(said := news)
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {DEADLINE:g} s for an answer from {url}: {said}") from error
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+# The demo ------------------------------------------------------------------------------------------------------------
+
+
+async def run(console: Console) -> None:
+    fleet, display, began = Fleet(default_folder()), Display(console), time.monotonic()
+    operator = Operator(fleet)
+    with display.shown():
+        with display.step("A fleet: a hub and two GPU clusters") as say:
+            await asyncio.to_thread(bring_up, fleet, say)
+        async with on_hub(fleet, operator) as hub:
+            with display.step("Our kinds, on the hub"):
+                await hub.install(definitions())
+            with display.step("The operator, in the hub's network"):
+                operator.stop()
+                operator.start()
+            with display.step("The platform team: a gateway, two classes, two clusters") as say:
+                publish(fleet)
+                await hub.ready(say, "inferencegateways", "default")
+                await hub.ready(say, "inferenceclusters", *WORKERS)
+            with display.step("The ML team: two replicas of a model, one URL") as say:
+                apply(fleet, MODEL)
+                await hub.ready(say, "modeldeployments", NAME, namespace=NAMESPACE)
+                await hub.ready(say, "modelservices", NAME, namespace=NAMESPACE)
+            address = (await hub.get("modelservices", NAME, NAMESPACE))["status"]["address"]
+            url = f"{outside(fleet, address)}/v1/chat/completions"
+            with display.step("A question, through the front door") as say:
+                replies = [await first_reply(url, say), await chat(url, stream=True)]
+            seconds = time.monotonic() - began
+            replicas = (await hub.get("modelreplicas", namespace=NAMESPACE))["items"]
+    console.print()
+    for manifest in replicas:
+        print(f"replica {manifest['metadata']['name']} runs on {manifest['spec']['clusterName']}")
+    for kind, reply in zip(("answered", "streamed"), replies, strict=True):
+        print(f"\n{kind} by pod {reply.pod} on {reply.cluster}:\n  {reply.text}")
+    print(suggestions(fleet, url))
+    print(f"answered in {seconds:.0f} s")
+
+
+def definitions() -> Sequence[Manifest]:
+    return [yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.yaml"))]
+
+
+def bring_up(fleet: Fleet, say: Say) -> None:
+    fleet.up(Options(workers=len(WORKERS), profile=PROFILE), say)
+    for name in WORKERS:
+        fleet.heal(name)  # perhaps it was cut off while the demo was played with
+
+
+@asynccontextmanager
+async def on_hub(fleet: Fleet, operator: Operator) -> AsyncGenerator[Hub]:
+    async with connect(fleet.kubeconfig("hub")) as client:
+        yield Hub(client, operator)
+
+
+def publish(fleet: Fleet) -> None:
+    """What the platform team has: the clusters' kubeconfigs, in Secrets, and the objects that name them."""
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in (SYSTEM, NAMESPACE)]
+    secrets = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"{name}-kubeconfig", "namespace": SYSTEM},
+            "stringData": {"kubeconfig": fleet.inner_kubeconfig(name).read_text()},
+        }
+        for name in WORKERS
+    ]
+    everything = {"apiVersion": "v1", "kind": "List", "items": [*namespaces, *secrets]}
+    fleet.kubectl("hub", "apply", "-f-", documents=orjson.dumps(everything).decode())
+    apply(fleet, PLATFORM)
+
+
+def apply(fleet: Fleet, file: Path) -> None:
+    # Forced: what was scaled or tainted since the last run is as the file says again.
+    fleet.kubectl("hub", "apply", "--server-side", "--force-conflicts", "-f", str(file))
+
+
+def outside(fleet: Fleet, address: str) -> str:
+    """The URL by which this machine reaches what the hub's gateway serves at an address."""
+    segments = address.split("/", 3)[3]  # http: / / host / ...
+    return f"http://127.0.0.1:{fleet.cluster('hub')['ports']['gateway']}/{segments}"
+
+
+def suggestions(fleet: Fleet, url: str) -> str:
+    kubectl = binaries.ensure("kubectl")["kubectl"]
+    home = os.environ.get("LOCALFLEET_HOME")
+    python = f"{'LOCALFLEET_HOME=' + shlex.quote(home) + ' ' if home else ''}.venv/bin/python -m localfleet"
+    body = orjson.dumps(question()).decode()
+    taint = '{"spec":{"taints":[{"key":"maintenance","effect":"NoExecute"}]}}'
+    drained = f"kubectl patch inferencecluster worker-1 --type=merge -p '{taint}'"
+    return f"""
+Try next, in this folder; everything below can be pasted.
+
+First, for all of it:
+  export KUBECONFIG={fleet.kubeconfig("hub")} PATH="$PATH:{kubectl.parent}"
+
+Ask again:
+  curl -s {url} -H 'Content-Type: application/json' -d '{body}'
+
+Look:
+  kubectl get inferenceclusters,modelservices -A
+  kubectl get modeldeployments,modelreplicas,modelendpoints -n {NAMESPACE}
+  kubectl describe modeldeployment {NAME} -n {NAMESPACE}
+
+Scale:
+  kubectl scale modeldeployment {NAME} -n {NAMESPACE} --replicas=4
+
+Lose a cluster, see its replicas move after half a minute, and find it again:
+  {python} fault cut worker-2
+  kubectl get modelreplicas -n {NAMESPACE} --watch
+  {python} fault heal worker-2
+
+Drain the other without losing a request, and take it back:
+  {drained}
+  kubectl get modelreplicas -n {NAMESPACE} --watch
+  kubectl patch inferencecluster worker-1 --type=merge -p '{{"spec":{{"taints":[]}}}}'
+
+What the operator says: tail -f {fleet.folder / "operator.log"}
+End all of it: {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down
 """
 
 
-@contextmanager
-def step(what: str) -> Iterator[None]:
-    """Say what is done, and how long it took."""
-    print(f"\n== {what}", flush=True)
-    began = time.monotonic()
-    yield
-    print(f"   {time.monotonic() - began:.1f} s", flush=True)
-
-
-def localfleet(*arguments: str) -> str:
-    """What a command of the fleet prints; its progress goes to the terminal."""
-    command = [sys.executable, "-m", "localfleet", *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.strip()
-
-
-class Cluster:
-    """kubectl on one cluster of the fleet."""
-
-    def __init__(self, name: str) -> None:
-        self.kubeconfig = localfleet("kubeconfig", name)
-        self._kubectl = binaries.ensure("kubectl")["kubectl"]
-
-    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        command = [str(self._kubectl), f"--kubeconfig={self.kubeconfig}", *arguments]
-        ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-        if check and ran.returncode:
-            sys.exit(f"demo: kubectl {' '.join(arguments)} failed:\n{ran.stderr}")
-        return (ran.stdout + ran.stderr).strip()
-
-    def show(self, *arguments: str) -> None:
-        print(f"$ kubectl {' '.join(arguments)}\n{self.kubectl(*arguments)}\n", flush=True)
+def down() -> None:
+    """End the operator and the fleet."""
+    fleet = Fleet(default_folder())
+    if Operator(fleet).stop():
+        print("the operator has ended")
+    print("the fleet is down" if fleet.down() else "no fleet was up")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2, help="how many workload clusters (default: %(default)s)")
-    workers = parser.parse_args().workers
-    began = time.monotonic()
-
-    with step(f"a fleet: a hub and {workers} workload clusters"):
-        print(localfleet("up", "--workers", str(workers)))
-    hub, worker = Cluster("hub"), Cluster("worker-1")
-    with step("our kinds, on the hub"):
-        hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        hub.show("api-resources", "--categories=modelplane")
-    with step("the examples: classes, clusters, models, services"):
-        for namespace in NAMESPACES:
-            hub.kubectl(
-                "apply", "-f", "-", stdin=f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}"
-            )
-        hub.kubectl("apply", "--server-side", "--recursive", "-f", str(ROOT / "examples"))
-        hub.show("get", "icl,ic,ig")
-        hub.show("get", "md,ms,mc,me", "-n", "ml-team")
-    with step("a deployment with three mistakes, and what is said to its author"):
-        print(hub.kubectl("apply", "-f", "-", stdin=REFUSED, check=False))
-    with step("what a workload cluster offers: GPUs as Kubernetes itself sees them"):
-        worker.show("get", "nodes", "-L", "modelplane.ai/pool")
-        worker.show("get", "resourceslices")
-
-    print(
-        f"\nUp in {time.monotonic() - began:.0f} s. Nothing acts on the objects yet: the operator is the next step.\n"
-        "Try:\n"
-        f"  export KUBECONFIG={hub.kubeconfig}\n"
-        "  kubectl explain modeldeployment.spec.template.spec.engines\n"
-        "  kubectl scale md/qwen3-8b -n ml-team --replicas=0\n"
-        "  .venv/bin/python -m localfleet --help\n"
-        "  make demo-down"
-    )
+    parser.add_argument("--down", action="store_true", help="end the operator and the fleet")
+    asked = parser.parse_args()
+    try:
+        down() if asked.down else asyncio.run(run(Console()))
+    except (DemoError, FleetError, ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
+        sys.exit(f"demo: {error or type(error).__name__}")
 
 
 if __name__ == "__main__":
