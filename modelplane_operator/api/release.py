@@ -32,3 +32,12 @@ class Release:
         """Differs whenever what is asked for does."""
         asked = json.dumps([self.repository, self.chart, self.version, self.values], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:DIGEST]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One chart that is wanted, and the parts that have to be deployed before."""
+
+    name: str
+    release: Release
+    after: tuple[str, ...] = ()

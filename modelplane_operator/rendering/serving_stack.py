@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Release
+from modelplane_operator.api.release import Part, Release
 from modelplane_operator.api.serving_stack import (
     ComponentName,
     ComponentOverride,
@@ -20,6 +20,7 @@ from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
 from modelplane_operator.rendering.owned import Owner, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"
+AI_GATEWAY: Final[ComponentName] = "ai-gateway"
 GPU_DRIVER: Final[ComponentName] = "dra-driver"
 GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
 ENVOY_NAMESPACE: Final = "envoy-gateway-system"
@@ -53,33 +54,32 @@ class Component:
         return Key(self.namespace, f"mp-{self.chart}")
 
 
-def _envoy_values(_: ServingStackSpec) -> Manifest:
-    everything = {"includeAll": True}
-    kinds = ("listener", "route", "cluster", "secret")
+def _envoy_values(spec: ServingStackSpec) -> Manifest:
+    extended = not any(one.name == AI_GATEWAY and not one.enabled for one in spec.components)
     return {
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
-                # The AI gateway's controller turns InferencePools, which are no Services, into Envoy's clusters.
-                "extensionManager": {
-                    "hooks": {
-                        "xdsTranslator": {
-                            "translation": dict.fromkeys(kinds, everything),
-                            "post": ["Translation", "Cluster", "Route"],
-                        }
-                    },
-                    "service": {
-                        "fqdn": {
-                            "hostname": f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local",
-                            "port": 1063,
-                        }
-                    },
-                    "backendResources": [
-                        {"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}
-                    ],
-                },
+                **({"extensionManager": _inference_pools()} if extended else {}),
             }
         }
+    }
+
+
+def _inference_pools() -> Manifest:
+    """How Envoy Gateway asks the AI gateway, which turns InferencePools, no Services, into Envoy's clusters."""
+    everything = {"includeAll": True}
+    kinds = ("listener", "route", "cluster", "secret")
+    service = f"ai-gateway-controller.{_AI_GATEWAY_NAMESPACE}.svc.cluster.local"
+    return {
+        "hooks": {
+            "xdsTranslator": {
+                "translation": dict.fromkeys(kinds, everything),
+                "post": ["Translation", "Cluster", "Route"],
+            }
+        },
+        "service": {"fqdn": {"hostname": service, "port": 1063}},
+        "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
     }
 
 
@@ -168,7 +168,7 @@ STACK: Final = (
         version=lambda _: "v0.7.0",
     ),
     Component(
-        "ai-gateway",
+        AI_GATEWAY,
         chart="ai-gateway-helm",
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
@@ -182,7 +182,7 @@ STACK: Final = (
         namespace=ENVOY_NAMESPACE,
         version=lambda versions: versions.envoy_gateway,
         values=_envoy_values,
-        after=("ai-gateway",),
+        after=(AI_GATEWAY,),
     ),
     # Publishes the GPUs as ResourceSlices and makes the DeviceClass.
     Component(
@@ -196,15 +196,6 @@ STACK: Final = (
     ),
 )
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One chart that a stack wants, and what has to be deployed before."""
-
-    name: str
-    release: Release
-    after: tuple[str, ...] = field(default=())
 
 
 def parts(stack: ServingStack) -> tuple[Part, ...]:
@@ -290,11 +281,6 @@ def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
 def render_gateway(stack: ServingStack) -> tuple[Manifest, ...]:
     """What Envoy Gateway makes the cluster's gateway of."""
     return render_cluster_gateway(stack, stack.spec.gateway)
-
-
-def without_owner(definitions: Iterable[Manifest]) -> tuple[Manifest, ...]:
-    """CustomResourceDefinitions as they are bundled, without what a server adds."""
-    return tuple({name: value for name, value in one.items() if name != "status"} for one in definitions)
 
 
 def _object(api_version: str, kind: str, owner: Owner, name: str, namespace: str = "") -> dict[str, Any]:

@@ -6,16 +6,13 @@ import asyncio
 import json
 import logging
 import os
-import signal
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from localfleet import binaries
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
@@ -29,6 +26,7 @@ from modelplane_operator.clients.store import Store
 from tests.clients.test_watching import until
 from tests.support.api import Api
 from tests.support.charts import pack
+from tests.support.helm import kill, noted_helm, process
 
 CANARY = "canary-of-a-token"
 OURS = {labels.OWNER_UID: "o1", labels.OWNER_KIND: "ServingStack", labels.OWNER_NAME: "east"}
@@ -68,10 +66,9 @@ class Scene:
     def states(self) -> list[tuple[int, str]]:
         return [(revision.number, revision.status) for revision in self.records()]
 
-    async def running(self) -> int:
-        """The process of the Helm that hangs in its hook."""
+    async def running(self) -> None:
+        """Wait until Helm hangs in its hook."""
         await until(lambda: any(one.status.startswith("pending") for one in self.records()), "Helm to be at work")
-        return int((self.folder / "pid").read_text())
 
     async def deployed(self) -> dict[str, object]:
         config = await self.cluster.kube.get(CONFIG_MAP, self.key)
@@ -91,13 +88,6 @@ async def cluster(access: Access, namespace: str) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 async def scene(cluster: Connection, namespace: str, tmp_path: Path) -> AsyncIterator[Scene]:
-    program = tmp_path / "helm"
-    real = binaries.ensure("helm")["helm"]
-    program.write_text(
-        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {tmp_path}/argv\nenv >> {tmp_path}/environment\n'
-        f'echo $$ > {tmp_path}/pid\nexec {real} "$@"\n'
-    )
-    program.chmod(0o755)
     mirror, folder = tmp_path / "mirror", tmp_path / "runs"
     mirror.mkdir()
     folder.mkdir()
@@ -105,15 +95,14 @@ async def scene(cluster: Connection, namespace: str, tmp_path: Path) -> AsyncIte
         pack(mirror, "cert-manager", version)
     helm = Helm(
         lambda: datetime.now(UTC),
-        executable=str(program),
+        executable=str(noted_helm(tmp_path)),
         mirror=str(mirror),
         timeout=20.0,
         environment={"PATH": os.environ["PATH"]},
         folder=folder,
     )
     yield Scene(cluster, namespace, tmp_path, helm)
-    with suppress(FileNotFoundError, ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    kill(tmp_path)
     await helm.close(20)
 
 
@@ -224,7 +213,8 @@ async def test_a_release_of_the_reference_is_taken_over(scene: Scene) -> None:
 async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninstalled(scene: Scene) -> None:
     await scene.install(scene.release(replicas=1))
     scene.helm.install(scene.cluster, scene.release(replicas=2, hang=True), wait=False)
-    os.kill(await scene.running(), signal.SIGKILL)
+    await scene.running()
+    kill(scene.folder)
     await scene.ended()
     assert scene.states() == [(2, "pending-upgrade"), (1, "deployed")]
     blocked = await scene.install(scene.release(replicas=2))
@@ -241,7 +231,8 @@ async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninsta
 @pytest.mark.fleet
 async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -> None:
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
-    os.kill(await scene.running(), signal.SIGKILL)
+    await scene.running()
+    kill(scene.folder)
     await scene.ended()
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
     await scene.cluster.kube.replace(given_up(stuck))
@@ -253,12 +244,12 @@ async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -
 @pytest.mark.fleet
 async def test_helm_outlives_whoever_waits_for_it(scene: Scene) -> None:
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
-    process = await scene.running()
+    await scene.running()
     (task,) = scene.helm._tasks
     task.cancel()
     await asyncio.wait({task})
 
-    os.kill(process, 0)
+    assert process(scene.folder, "mp-cert-manager")
     async with asyncio.timeout(20):
         while (job := await scene.cluster.kube.find(JOB, Key(scene.namespace, "mp-cert-manager-hook"))) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -273,13 +264,13 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_a_few(scene: Scene)
     other = replace(scene.release(), key=Key(scene.namespace, "mp-other"))
     scene.helm._slots = asyncio.Semaphore(1)
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
-    process = await scene.running()
+    await scene.running()
     scene.helm.install(scene.cluster, scene.release(hang=True, again=True), wait=False)
     scene.helm.install(scene.cluster, other, wait=False)
     assert len(scene.helm._tasks) == 2
     assert scene.states() == [(1, "pending-install")]
 
-    os.kill(process, signal.SIGKILL)
+    kill(scene.folder)
     await scene.ended()
     assert (await scene.ended(other.key)).error == ""
     assert (scene.folder / "argv").read_text().split().count("upgrade") == 2
@@ -305,11 +296,11 @@ async def test_no_credential_is_left_or_shown_anywhere(
     kube = scene.cluster.kube
     kube.renew(replace(access, token=CANARY))
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
-    process = await scene.running()
+    await scene.running()
     (folder,) = (scene.folder / "runs").iterdir()
     modes = [oct((folder / name).stat().st_mode & 0o777) for name in ("", "kubeconfig")]
     assert CANARY in (folder / "kubeconfig").read_text()
-    os.kill(process, signal.SIGKILL)
+    kill(scene.folder)
     run = await scene.ended()
 
     assert modes == ["0o700", "0o600"]

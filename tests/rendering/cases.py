@@ -14,6 +14,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.release import Part
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
@@ -23,6 +24,7 @@ from modelplane_operator.rendering.model_deployment import render_endpoint, rend
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
+from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
 from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.manifests import Manifest
 
@@ -119,6 +121,18 @@ def _cluster_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return render_cluster_gateway(stack, stack.spec.gateway)
 
 
+def _serving_stack(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    stack = ServingStack.parse(documents[0])
+    return [*render_namespaces(stack), *render_before(stack), *(_chart(part) for part in parts(stack))]
+
+
+def _chart(part: Part) -> Manifest:
+    """A chart as Helm is asked for it."""
+    release = part.release
+    asked = {"part": part.name, "after": [*part.after], "release": str(release.key), "chart": release.chart}
+    return {**asked, "repository": release.repository, "version": release.version, "values": release.values}
+
+
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "cluster_gateway": _cluster_gateway,
     "inference_gateway": _inference_gateway,
@@ -126,4 +140,5 @@ RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "model_endpoint": _model_endpoint,
     "model_replica": _model_replica,
     "model_service": _model_service,
+    "serving_stack": _serving_stack,
 }

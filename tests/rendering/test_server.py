@@ -22,6 +22,7 @@ NAMESPACES = {
     "ml-team": {},
     "modelplane-system": {},
     "modelplane-ml-team": {},
+    "dra-driver-nvidia-gpu": {},
     "baseline": {"pod-security.kubernetes.io/enforce": "baseline"},
     "restricted": {"pod-security.kubernetes.io/enforce": "restricted"},
 }

@@ -1,0 +1,217 @@
+"""ServingStack: what to read of its charts, its gateway and its cluster's pools, and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+
+from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.connection import Watched
+from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.releases import Revision, revisions
+from modelplane_operator.clients.resources import (
+    CUSTOM_RESOURCE_DEFINITION,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NAMESPACE,
+    NODE,
+    RESOURCE_SLICE,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    ResourceType,
+    annotations_of,
+    entries,
+    key_of,
+    labels_of,
+    of,
+    section,
+)
+from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, plan
+from modelplane_operator.rendering.serving_stack import GPU_DRIVER, parts, render_namespaces
+
+STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
+
+_OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
+_OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
+
+
+def cluster_of(stack: Manifest) -> str:
+    """The connection by which a stack's cluster is reached: its InferenceCluster's, or one of its own."""
+    named = labels_of(stack)
+    if named.get(labels.OWNER_KIND) == "InferenceCluster":
+        return named.get(labels.OWNER_NAME, "")
+    return str(key_of(stack))
+
+
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    STACKS: {"cluster": lambda stack: (cluster_of(stack),)},
+    REPLICAS: {"cluster": lambda replica: (replica["spec"].get("clusterName", ""),)},
+}
+WATCHED_AFAR = (Watched(SECRET, bare=True),)
+"""Of Helm's records the metadata tell enough; their content may be a megabyte each."""
+
+
+def controller(helm: Helm, definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Observed]:
+    """`definitions` are those of the kinds that the stack needs and no chart brings."""
+
+    async def observe(stack: ServingStack, clients: Clients) -> Observed:
+        name = cluster_of(stack.to_manifest())
+        try:
+            site = clients.fleet(name)
+            silence = site.health.error
+        except Unreachable as error:
+            site, silence = None, error
+        there = None
+        if site is not None and site.health.answers and site.synced:
+            there = await _there(stack, site, clients, helm, definitions)
+        replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
+        return Observed(
+            stack,
+            name,
+            there,
+            silence,
+            clients.now().replace(microsecond=0),
+            tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
+            abandoned=_abandoned(stack, name, clients.hub),
+        )
+
+    return Controller(
+        ServingStack,
+        observe,
+        plan,
+        woken_by={CLUSTERS: _with_other_pools},
+        woken_from_afar_by={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
+        woken_by_connection=_stacks_of,
+        lane=cluster_of,
+    )
+
+
+async def _there(
+    stack: ServingStack, site: Cluster, clients: Clients, helm: Helm, definitions: Iterable[Manifest]
+) -> There:
+    uid = stack.metadata.uid or ""
+    wanted = parts(stack)
+    secrets = site.find(SECRET)
+    history = revisions(secrets.owned_by(uid) if secrets else ())
+    charts = Seen(
+        cluster=site.name,
+        now=clients.now(),
+        patience=helm.patience,
+        history=history,
+        contents=await helm.contents(site, _telling(history)),
+        runs={
+            key: run
+            for key in {*history, *(part.release.key for part in wanted)}
+            if (run := helm.last(site.name, key)) is not None
+        },
+        workloads=await _workloads(site.kube, history) if history else (),
+    )
+    children = tuple(applied(site, CHILDREN, uid))
+    going = stack.metadata.deletion_timestamp is not None
+    has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
+    return There(
+        charts=charts,
+        children=children,
+        taken=frozenset() if going else await _taken(stack, site.kube, children),
+        definitions=() if going else tuple([one async for one in _ours(site.kube, definitions)]),
+        balancers=await _balancers(site.kube) if going else (),
+        no_devices=await _without_devices(site, clients.hub) if has_driver and not going else (),
+    )
+
+
+def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
+    """The revisions whose content matters: the newest, the one that runs, and the latest that failed."""
+    for known in history.values():
+        of_interest = [known[0]]
+        for status in ("deployed", "failed"):
+            of_interest += [one for one in known if one.status == status][:1]
+        yield from dict.fromkeys(of_interest)
+
+
+async def _workloads(kube: Kube, history: Mapping[Key, object]) -> tuple[Workload, ...]:
+    found: list[Workload] = []
+    for kind in (DEPLOYMENT, DAEMON_SET, STATEFUL_SET):
+        for manifest in (await kube.list(kind, selector=_OF_HELM)).items:
+            noted = annotations_of(manifest)
+            release = Key(noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
+            if release in history:
+                found.append(_workload(manifest, release))
+    return tuple(found)
+
+
+def _workload(manifest: Manifest, release: Key) -> Workload:
+    status = section(manifest, "status")
+    of_nodes = manifest["kind"] == "DaemonSet"
+    wanted = status.get("desiredNumberScheduled", 0) if of_nodes else manifest["spec"].get("replicas", 1)
+    ready = status.get("numberReady" if of_nodes else "readyReplicas", 0)
+    return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
+
+
+async def _taken(stack: ServingStack, kube: Kube, children: Iterable[Manifest]) -> frozenset[str]:
+    ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
+    wanted = {manifest["metadata"]["name"] for manifest in render_namespaces(stack)}
+    return frozenset([name for name in sorted(wanted - ours) if await kube.find(NAMESPACE, Key("", name))])
+
+
+async def _ours(kube: Kube, definitions: Iterable[Manifest]) -> AsyncIterator[Manifest]:
+    """Definitions that nobody else has made: theirs may be newer, and some clouds bring them along."""
+    for definition in definitions:
+        there = await kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition))
+        if there is None or labels.APPLIED in annotations_of(there):
+            yield definition
+
+
+async def _balancers(kube: Kube) -> tuple[str, ...]:
+    found = (await kube.list(SERVICE, selector=_OF_THE_GATEWAY)).items
+    return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
+
+
+async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
+    """Pools that have nodes and declare devices to claim, none of which any of those nodes publishes."""
+    cluster = find(hub, CLUSTERS, Key("", site.name))
+    declared: dict[str, set[str]] = {
+        pool["name"]: {device["driver"] for device in entries(pool, "devices") if device.get("claim") != "Synthetic"}
+        for pool in entries(cluster or {}, "status", "gpuPools")
+    }
+    if not any(declared.values()):
+        return ()
+    pool_of = {
+        node["metadata"]["name"]: labels_of(node)[labels.POOL]
+        for node in (await site.kube.list(NODE, selector=labels.POOL, bare=True)).items
+    }
+    published: dict[str, set[str]] = {pool: set() for pool in pool_of.values()}
+    for one in (await site.kube.list(RESOURCE_SLICE)).items:
+        if pool := pool_of.get(one["spec"].get("nodeName", "")):
+            published[pool].add(one["spec"]["driver"])
+    return tuple(sorted(pool for pool, drivers in published.items() if declared.get(pool, set()) - drivers))
+
+
+def _abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
+    """Whether somebody has said so, of the stack or of its cluster, or the cluster is no longer known."""
+    owned = stack.metadata.labels.get(labels.OWNER_KIND) == "InferenceCluster"
+    cluster = find(hub, CLUSTERS, Key("", name)) if owned else None
+    if owned and cluster is None:
+        return True
+    noted = {**(annotations_of(cluster) if cluster else {}), **stack.metadata.annotations}
+    return noted.get(labels.ABANDON) == "true"
+
+
+def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
+    stacks = hub.find(STACKS)
+    return map(key_of, stacks.by("cluster", name)) if stacks else ()
+
+
+def _with_other_pools(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The stacks of a cluster whose pools declare something else than before."""
+    before, after = (entries(one or {}, "status", "gpuPools") for one in change)
+    return _stacks_of(change.latest["metadata"]["name"], hub) if before != after else ()

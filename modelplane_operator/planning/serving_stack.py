@@ -1,0 +1,247 @@
+"""The software of one workload cluster: charts in their order, the gateway, and how all of it goes.
+
+It goes from the front: the gateway while Envoy Gateway still runs, which takes its load balancer away; then the charts,
+each after those that need it; then the namespaces. Definitions of kinds stay: others may have objects of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.serving_stack import (
+    ComponentStatus,
+    Installed,
+    ServingStack,
+    ServingStackStatus,
+    StackGatewayStatus,
+)
+from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.resources import (
+    ENVOY_PROXY,
+    GATEWAY,
+    GATEWAY_CLASS,
+    NAMESPACE,
+    RESOURCE_QUOTA,
+    key_of,
+    type_of,
+)
+from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, remove
+from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.rendering.inference_gateway import address_of
+from modelplane_operator.rendering.serving_stack import (
+    ENVOY,
+    parts,
+    render_before,
+    render_gateway,
+    render_namespaces,
+)
+
+CHILDREN = (NAMESPACE, RESOURCE_QUOTA, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
+"""What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
+
+SOON = 0.5  # until a connection that has just begun has seen everything
+UNREADY = 15.0  # until we look again for what no event tells of: pods that come up, devices that are published
+NAMED = 3  # of many, in a message
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What was seen on the cluster itself."""
+
+    charts: Seen
+    children: tuple[Manifest, ...] = ()
+    """What we applied there for this stack."""
+    taken: frozenset[str] = frozenset()
+    """Namespaces that are somebody else's, and in which we install all the same."""
+    definitions: tuple[Manifest, ...] = ()
+    """Those of the kinds that no chart brings, but for those that somebody else has made."""
+    balancers: tuple[str, ...] = ()
+    """Load balancers of the gateway; looked for when the gateway is to go."""
+    no_devices: tuple[str, ...] = ()
+    """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A stack and all that was seen of it."""
+
+    stack: ServingStack
+    cluster: str
+    there: There | None
+    """None while the cluster does not answer, and until all of it has been seen."""
+    silence: ClientError | None
+    """Why it does not answer; None while it does, or while that is being found out."""
+    now: datetime
+    replicas: tuple[str, ...] = ()
+    """The ModelReplicas on the cluster; looked for when the stack is to go."""
+    abandoned: bool = field(default=False)
+    """Whether somebody has said to let go of the cluster, or nothing leads to it any more."""
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.stack.metadata.deletion_timestamp is not None:
+        return _teardown(seen)
+    if seen.silence is not None:
+        words = f"cluster {seen.cluster} does not answer: {seen.silence}"
+        return Plan(status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.silence)
+    if seen.there is None:
+        return Plan(requeue_after=SOON)
+    return _in_service(seen, seen.there)
+
+
+# In service -----------------------------------------------------------------------------------------------------------
+
+
+def _in_service(seen: Observed, there: There) -> Plan:
+    stack, charts = seen.stack, there.charts
+    wanted = parts(stack)
+    standings = judge(wanted, charts)
+    removals = [remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})]
+    problems = [*_not_running(standings), *_gateway_problems(standings, there), *_device_problems(there)]
+    ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
+    address = _address(there)
+    status = ServingStackStatus(
+        conditions=(_installed(seen, standings, removals), ready or Ready.AVAILABLE.condition(seen.now)),
+        gateway=StackGatewayStatus(address=address) if address else None,
+        components=tuple(_reported(one, charts) for one in standings),
+    )
+    again = [one.again for one in standings if one.again is not None]
+    again += [UNREADY] if problems else []
+    again += [LOOK] if removals else []
+    steps = (*_steps(seen, there, standings), *(step for _, step in removals if step))
+    return Plan(steps, status, requeue_after=min(again, default=None))
+
+
+def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Iterator[Step]:
+    """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
+    stack, cluster = seen.stack, seen.cluster
+    before = (*render_namespaces(stack), *render_before(stack))
+    gateway = render_gateway(stack)
+    for manifest in (*there.definitions, *before):
+        if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in there.taken):
+            yield Apply(manifest, cluster)
+    for one in standings:
+        if one.step is not None:
+            yield one.step
+    if all(one.runs for one in standings if one.part.name == ENVOY):
+        for manifest in gateway:
+            yield Apply(manifest, cluster)
+        # Namespaces stay until all of the stack goes: others may have put something into them.
+        spare = (child for child in there.children if type_of(child) != NAMESPACE)
+        yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
+
+
+def _not_running(standings: Iterable[Standing]) -> Iterator[str]:
+    """Why models cannot be served yet, as far as charts go. An upgrade that waits or failed is no reason."""
+    for one in standings:
+        if not one.runs:
+            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
+        elif one.state == "Starting":
+            yield f"{one.part.name}: {one.message}"
+
+
+def _gateway_problems(standings: Iterable[Standing], there: There) -> Iterator[str]:
+    if all(one.runs for one in standings if one.part.name == ENVOY) and not _address(there):
+        yield "the gateway has no address yet"
+
+
+def _device_problems(there: There) -> Iterator[str]:
+    if there.no_devices:
+        yield f"no node publishes the devices of pool {', '.join(there.no_devices)}"
+
+
+def _address(there: There) -> str | None:
+    gateway = next((child for child in there.children if type_of(child) == GATEWAY), None)
+    return address_of(gateway) if gateway else None
+
+
+def _reported(one: Standing, charts: Seen) -> ComponentStatus:
+    deployed = charts.deployed(one.part.release.key)
+    held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
+    return ComponentStatus(
+        name=one.part.name, state=one.state, version=held.version if held else None, message=one.message[:2048] or None
+    )
+
+
+def _installed(seen: Observed, standings: Iterable[Standing], removals: Sequence[tuple[str, Step | None]]) -> Condition:
+    """What most needs to be known, of all charts."""
+    said = {
+        Installed.FAILED: [one for one in standings if one.state == "Failed"],
+        Installed.ROLLED_BACK: [one for one in standings if one.state in {"RollingBack", "RolledBack"}],
+        Installed.INSTALLING: [one for one in standings if not one.runs],
+        Installed.UPGRADING: [one for one in standings if one.state in {"Upgrading", "Waiting"}],
+    }
+    for reason, concerned in said.items():
+        if concerned:
+            words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in concerned]
+            return reason.condition(seen.now, message="; ".join(words))
+    if removals:
+        return Installed.UPGRADING.condition(seen.now, message="; ".join(words for words, _ in removals))
+    return Installed.INSTALLED.condition(seen.now)
+
+
+def _as_before(seen: Observed, ready: Condition) -> ServingStackStatus:
+    """The status with what was known last, but for `Ready`."""
+    last = seen.stack.status or ServingStackStatus()
+    kept = (known for known in last.conditions if known.type == Installed.__name__)
+    return last.model_copy(update={"conditions": (*kept, ready)})
+
+
+# On its way out -------------------------------------------------------------------------------------------------------
+
+
+def _teardown(seen: Observed) -> Plan:
+    if labels.FINALIZER not in seen.stack.metadata.finalizers:
+        return Plan()  # nothing was ever made there, or all of it is gone
+    if seen.replicas:
+        some = ", ".join(seen.replicas[:NAMED]) + (", ..." if len(seen.replicas) > NAMED else "")
+        return _leaving(seen, f"{len(seen.replicas)} replicas are on cluster {seen.cluster}: {some}")
+    if seen.silence is not None:
+        if seen.abandoned:
+            return Plan((Release(),))
+        words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
+        return replace(_leaving(seen, f"{words}: {seen.silence}"), failure=seen.silence)
+    if seen.there is None:
+        return Plan(requeue_after=SOON)
+    return _uninstalled(seen, seen.there)
+
+
+def _uninstalled(seen: Observed, there: There) -> Plan:
+    """One step back: what nothing else that is left needs. When nothing is left, let go."""
+    left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
+    front = [child for child in left if type_of(child) in {GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
+    if front and (type_of(front[0]) == GATEWAY or not there.balancers):
+        return _deleting(seen, front[0])
+    if there.balancers:
+        return _leaving(seen, f"load balancer {', '.join(there.balancers)} is being taken away")
+    if there.charts.releases:
+        going = [remove(key, there.charts) for key in _last_ones(seen.stack, there.charts)]
+        return _leaving(seen, "; ".join(words for words, _ in going), *(step for _, step in going if step))
+    if left:
+        return _deleting(seen, *left)
+    return Plan((Release(),))
+
+
+def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
+    """The releases that no other one that is left needs."""
+    known = {part.name: part for part in parts(stack)}
+    there = [part for part in known.values() if part.release.key in charts.releases]
+    needed = {known[name].release.key for part in there for name in part.after}
+    return (key for key in sorted(charts.releases) if key not in needed)
+
+
+def _deleting(seen: Observed, *going: Manifest) -> Plan:
+    steps = [delete(child, cluster=seen.cluster) for child in going if not child["metadata"].get("deletionTimestamp")]
+    names = ", ".join(f"{child['kind']} {key_of(child)}" for child in going)
+    return _leaving(seen, f"being deleted: {names}", *steps)
+
+
+def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
+    deleting = Ready.DELETING.condition(seen.now, message=words)
+    return Plan(steps, _as_before(seen, deleting), requeue_after=LOOK)

@@ -1,0 +1,378 @@
+"""A serving stack on a real API server, with the real Helm and small charts under the names of the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from localfleet import binaries
+from localfleet.apiserver import ApiServer, api_server
+from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, crd, labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.releases import Revision, revisions
+from modelplane_operator.clients.resources import (
+    CONFIG_MAP,
+    GATEWAY,
+    HUB,
+    NAMESPACE,
+    SECRET,
+    of,
+)
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watching import Pace as WatchPace
+from modelplane_operator.clients.wire import Call, Request
+from modelplane_operator.controllers import serving_stack
+from modelplane_operator.controllers.loop import Clients, reconcile
+from modelplane_operator.controllers.queue import Outcome
+from modelplane_operator.planning.serving_stack import CHILDREN
+from modelplane_operator.rendering.serving_stack import STACK
+from tests.clients.test_watching import until
+from tests.support.charts import SIMPLE, pack
+from tests.support.helm import kill, noted_helm
+from tests.support.manifests import ROOT, load
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+SOME = Key("platform", "east")
+OURS = (ServingStack, InferenceCluster, ModelReplica)
+READS = {"get", "list", "watch", "ping", "discover"}
+GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
+
+
+def fill(mirror: Path) -> None:
+    """Every chart of the stack, at the versions that it asks for."""
+    folders = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
+    crds = [folders["gateway-api-crds"] / f"{name}.yaml" for name in GATEWAY_CRDS]
+    crds += folders["envoy-gateway-crds"].glob("*envoyproxies.yaml")
+    assert len(crds) == 3
+    defined = {f"crds/{path.name}": path.read_text() for path in crds}
+    stack = ServingStack.parse(load(ROOT / "examples/infrastructure/serving-stack.yaml")[0])
+    for one in STACK:
+        version = one.version(stack.spec.versions)  # pyright: ignore[reportArgumentType]
+        pack(mirror, one.chart, version, {**SIMPLE, **(defined if one.name == "envoy-gateway" else {})})
+
+
+@dataclass
+class Platform:
+    """An operator with one stack, and the cluster that it is for, which is the hub as well."""
+
+    kube: Kube
+    folder: Path
+    hub: Connection
+    site: Connection
+    calls: list[Call]
+    ahead: timedelta = timedelta()
+    clients: Clients = field(init=False)
+    helm: Helm = field(init=False)
+
+    def restart(self) -> None:
+        """Another operator takes over: it knows nothing of what the one before had begun."""
+        self.helm = Helm(
+            self.now,
+            executable=str(self.folder / "helm"),
+            mirror=str(self.folder / "mirror"),
+            timeout=20.0,
+            environment={"PATH": os.environ["PATH"]},
+            folder=self.folder,
+        )
+        fleet = {"platform/east": self.site}
+        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    async def step(self) -> Outcome:
+        controller = serving_stack.controller(self.helm, ())
+        return await reconcile(controller, SOME, self.clients)
+
+    async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
+        """Reconcile again and again until the stack looks like that."""
+        try:
+            async with asyncio.timeout(90):
+                while not holds(stack := await self.live()):
+                    await self.step()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(f"waited 90 s for {what}, in vain: {(await self.live()).get('status')}")
+        return stack
+
+    async def live(self) -> Manifest:
+        return await self.kube.get(of(ServingStack), SOME)
+
+    async def ask(self, **spec: Any) -> None:
+        """Have the stack ask for something else."""
+        live = await self.live()
+        stored = await self.kube.replace({**live, "spec": {**live["spec"], **spec}})
+        await until(lambda: self.seen(stored), "the watch to show it")
+
+    def seen(self, manifest: Manifest) -> bool:
+        collection = self.hub.find(of(ServingStack))
+        entry = collection.entry(SOME) if collection else None
+        return entry is not None and entry.version >= int(manifest["metadata"]["resourceVersion"])
+
+    async def address(self) -> None:
+        """Do what Envoy Gateway does: give the gateway an address."""
+        gateway = await self.kube.get(GATEWAY, Key("modelplane-system", "inference-gateway"))
+        address = {"addresses": [{"type": "IPAddress", "value": "192.0.2.7"}]}
+        await self.kube.replace_status({**gateway, "status": {**gateway.get("status", {}), **address}})
+
+    async def installed(self) -> None:
+        """Bring the stack to where all of it is there."""
+        await self.until(lambda stack: reason(stack, "Installed") == "ComponentsInstalled", "all charts")
+        await self.until(lambda stack: "gateway" in message(stack, "Ready"), "the gateway to be all that is missing")
+        await self.address()
+        await self.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
+
+    def history(self, release: Key) -> tuple[Revision, ...]:
+        return revisions(self.site.find(SECRET) or ()).get(release, ())
+
+    def runs(self) -> list[str]:
+        """What Helm was run for, in order: verb and release."""
+        return (self.folder / "runs").read_text().splitlines()
+
+
+def reason(stack: Manifest, kind: str) -> str:
+    return _condition(stack, kind).get("reason", "")
+
+
+def message(stack: Manifest, kind: str) -> str:
+    return _condition(stack, kind).get("message", "")
+
+
+def _condition(stack: Manifest, kind: str) -> Manifest:
+    known = stack.get("status", {}).get("conditions", [])
+    return next((one for one in known if one["type"] == kind), {})
+
+
+def component(stack: Manifest, name: str) -> Manifest:
+    return next(one for one in stack["status"]["components"] if one["name"] == name)
+
+
+@pytest.fixture
+async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
+    (tmp_path / "mirror").mkdir()
+    fill(tmp_path / "mirror")
+    noted_helm(tmp_path)
+    with api_server() as server:
+        access = read_kubeconfig(server.kubeconfig.read_text())
+        async with connect(access) as kube:
+            await prepare(server, kube)
+            async with operating(kube, access, tmp_path) as platform:
+                yield platform
+                kill(tmp_path)
+                await platform.helm.close(20)
+
+
+async def prepare(server: ApiServer, kube: Kube) -> None:
+    """Our kinds, and a stack that asks for nothing special."""
+    for kind in OURS:
+        definition = {**yaml.safe_load(crd.to_yaml(kind))}
+        await kube.create(definition)
+    async with asyncio.timeout(60):
+        for kind in OURS:
+            while kind.definition.kind not in await kube.serves(kind.definition.api_version):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOME.namespace}})
+    await kube.create(
+        {
+            "apiVersion": "infrastructure.modelplane.ai/v1alpha1",
+            "kind": "ServingStack",
+            "metadata": {"name": SOME.name, "namespace": SOME.namespace},
+            "spec": {"secrets": [{"type": "Kubeconfig", "name": "east", "key": "kubeconfig"}]},
+        }
+    )
+
+
+@asynccontextmanager
+async def operating(kube: Kube, access: Access, folder: Path) -> AsyncIterator[Platform]:
+    store, calls = Store(asyncio.get_running_loop().time), list[Call]()
+    near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
+    afar = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_AFAR]
+    pace = Pace(watch=WatchPace(unserved=0.2))
+    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, on_call=calls.append)
+    site = Connection("platform/east", access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in (hub, site)]
+        await until(lambda: all(one.synced and one.health.answers for one in (hub, site)), "the first lists")
+        platform = Platform(kube, folder, hub, site, calls)
+        platform.restart()
+        yield platform
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platform: Platform) -> None:
+    await platform.installed()
+    stack = await platform.live()
+
+    runs = platform.runs()
+    assert sorted(runs) == sorted(f"upgrade mp-{one.chart}" for one in STACK)
+    order = [runs.index(f"upgrade mp-{name}") for name in ("ai-gateway-crds-helm", "ai-gateway-helm", "gateway-helm")]
+    assert order == sorted(order)
+    assert stack["status"]["gateway"] == {"address": "192.0.2.7"}
+    assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
+    assert component(stack, "cert-manager")["version"] == "v1.17.1"
+    config = await platform.kube.get(CONFIG_MAP, Key("cert-manager", "mp-cert-manager"))
+    assert config["data"]["values"] == '{"crds":{"enabled":true,"keep":false}}'
+
+    platform.restart()
+    platform.calls.clear()
+    await platform.step()
+    assert [f"{call.verb} {call.resource}" for call in platform.calls if call.verb not in READS] == []
+    assert platform.runs() == runs
+
+
+async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: Platform) -> None:
+    await platform.installed()
+    installed = len(platform.runs())
+    pack(platform.folder / "mirror", "cert-manager", "v1.17.2")
+    pack(platform.folder / "mirror", "extra", "1.0.0")
+    extra = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
+    await platform.ask(
+        components=[
+            {"name": "cert-manager", "version": "v1.17.2"},
+            {"name": "prometheus", "values": {"grafana": {"enabled": True}}},
+        ],
+        extraCharts=[{**extra, "repository": "https://charts.example.com"}],
+    )
+    seen: set[int] = set()
+
+    def done(stack: Manifest) -> bool:
+        upgrading = [one["name"] for one in stack["status"]["components"] if one["state"] == "Upgrading"]
+        seen.add(len(upgrading))
+        return len(platform.runs()) > installed and reason(stack, "Installed") == "ComponentsInstalled"
+
+    stack = await platform.until(done, "the upgrades")
+    assert max(seen) == 1
+    assert sorted(platform.runs()[installed:]) == sorted(
+        ["upgrade mp-cert-manager", "upgrade mp-kube-prometheus-stack", "upgrade extra"]
+    )
+    assert component(stack, "cert-manager")["version"] == "v1.17.2"
+    config = await platform.kube.get(CONFIG_MAP, Key("monitoring", "mp-kube-prometheus-stack"))
+    assert '"alertmanager":{"enabled":false}' in config["data"]["values"]
+    assert '"grafana":{"enabled":true}' in config["data"]["values"]
+
+    await platform.ask(components=[{"name": "prometheus", "enabled": False}], extraCharts=[])
+    gone = (Key("monitoring", "mp-kube-prometheus-stack"), Key("extras", "extra"))
+    await platform.until(lambda _: not any(map(platform.history, gone)), "what is no longer wanted to go")
+
+
+async def test_an_upgrade_that_fails_is_taken_back_and_not_tried_again_at_once(platform: Platform) -> None:
+    await platform.installed()
+    await platform.ask(components=[{"name": "cert-manager", "values": {"refused": True}}])
+    stack = await platform.until(lambda stack: reason(stack, "Installed") == "RolledBack", "the way back")
+    stack = await platform.until(
+        lambda stack: component(stack, "cert-manager")["state"] == "RolledBack", "the end of it"
+    )
+
+    release = Key("cert-manager", "mp-cert-manager")
+    assert [(one.number, one.status) for one in platform.history(release)] == [
+        (3, "deployed"),
+        (2, "failed"),
+        (1, "superseded"),
+    ]
+    assert "cert-manager: " in message(stack, "Installed")
+    assert "Invalid value: 99999" in message(stack, "Installed")
+    assert reason(stack, "Ready") == "Available", "what ran before runs"
+    platform.restart()
+    runs = platform.runs()
+    await platform.step()
+    assert platform.runs() == runs
+
+    platform.ahead = timedelta(minutes=11)
+    await platform.until(lambda _: len(platform.history(release)) == 5, "another attempt, and its way back")
+    await platform.ask(components=[])
+    await platform.until(lambda stack: reason(stack, "Installed") == "ComponentsInstalled", "what was asked first")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["install", "upgrade"])
+async def test_an_operator_that_dies_with_its_helm_is_followed_by_one_that_goes_on(
+    platform: Platform, *, first: bool
+) -> None:
+    release = Key("cert-manager", "mp-cert-manager")
+    if not first:
+        await platform.installed()
+    await platform.ask(components=[{"name": "cert-manager", "values": {"hang": True}}])
+    await platform.until(lambda _: str(pending(platform, release)).startswith("pending"), "Helm to hang")
+    kill(platform.folder)
+    platform.restart()
+    await platform.step()
+    stack = await platform.live()
+    assert "Helm may still be at work on revision" in component(stack, "cert-manager")["message"]
+
+    await platform.ask(components=[])
+    platform.ahead = timedelta(seconds=platform.helm.patience + 1)
+    await platform.until(lambda _: pending(platform, release) == "deployed", "the next operator to go on")
+    assert not [run for run in platform.runs() if run.startswith("uninstall")]
+    assert [one.status for one in platform.history(release)].count("deployed") == 1
+
+
+async def test_a_chart_that_is_missing_is_said_and_installed_once_it_is_there(platform: Platform) -> None:
+    (platform.folder / "mirror" / "cert-manager-v1.17.1.tgz").unlink()
+    stack = await platform.until(lambda stack: reason(stack, "Installed") == "InstallFailed", "the failure")
+    stack = await platform.until(lambda stack: component(stack, "prometheus")["state"] == "Deployed", "the others")
+    said = "the chart mirror has no cert-manager-v1.17.1.tgz"
+    assert said in message(stack, "Installed")
+    assert said in message(stack, "Ready")
+
+    pack(platform.folder / "mirror", "cert-manager", "v1.17.1")
+    platform.ahead = timedelta(minutes=5)
+    await platform.installed()
+
+
+async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platform: Platform) -> None:
+    await platform.installed()
+    live = await platform.live()
+    await platform.kube.delete(of(ServingStack), SOME, uid=live["metadata"]["uid"])
+    await until(lambda: bool(seen_going(platform)), "the watch to show it")
+    installed = len(platform.runs())
+
+    def charts_gone(_: Manifest) -> bool:
+        return len(platform.runs()) == installed + len(STACK) and not platform.site.find(SECRET).count  # pyright: ignore[reportOptionalMemberAccess]
+
+    await platform.until(charts_gone, "the charts to go")
+    order = [run.split()[1] for run in platform.runs()[installed:]]
+    assert order.index("mp-gateway-helm") < order.index("mp-ai-gateway-helm") < order.index("mp-ai-gateway-crds-helm")
+    assert await platform.kube.find(GATEWAY, Key("modelplane-system", "inference-gateway")) is None
+    # No controller ends namespaces here: the stack waits, and lets go when they are gone.
+    await platform.until(lambda stack: message(stack, "Ready").startswith("being deleted: "), "the namespaces to go")
+    for _ in range(len(STACK) + 4):
+        for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:
+            if namespace["metadata"].get("deletionTimestamp"):
+                await finalize(platform, namespace)
+        await asyncio.sleep(0.3)
+        await platform.step()
+    assert await platform.kube.find(of(ServingStack), SOME) is None
+
+
+def pending(platform: Platform, release: Key) -> str | None:
+    return next((one.status for one in platform.history(release)), None)
+
+
+def seen_going(platform: Platform) -> object:
+    collection = platform.hub.find(of(ServingStack))
+    seen = collection.get(SOME) if collection else None
+    return seen and seen["metadata"].get("deletionTimestamp")
+
+
+async def finalize(platform: Platform, namespace: Manifest) -> None:
+    """Do what the namespace controller does once a namespace is empty."""
+    body = orjson.dumps({**namespace, "spec": {"finalizers": []}})
+    path = NAMESPACE.path(name=namespace["metadata"]["name"], subresource="finalize")
+    await platform.kube._wire.ask(Request("finalize", "namespaces", "PUT", path, body), asked="finalize")

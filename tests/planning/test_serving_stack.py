@@ -1,0 +1,265 @@
+"""What is decided about a stack: what is written in which order, what is said, and how it goes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.release import Part
+from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
+from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.helm import Run
+from modelplane_operator.clients.releases import Revision
+from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
+from modelplane_operator.planning.serving_stack import Observed, There, plan
+from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
+
+Manifest = dict[str, Any]
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+DEFINITION: Manifest = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "inferencepools.inference.networking.k8s.io"},
+}
+SILENCE = Unreachable("ping: no answer in time")
+
+
+def stack(*, deleting: bool = False, **spec: Any) -> ServingStack:
+    going = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if deleting else {}
+    metadata = {"name": "east", "namespace": "platform", "uid": "u", "finalizers": [labels.FINALIZER], **going}
+    secrets = [{"type": "Kubeconfig", "name": "east", "key": "kubeconfig"}]
+    return ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, **spec}})
+
+
+def deployed(part: Part, *, status: str = "deployed") -> Revision:
+    release = part.release
+    secret = Key(release.key.namespace, f"sh.helm.release.v1.{release.key.name}.v1")
+    return Revision(release.key, 1, status, secret, "s", "1", NOW.timestamp() - 999, release.digest, "u")
+
+
+def history(known: ServingStack, *names: str) -> dict[Key, tuple[Revision, ...]]:
+    """Records of the named parts; of all when none is named."""
+    return {part.release.key: (deployed(part),) for part in parts(known) if not names or part.name in names}
+
+
+def there(known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any) -> There:
+    runs, pods = more.pop("runs", {}), more.pop("pods", ())
+    seen = Seen("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
+    return There(seen, children, **more)
+
+
+def live(manifest: Manifest, **status: Any) -> Manifest:
+    """The object as a server keeps it."""
+    metadata = {**manifest["metadata"], "uid": manifest["metadata"]["name"]}
+    return {**manifest, "metadata": metadata, **({"status": status} if status else {})}
+
+
+def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple[Manifest, ...]:
+    objects = (*render_namespaces(known), *render_before(known), *render_gateway(known))
+    given = {"addresses": [{"value": address}]} if address else {}
+    return tuple(live(one, **(given if one["kind"] == "Gateway" else {})) for one in objects)
+
+
+def planned(known: ServingStack, site: There | None, **more: Any) -> Plan:
+    return plan(Observed(known, "platform/east", site, more.pop("silence", None), NOW, **more))
+
+
+def said(found: Plan) -> dict[str, tuple[str, str]]:
+    assert found.status is not None
+    return {one.type: (one.reason, one.message or "") for one in found.status.conditions}
+
+
+def brief(step: Step) -> str:
+    match step:
+        case Apply(manifest):
+            return f"apply {manifest['kind']}"
+        case Install(release):
+            return f"install {release.key.name}"
+        case _:
+            return str(step).removesuffix(" on cluster platform/east")
+
+
+def test_the_first_steps_are_what_needs_nothing() -> None:
+    known = stack()
+    found = planned(known, there(known, releases={}, definitions=(DEFINITION,), taken=frozenset({"monitoring"})))
+
+    assert list(map(brief, found.steps)) == [
+        "apply CustomResourceDefinition",
+        *["apply Namespace"] * 7,
+        "apply ResourceQuota",
+        "install mp-cert-manager",
+        "install mp-node-feature-discovery",
+        "install mp-lws",
+        "install mp-kube-prometheus-stack",
+        "install mp-ai-gateway-crds-helm",
+    ]
+    assert "monitoring" not in {one.manifest["metadata"]["name"] for one in found.steps if isinstance(one, Apply)}
+    assert said(found)["Installed"][0] == "Installing"
+    assert said(found)["Ready"][0] == "Creating"
+    assert "ai-gateway is not installed: for ai-gateway-crds; " in said(found)["Ready"][1]
+
+
+def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
+    known = stack()
+    found = planned(known, there(known, releases=history(known)))
+
+    assert list(map(brief, found.steps))[-3:] == ["apply EnvoyProxy", "apply GatewayClass", "apply Gateway"]
+    assert said(found) == {
+        "Installed": ("ComponentsInstalled", ""),
+        "Ready": ("Creating", "the gateway has no address yet"),
+    }
+
+
+def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
+    known = stack()
+    found = planned(known, there(known, *children(known), releases=history(known)))
+
+    assert {type(step) for step in found.steps} == {Apply}
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Available", "")}
+    assert isinstance(found.status, ServingStackStatus)
+    assert found.status.gateway is not None
+    assert found.status.gateway.address == "192.0.2.7"
+    assert found.requeue_after is None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"no_devices": ("a100", "h100")}, "no node publishes the devices of pool a100, h100"),
+        (
+            {"pods": (Workload(Key("lws-system", "mp-lws"), "Deployment", "lws", 2, 0),)},
+            "leader-worker-set: 0 of 2 pods of Deployment lws are ready",
+        ),
+    ],
+)
+def test_it_is_not_ready_while_something_does_not_work(more: dict[str, Any], words: str) -> None:
+    known = stack()
+    found = planned(known, there(known, *children(known), releases=history(known), **more))
+
+    assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Creating", words)}
+    assert found.requeue_after == 15.0
+
+
+def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() -> None:
+    before, known = stack(), stack(versions={"certManager": "v9"})
+    (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
+    failed = Run("install", NOW, wanted.release.digest, NOW, "no such version", 1)
+    site = there(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
+
+    assert said(planned(known, site)) == {
+        "Installed": ("InstallFailed", "cert-manager: no such version"),
+        "Ready": ("Available", ""),
+    }
+
+
+def test_what_is_no_longer_asked_for_goes() -> None:
+    before = stack(gateway={"className": "old"})
+    known = stack(components=[{"name": "prometheus", "enabled": False}])
+    found = planned(known, there(known, *children(before), releases=history(before)))
+
+    gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
+    assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> None:
+    known = stack()
+    last = planned(known, there(known, *children(known), releases=history(known))).status
+    assert isinstance(last, ServingStackStatus)
+    found = planned(known.model_copy(update={"status": last}), None, silence=SILENCE)
+
+    assert (found.steps, found.failure) == ((), SILENCE)
+    assert said(found) == {
+        "Installed": ("ComponentsInstalled", ""),
+        "Ready": ("Unreachable", "cluster platform/east does not answer: ping: no answer in time"),
+    }
+    assert isinstance(found.status, ServingStackStatus)
+    assert (found.status.gateway, found.status.components) == (last.gateway, last.components)
+
+
+def test_nothing_is_decided_before_all_was_seen() -> None:
+    assert planned(stack(), None) == planned(stack(deleting=True), None) == Plan(requeue_after=0.5)
+
+
+def test_it_goes_from_the_front_to_its_namespaces() -> None:
+    """Each step done, and looked at again: until nothing is left."""
+    known, left, releases = stack(deleting=True), list(children(stack())), history(stack())
+    done: list[str] = []
+    while not done or done[-1] != "release the object":
+        found = planned(known, there(known, *left, releases=releases))
+        assert found.steps, said(found)
+        for step in found.steps:
+            done.append(brief(step))
+            if isinstance(step, Delete):
+                left = [one for one in left if one["metadata"]["uid"] != step.uid or one["kind"] != step.type.kind]
+            elif isinstance(step, Uninstall):
+                del releases[step.release]
+
+    assert done[:3] == [
+        "delete Gateway modelplane-system/inference-gateway",
+        "delete GatewayClass envoy",
+        "delete EnvoyProxy modelplane-system/inference-gateway",
+    ]
+    order = [
+        done.index(f"uninstall Helm release {name}")
+        for name in (
+            "envoy-gateway-system/mp-gateway-helm",
+            "envoy-ai-gateway-system/mp-ai-gateway-helm",
+            "envoy-ai-gateway-system/mp-ai-gateway-crds-helm",
+        )
+    ]
+    assert order == sorted(order)
+    driver = done.index("uninstall Helm release dra-driver-nvidia-gpu/mp-dra-driver-nvidia-gpu")
+    assert driver < done.index("uninstall Helm release node-feature-discovery/mp-node-feature-discovery")
+    assert sorted(done[-10:-1]) == [
+        *sorted(f"delete Namespace {one['metadata']['name']}" for one in render_namespaces(known)),
+        "delete ResourceQuota dra-driver-nvidia-gpu/allow-critical-pods",
+    ]
+
+
+FOUR = {"replicas": ("ml/a", "ml/b", "ml/c", "ml/d")}
+UNANSWERED = (
+    'cluster platform/east does not answer; annotate the stack with modelplane.ai/abandon="true" to leave it: '
+    "ping: no answer in time"
+)
+
+
+@pytest.mark.parametrize(
+    ("site", "more", "words"),
+    [
+        ({}, FOUR, "4 replicas are on cluster platform/east: ml/a, ml/b, ml/c, ..."),
+        ({"balancers": ("envoy/lb",)}, {}, "load balancer envoy/lb is being taken away"),
+        (None, {"silence": SILENCE}, UNANSWERED),
+    ],
+)
+def test_what_is_in_the_way_is_said(site: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
+    known = stack(deleting=True)
+    kept = [one for one in children(known) if one["kind"] != "Gateway"]
+    found = planned(known, None if site is None else there(known, *kept, releases=history(known), **site), **more)
+
+    assert (found.steps, said(found)["Ready"]) == ((), ("Deleting", words))
+
+
+def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
+    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (Release(),)
+
+
+def test_a_helm_that_has_just_begun_is_waited_for() -> None:
+    known = stack(deleting=True)
+    (first, *_) = parts(known)
+    under_way = {first.release.key: Run("install", NOW, first.release.digest)}
+
+    found = planned(known, there(known, releases={}, runs=under_way))
+    assert (found.steps, said(found)["Ready"][1]) == ((), "Helm is at work on cert-manager/mp-cert-manager")
+
+
+def test_an_object_that_we_never_held_is_let_go_by_others() -> None:
+    known = stack(deleting=True)
+    metadata = known.metadata.model_copy(update={"finalizers": ()})
+
+    assert planned(known.model_copy(update={"metadata": metadata}), None) == Plan()
