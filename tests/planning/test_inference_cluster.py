@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
@@ -173,6 +175,59 @@ def test_a_plan_follows_from_its_own_result() -> None:
     assert again.status is not None
     assert merge(first.status.conditions, again.status.conditions)[0].last_transition_time == EPOCH
     assert again.status.gpu_pools == first.status.gpu_pools
+
+
+LASTS = (
+    None,
+    {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED], "observed": {"latencyMs": 40, "apis": ["DRA"]}},
+)
+UNUSABLE = Unreachable("no answer")
+
+
+@given(
+    pools=st.sampled_from([(POOL,), ({**POOL, "maxNodeCount": 9},), (POOL, {"name": "edge", "className": "l4"})]),
+    last=st.sampled_from(LASTS),
+    metadata=st.sampled_from([{}, going()]),
+    what=st.fixed_dictionaries(
+        {
+            "classes": st.sampled_from([{}, {"h200": inference_class()}, {"h200": inference_class(driver="No!")}]),
+            "replicas": st.sampled_from([(), (Key("team", "x"),)]),
+            "there": st.none()
+            | st.builds(
+                there,
+                children=st.sampled_from([(), made(), made(address=None), made("Gateway")]),
+                apis=st.sampled_from([APIS, frozenset[str]()]),
+                hardware=st.sampled_from([None, FOUR_NODES, hardware(), hardware(node("a")), UNUSABLE]),
+                has_namespace=st.booleans(),
+                latency=st.sampled_from([None, 0.001, 0.2]),
+                others=st.sampled_from([(), ("Job team/x",)]),
+            ),
+            "silence": st.sampled_from([None, UNUSABLE]),
+            "refusal": st.sampled_from([None, Forbidden("no")]),
+            "kubeconfig": st.sampled_from([None, KubeconfigError("broken")]),
+            "connected": st.booleans(),
+        }
+    ),
+)
+def test_a_plan_over_its_own_result_says_and_asks_the_same(
+    pools: tuple[Manifest, ...], last: Manifest | None, metadata: Manifest, what: Manifest
+) -> None:
+    first = plan(seen(cluster(*pools, status=last, **metadata), **what))
+    if first.status is None:
+        return
+    reported = first.status.to_manifest()
+
+    again = plan(seen(cluster(*pools, status=reported, **metadata), **what, now=LATER))
+
+    assert again.steps == first.steps
+    assert again.status is not None
+    merged = merge(first.status.conditions, again.status.conditions)
+    assert again.status.model_copy(update={"conditions": merged}) == first.status.model_copy(
+        update={"conditions": merge((), first.status.conditions)}
+    )
+    if last and not what["there"]:
+        assert reported["gateway"] == last["gateway"], "nothing is taken back that cannot be seen"
+        assert {pool["name"] for pool in last["gpuPools"]} <= {pool["name"] for pool in reported["gpuPools"]}
 
 
 def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
