@@ -1,0 +1,257 @@
+"""Clusters that you bring, from the first kubeconfig to the last finalizer, on the local fleet with a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet.fleet import Fleet
+from modelplane_operator.api import labels
+from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.controllers import inference_class, inference_cluster
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.operator import assemble
+from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.settings import Settings
+from tests.support.builders import GPU, claim
+from tests.support.manifests import ROOT
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+SYSTEM = "modelplane-system"
+CLASS = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "InferenceClass",
+    "metadata": {"name": "h100"},
+    "spec": {
+        "devices": [
+            {
+                "name": "gpu",
+                "driver": GPU,
+                "deviceClassName": GPU,
+                "count": 8,
+                "attributes": {"architecture": {"string": "Hopper"}},
+                "capacity": {"memory": {"value": "80Gi"}},
+            }
+        ]
+    },
+}
+
+
+def cluster(name: str) -> Manifest:
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": name}}}
+    pools = [{"name": "h100", "className": "h100", "nodeCount": 2}]
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "InferenceCluster",
+        "metadata": {"name": name},
+        "spec": {"cluster": origin, "nodePools": pools},
+    }
+
+
+def replica(on: str, namespace: str) -> Manifest:
+    template = {"spec": {"containers": [{"name": "engine", "image": "vllm"}]}}
+    members = [{"role": "Standalone", "nodePoolName": "h100", "template": template, "deviceRequests": [claim()]}]
+    return {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelReplica",
+        "metadata": {"name": "m", "namespace": namespace},
+        "spec": {"clusterName": on, "engines": [{"name": "main", "members": members}]},
+    }
+
+
+class Hub:
+    """The hub, by kubectl; every question is asked again until the answer is right."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def kubectl(self, *arguments: str, on: str = "hub", documents: Manifest | None = None) -> str:
+        return self.fleet.kubectl(on, *arguments, documents=yaml.safe_dump(documents) if documents else None)
+
+    def apply(self, manifest: Manifest) -> None:
+        self.kubectl("apply", "-f-", documents=manifest)
+
+    def secret(self, name: str) -> None:
+        """The kubeconfig of a cluster of the fleet, under the cluster's name."""
+        content = self.fleet.kubeconfig(name).read_text()
+        metadata = {"name": name, "namespace": SYSTEM}
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": content}})
+
+    def get(self, what: str, name: str, *scope: str, on: str = "hub") -> Manifest | None:
+        found = self.kubectl("get", what, name, *scope, "--ignore-not-found", "-ojson", on=on)
+        return json.loads(found) if found else None
+
+    def reason(self, what: str, name: str, condition: str) -> str:
+        """What a condition says: `Reason: message`; empty while it says nothing."""
+        found = self.get(what, name)
+        conditions = ((found or {}).get("status") or {}).get("conditions", [])
+        said = next((one for one in conditions if one["type"] == condition), None)
+        return ": ".join(filter(None, (said["reason"], said.get("message")))) if said else ""
+
+    def says(self, name: str, condition: str, wanted: str, *, what: str = "ic") -> None:
+        """Wait until a condition says so, from its beginning."""
+        self.until(lambda: self.reason(what, name, condition).startswith(wanted), f"{condition}: {wanted}")
+
+    def until(self, true: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what}: not within {seconds:.0f} s\n{self.kubectl('get', 'ic,icl', '-oyaml')}")
+            time.sleep(0.2)
+
+    def gone(self, what: str, name: str, *scope: str, on: str = "hub") -> None:
+        """Wait until an object is not there any more."""
+        self.until(lambda: self.get(what, name, *scope, on=on) is None, f"{what} {name} to go")
+
+
+def kinds(world: World) -> Kinds:
+    """The controllers that this is about."""
+    known = Connections(world.fleet, world.connection_changed)
+    clusters = (
+        inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
+    )
+    return Kinds(
+        controllers=(inference_class.CONTROLLER, inference_cluster.controller(known)),
+        listeners=(known.listen,),
+        watched_afar=inference_cluster.WATCHED_AFAR,
+        indexes={**inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
+    )
+
+
+@contextmanager
+def operating(fleet: Fleet) -> Iterator[None]:
+    """The operator, in a thread of its own."""
+    access = read_kubeconfig(fleet.kubeconfig("hub").read_text())
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), stop))
+        await assemble(Settings(listen=("127.0.0.1", 0)), access, kinds).run(stop)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, run())
+        loop, stop = started.result()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            running.result()
+
+
+@pytest.fixture
+def hub(fleet: Fleet) -> Iterator[Hub]:
+    hub = Hub(fleet)
+    hub.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    if hub.get("namespace", SYSTEM) is None:
+        hub.kubectl("create", "namespace", SYSTEM)
+    yield hub
+    left = hub.kubectl("get", "ic,icl", "-oname").split()
+    for name in (*left, *hub.kubectl("-n", SYSTEM, "get", "secret", "-oname").split()):  # a test that failed half-way
+        hub.kubectl("-n", SYSTEM, "patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
+        hub.kubectl("-n", SYSTEM, "delete", name, "--ignore-not-found")
+
+
+def status(hub: Hub) -> Manifest:
+    return (hub.get("ic", "worker-1") or {}).get("status") or {}
+
+
+def nodes(hub: Hub) -> list[int]:
+    return [pool["nodes"] for pool in status(hub).get("gpuPools", [])]
+
+
+def resize(hub: Hub, memory: str) -> None:
+    patch = [{"op": "replace", "path": "/spec/devices/0/capacity/memory/value", "value": memory}]
+    hub.kubectl("patch", "icl", "h100", "--type=json", f"-p={json.dumps(patch)}")
+
+
+def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_namespace: str, hub: Hub) -> None:
+    with operating(fleet):
+        comes(hub)
+        counts_what_exists(hub)
+        keeps_what_is_there_on_bad_input(hub)
+        fleet.cut("worker-1")
+        hub.says("worker-1", "Ready", "Unreachable: it has not answered since 20")
+        assert status(hub)["gateway"]["address"]
+        assert nodes(hub) == [2]
+        fleet.heal("worker-1")
+        hub.says("worker-1", "Ready", "Available")
+        goes(hub, fleet_namespace)
+
+
+def comes(hub: Hub) -> None:
+    """Whatever is there first waits for the others."""
+    hub.apply(cluster("worker-1"))
+    hub.says("worker-1", "ClusterReady", "InvalidKubeconfig: Secret modelplane-system/worker-1 does not exist")
+    hub.secret("worker-1")
+    hub.says("worker-1", "NodePoolsValid", "WaitingForClasses: InferenceClass h100 does not exist")
+    hub.says("worker-1", "Ready", "Creating: ")
+    hub.apply(CLASS)
+    hub.says("worker-1", "Ready", "Available")
+    hub.says("worker-1", "GPUReady", "AllPresent")
+    gateway = hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1") or {}
+    known = status(hub)
+    assert known["gateway"]["address"] == gateway["status"]["addresses"][0]["value"]
+    assert known["observed"]["pools"] == [{"name": "h100", "nodes": 2, "usable": 2}]
+    assert known["observed"]["version"].startswith("v1.")
+    assert {"DRA", "EnvoyGateway", "GatewayAPI"} <= set(known["observed"]["apis"])
+    assert nodes(hub) == [2]
+
+
+def counts_what_exists(hub: Hub) -> None:
+    node = hub.kubectl("get", "node", "-l", f"{labels.POOL}=h100", "-oname", on="worker-1").split()[0]
+    hub.kubectl("cordon", node, on="worker-1")
+    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 1 of 2 nodes are usable, node")
+    assert nodes(hub) == [1]
+    hub.kubectl("uncordon", node, on="worker-1")
+    hub.until(lambda: nodes(hub) == [2], "the node to count again")
+    resize(hub, "81Gi")
+    hub.says(
+        "worker-1", "GPUReady", "DevicesMissing: pool h100: 0 of 2 nodes are usable, node worker-1-h100-0 has 0 of 8"
+    )
+    resize(hub, "80Gi")
+    hub.says("worker-1", "GPUReady", "AllPresent")
+
+
+def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
+    resize(hub, "80Gx")
+    hub.says("worker-1", "NodePoolsValid", "InvalidClass: see Accepted of InferenceClass h100")
+    hub.says("h100", "Accepted", 'InvalidDevice: device gpu: capacity memory: "80Gx"', what="icl")
+    assert status(hub)["gpuPools"][0]["devices"][0]["capacity"] == {"memory": {"value": "80Gi"}}
+    assert hub.reason("ic", "worker-1", "Ready") == "Available"
+    resize(hub, "80Gi")
+    hub.says("worker-1", "NodePoolsValid", "AllValid")
+    hub.kubectl("delete", "icl", "h100", "--wait=false")
+    hub.kubectl("-n", SYSTEM, "delete", "secret", "worker-1", "--wait=false")
+    hub.says("h100", "Ready", "Deleting: it stays while clusters have pools of it: worker-1", what="icl")
+    assert (hub.get("secret", "worker-1", "-n", SYSTEM) or {})["metadata"]["deletionTimestamp"]
+
+
+def goes(hub: Hub, namespace: str) -> None:
+    """It is there while something is placed on it, and leaves nothing behind."""
+    hub.apply(replica("worker-1", namespace))
+    hub.until(lambda: status(hub)["replicas"] == 1, "the replica to count")
+    hub.kubectl("delete", "ic", "worker-1", "--wait=false")
+    hub.says("worker-1", "Ready", f"Deleting: replicas are placed on it: ModelReplica {namespace}/m")
+    assert status(hub)["deletion"] == {"phase": "Blocked", "waitingFor": [f"ModelReplica {namespace}/m"]}
+    assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1")
+    hub.kubectl("-n", namespace, "delete", "mr", "m")
+    hub.gone("ic", "worker-1")
+    hub.gone("icl", "h100")
+    hub.gone("secret", "worker-1", "-n", SYSTEM)
+    assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1") is None
+    assert hub.get("envoyproxy", "inference-gateway", "-n", SYSTEM, on="worker-1") is None
+    assert hub.get("gatewayclass", "envoy", on="worker-1") is None
+    hub.gone("namespace", SYSTEM, on="worker-1")
