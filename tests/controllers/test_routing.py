@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +17,10 @@ from localfleet.apiserver import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
 from modelplane_operator.api.base import Key, Resource
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Connection, Watched
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, SECRET, of
+from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
@@ -151,8 +152,7 @@ async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) 
     )
     near, _ = wanted_types(controllers)
     watched = [
-        Watched(kind, indexes=model_service.INDEXES.get(kind, {}), **({"selecting": None} if kind in WHOLE else {}))
-        for kind in near
+        replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=_indexes(kind)) for kind in near
     ]
     connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
@@ -167,6 +167,10 @@ async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) 
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:
             task.cancel()
+
+
+def _indexes(kind: ResourceType) -> Mapping[str, Index]:
+    return {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})}
 
 
 async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
