@@ -1,0 +1,139 @@
+"""From applying to answered, and what a running model is put through without losing a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.integration.harness import Stage, condition, remote, until
+from tests.integration.kinds import IMAGE, deployment, engine, pod, service
+
+pytestmark = pytest.mark.fleet
+
+Measured = Callable[[str], None]
+
+MAINTENANCE = {"key": "maintenance", "effect": "NoExecute"}
+WITHDRAWN_SECONDS = 2.0  # the target; the assertion is generous, since the machine is busy
+GENEROUS = 15.0
+
+
+async def test_a_model_answers_through_one_url_from_two_clusters(stage: Stage, space: str, measured: Measured) -> None:
+    began = time.monotonic()
+    await stage.hub.apply(deployment(space, replicas=2), service(space))
+    await stage.answered(space)
+    measured(f"from applying to answered: {time.monotonic() - began:.1f} s")
+    await stage.serving(space, 2)
+    assert await stage.placed(space) == {"worker-1": 1, "worker-2": 1}
+
+    async def both() -> bool:
+        return {(await stage.chat(space)).cluster, (await stage.chat(space)).cluster} == {"worker-1", "worker-2"}
+
+    await until("both clusters to answer in turn", both)
+    streamed = await stage.chat(space, stream=True)
+    assert "data: [DONE]" in streamed.text
+    found = await stage.hub.get("ModelService", "model", space)
+    assert found and found["status"]["address"].endswith(f"/{space}/model")
+
+
+async def test_replicas_follow_the_scale_subresource_down_to_none_and_back(stage: Stage, space: str) -> None:
+    await stage.hub.apply(deployment(space, replicas=1), service(space))
+    await stage.serving(space, 1)
+    for wanted in (4, 2, 0, 1):
+        stage.fleet.kubectl("hub", "scale", "modeldeployment", "model", f"-n={space}", f"--replicas={wanted}")
+        await stage.hub.ready("ModelDeployment", "model", space)
+
+        async def there(wanted: int = wanted) -> bool:
+            return len(await stage.replicas(space)) == wanted and len(await stage.pods(space)) == wanted
+
+        await until(f"{wanted} replicas and as many pods", there)
+        if wanted == 0:
+            await stage.hub.says("EndpointsResolved=False/NoEndpoints", "ModelService", "model", space)
+            assert (await stage.chat(space)).status == 503  # the URL stays, and says that nobody is there
+    await stage.answered(space)
+
+
+async def drain(stage: Stage, space: str) -> None:
+    await stage.hub.patch("InferenceCluster", "worker-1", spec={"taints": [MAINTENANCE]})
+
+    async def empty() -> bool:
+        return "worker-1" not in await stage.placed(space)
+
+    await until("worker-1 to be drained", empty)
+
+
+async def scale_down(stage: Stage, space: str) -> None:
+    await stage.hub.patch("ModelDeployment", "model", space, spec={"replicas": 1})
+
+    async def one() -> bool:
+        return len(await stage.replicas(space)) == 1 and len(await stage.pods(space)) == 1
+
+    await until("one replica to be left", one)
+
+
+async def new_template(stage: Stage, space: str) -> None:
+    template = pod()
+    template["spec"]["containers"][0]["image"] = f"{IMAGE}-next"
+    await stage.hub.apply(deployment(space, replicas=2, engines=[engine(template=template)]))
+
+    async def everywhere() -> bool:
+        images = {one["spec"]["containers"][0]["image"] for one in (await stage.pods(space)).values()}
+        return images == {f"{IMAGE}-next"}
+
+    await until("every pod to run the new image", everywhere)
+    await stage.hub.says("Progressing=False/Settled", "ModelDeployment", "model", space)
+
+
+@pytest.mark.parametrize("change", [drain, scale_down, new_template])
+async def test_no_request_and_no_stream_is_lost(
+    stage: Stage, space: str, measured: Measured, change: Callable[[Stage, str], Awaitable[None]]
+) -> None:
+    await stage.hub.apply(deployment(space, replicas=2), service(space))
+    await stage.serving(space, 2)
+    try:
+        async with stage.load(space) as load:
+            await until("answers of both", lambda: len(load.clusters) == 2)
+            await change(stage, space)
+            answered = len(load.replies)
+            await until("answers afterwards", lambda: len(load.replies) > answered + 20)
+    finally:
+        await stage.hub.patch("InferenceCluster", "worker-1", spec={"taints": []})
+    measured(f"{len(load.replies)} answers during {change.__name__}: {dict(load.clusters)}")
+    assert load.failures == []
+
+
+async def test_a_dead_backend_leaves_rotation(stage: Stage, space: str, measured: Measured) -> None:
+    await stage.hub.apply(deployment(space, replicas=2), service(space))
+    await stage.serving(space, 2)
+    victim = next(iter(await stage.pods(space, "worker-1")))
+    name = victim.partition("/")[2]
+    await stage.workers["worker-1"].patch(
+        "Pod", name, remote(space), metadata={"annotations": {"localfleet.dev/hang": "true"}}
+    )
+
+    async def unready() -> bool:
+        found = await stage.workers["worker-1"].get("Pod", name, remote(space))
+        return found is not None and condition(found, "Ready")["status"] == "False"
+
+    async def one_backend() -> bool:
+        routes = await stage.hub.list("HTTPRoute", space)
+        backends = [each for route in routes for rule in route["spec"]["rules"] for each in rule.get("backendRefs", [])]
+        return len(backends) == 1
+
+    await until("the engine to fail its probe", unready)
+    began = time.monotonic()
+    await until("a route without it", one_backend)
+    seconds = time.monotonic() - began
+    measured(f"from not ready to out of the route: {seconds:.2f} s (target {WITHDRAWN_SECONDS:g} s)")
+    assert seconds < GENEROUS
+    await until("the gateway to follow", lambda: _all_from(stage, space, "worker-2"))
+
+
+async def _all_from(stage: Stage, space: str, cluster: str) -> bool:
+    try:
+        replies = await asyncio.gather(*(stage.chat(space, seconds=3) for _ in range(10)))
+    except TimeoutError:
+        return False
+    return {reply.cluster for reply in replies} == {cluster}
