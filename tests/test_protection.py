@@ -1,0 +1,89 @@
+"""What is in use cannot be deleted by accident: the chart's policies, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet.kubeclient import ApiError
+from tests.api.contract import rich
+from tests.support.api import Api, named
+from tests.test_chart import rendered
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+IN_USE = {"InferenceCluster": "replicas", "InferenceClass": "clusters"}
+FORCED = {"modelplane.ai/force-delete": "true"}
+
+
+async def refusal(api: Api, manifest: Manifest) -> str:
+    """Why a delete is refused; empty when it is not, and then the object is gone."""
+    try:
+        await api.delete(manifest)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def using(kind: str, name: str, count: int | None, **metadata: Any) -> Manifest:
+    """An object that so many use, by its status."""
+    status = {} if count is None else {"status": {IN_USE[kind]: count}}
+    manifest = {part: value for part, value in rich()[kind].items() if part != "status"}
+    return named(manifest | status, name, **metadata)
+
+
+@pytest.fixture(scope="module")
+async def protected(api: Api) -> Api:
+    """The API server once it holds to the policies, which takes it some seconds."""
+    policies = [one for one in await rendered() if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    await api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(policies))
+    deadline = time.monotonic() + 60
+    for kind in IN_USE:
+        while not await refusal(api, await api.create(using(kind, "trial", 1))):
+            assert time.monotonic() < deadline, f"deleting an {kind} is still not refused"
+            await asyncio.sleep(0.5)
+    return api
+
+
+@pytest.mark.parametrize("kind", IN_USE)
+async def test_what_is_in_use_is_not_deleted(protected: Api, kind: str) -> None:
+    made = await protected.create(using(kind, "used", 3))
+
+    said = await refusal(protected, made)
+
+    assert said.split("denied request: ")[-1].startswith("3 ")
+    assert "or annotate it with modelplane.ai/force-delete=true" in said
+    assert (await protected.get(made))["metadata"].get("deletionTimestamp") is None
+
+
+@pytest.mark.parametrize("kind", IN_USE)
+@pytest.mark.parametrize(("count", "metadata"), [(0, {}), (None, {}), (3, {"annotations": FORCED})])
+async def test_what_nobody_uses_goes_and_the_rest_by_force(
+    protected: Api, kind: str, count: int | None, metadata: Manifest
+) -> None:
+    made = await protected.create(using(kind, "free", count, **metadata))
+
+    assert await refusal(protected, made) == ""
+
+
+@pytest.mark.parametrize("kind", IN_USE)
+async def test_what_is_already_going_may_be_deleted_again(protected: Api, kind: str) -> None:
+    made = await protected.create(using(kind, "going", 0, finalizers=["example.com/held"]))
+    await protected.delete(made)
+    live = await protected.get(made)
+    live = await protected.replace({**live, "status": {IN_USE[kind]: 2}}, "status")
+
+    assert await refusal(protected, live) == ""
+    await protected.replace({**live, "metadata": {**live["metadata"], "finalizers": []}})
+
+
+async def test_the_protection_can_be_left_out() -> None:
+    kinds = {one["kind"] for one in await rendered("deletionProtection.enabled=false")}
+
+    assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
