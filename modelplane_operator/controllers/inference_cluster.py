@@ -145,7 +145,7 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
-        apis=frozenset(name for name, kind in APIS.items() if (found := site.find(kind)) and found.served),
+        apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
         children=children,
         has_namespace=await _has_namespace(site, children),
@@ -156,6 +156,12 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
 def _is_seen(site: Cluster, kind: ResourceType) -> bool:
     found = site.find(kind)
     return found is not None and found.synced
+
+
+def _is_served(site: Cluster, kind: ResourceType) -> bool:
+    """A type whose objects we have seen is served, whatever the cluster says at the moment."""
+    found = site.find(kind)
+    return found is not None and (found.served or found.count > 0)
 
 
 def _refusal(site: Cluster, unseen: Iterable[ResourceType]) -> ClientError | None:

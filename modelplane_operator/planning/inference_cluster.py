@@ -81,7 +81,7 @@ class Secrets:
     """The Secrets with kubeconfigs that this cluster is to guard, or to guard no longer."""
 
     mine: Key | None = None
-    """The one it names, when that is there and not being deleted."""
+    """The one it names, when that is there and can be kept."""
     theirs: bool = False
     """Whether another cluster names it too."""
     unneeded: tuple[Key, ...] = ()
@@ -323,7 +323,9 @@ def _teardown(seen: Observed) -> Plan:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         return _leaving(seen, "Blocked", blocking, "replicas are placed on it")
     if seen.there is None:
-        why = str(seen.silence or seen.kubeconfig or "it has not been seen yet")
+        why = seen.silence or seen.refusal or seen.kubeconfig
+        if why is None:
+            return Plan(requeue_after=SOON)
         words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
         return _leaving(seen, "Unreachable", [], words)
     if seen.there.others:

@@ -612,6 +612,10 @@ def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted
     assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
 
 
+def test_nothing_is_said_of_a_deletion_before_the_cluster_was_seen() -> None:
+    assert plan(seen(cluster(**going()), there=None)) == Plan(requeue_after=0.5)
+
+
 def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_object() -> None:
     left = list(made())
     order: list[str] = []

@@ -1,0 +1,109 @@
+"""Clusters and classes are looked at again when something that counts has changed, and not otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.resources import NODE, RESOURCE_SLICE, ResourceType
+from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers import inference_class, inference_cluster
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
+from modelplane_operator.controllers.loop import Change
+from modelplane_operator.controllers.steps import Cluster
+from tests.planning.test_inference_cluster import node, slice_of
+
+Manifest = dict[str, Any]
+
+CLUSTER = inference_cluster.controller(Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None))
+INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
+
+
+def cluster(name: str, *classes: str, nodes: int = 1) -> Manifest:
+    pools = [{"name": each, "className": each} for each in classes]
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"cluster": {"source": "Existing"}, "nodePools": pools},
+        "status": {"gpuPools": [{"name": each, "nodes": nodes} for each in classes]},
+    }
+
+
+def known(generation: int, uid: str = "u") -> Manifest:
+    return {"metadata": {"name": "h100", "uid": uid, "generation": generation}}
+
+
+def replica(on: str, ready: str = "False") -> Manifest:
+    return {"metadata": {"name": "r"}, "spec": {"clusterName": on}, "status": {"ready": ready}}
+
+
+def woken(wakers: Any, kind: ResourceType, old: Manifest | None, new: Manifest | None) -> list[str]:
+    clusters = Collection(CLUSTERS, now=lambda: 0.0, indexes=INDEXES)
+    for one in (cluster("a", "h100"), cluster("b", "l4"), cluster("c", "l4", "h100")):
+        clusters.seen(Event("ADDED", one))
+    hub = cast("Cluster", SimpleNamespace(find={CLUSTERS: clusters}.get))
+    keys: Iterable[Key] = wakers[kind](Change(old, new, "afar"), hub)
+    return [key.name for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "wakes"),
+    [
+        (CLASSES, None, known(1), ["a", "c"]),
+        (CLASSES, known(1), known(2), ["a", "c"]),
+        (CLASSES, known(1), known(1), []),
+        (CLASSES, known(1), known(1, "another"), ["a", "c"]),
+        (CLASSES, known(1), None, ["a", "c"]),
+        (REPLICAS, None, replica("a"), ["a"]),
+        (REPLICAS, replica("a"), replica("a", "True"), []),
+        (REPLICAS, replica("a"), replica("b"), ["a", "b"]),
+        (REPLICAS, replica("a"), None, ["a"]),
+    ],
+)
+def test_who_is_woken_on_the_hub(
+    kind: ResourceType, old: Manifest | None, new: Manifest | None, wakes: list[str]
+) -> None:
+    assert woken(CLUSTER.woken_by, kind, old, new) == wakes
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "wakes"),
+    [
+        (NODE, None, node("n"), True),
+        (NODE, node("n"), node("n", providerID="what does not count"), False),
+        (NODE, node("n"), node("n", unschedulable=True), True),
+        (NODE, node("n"), node("n", ready="Unknown"), True),
+        (NODE, node("n"), node("n", pool="other"), True),
+        (NODE, node("n"), None, True),
+        (RESOURCE_SLICE, slice_of("n", "80Gi"), slice_of("n", "80Gi", attributes={"uuid": {"string": "x"}}), False),
+        (RESOURCE_SLICE, slice_of("n", "80Gi"), slice_of("n"), True),
+    ],
+)
+def test_who_is_woken_from_afar(
+    kind: ResourceType,
+    old: Manifest | None,
+    new: Manifest | None,
+    wakes: bool,  # noqa: FBT001
+) -> None:
+    assert woken(CLUSTER.woken_from_afar_by, kind, old, new) == ["afar"] * wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, cluster("a", "h100"), ["h100"]),
+        (cluster("a", "h100"), cluster("a", "l4"), ["h100", "l4"]),
+        (cluster("a", "h100"), cluster("a", "h100", nodes=2), ["h100"]),
+        (cluster("a", "h100"), {**cluster("a", "h100"), "metadata": {"name": "a", "labels": {"a": "b"}}}, []),
+        (cluster("a", "h100"), None, ["h100"]),
+    ],
+)
+def test_which_classes_a_cluster_wakes(old: Manifest | None, new: Manifest | None, wakes: list[str]) -> None:
+    assert woken(inference_class.CONTROLLER.woken_by, CLUSTERS, old, new) == wakes
