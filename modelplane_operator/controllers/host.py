@@ -11,15 +11,12 @@ import os
 import signal
 
 import kopf
-import structlog
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.settings import Settings
 
-EXIT_SECONDS = 10.0  # then a process that has been told to stop is killed
-
-log = structlog.get_logger()
+EXIT_SECONDS = 5.0  # for the lease and the connections, after the reconciles; then a process that was told is killed
 
 
 async def host(settings: Settings, access: Access, build: Build) -> None:
@@ -48,15 +45,15 @@ async def host(settings: Settings, access: Access, build: Build) -> None:
             await asyncio.wait({running})
 
     await kopf.operator(
-        registry=registry, settings=_kopf_settings(), standalone=True, clusterwide=True, stop_flag=ending
+        registry=registry, settings=_kopf_settings(settings), standalone=True, clusterwide=True, stop_flag=ending
     )
     if running is not None:
         await running
 
 
-def _kopf_settings() -> kopf.OperatorSettings:
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
-    settings.scanning.disabled = True
-    settings.process.ultimate_exiting_timeout = EXIT_SECONDS
-    return settings
+def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    of_kopf = kopf.OperatorSettings()
+    of_kopf.posting.enabled = False
+    of_kopf.scanning.disabled = True
+    of_kopf.process.ultimate_exiting_timeout = settings.stop_grace + EXIT_SECONDS
+    return of_kopf
