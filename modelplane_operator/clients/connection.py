@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -65,8 +66,8 @@ class Health:
 class Pace:
     """How often a cluster is asked whether it is there, and how long it may take."""
 
-    beat: float = 10.0
-    deadline: float = 5.0
+    beat: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
+    deadline: float = 3.0
     misses: int = 2  # one lost answer is no outage; the second attempt follows after `again`
     again: float = 1.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=15.0))
@@ -102,7 +103,7 @@ class Connection:
         self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
         self._now = store.now
         self._kube: Kube | None = None
-        self._changed = asyncio.Event()
+        self._changed, self._doubt = asyncio.Event(), asyncio.Event()
         self._collections = {
             one.type: store.open(
                 name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare, keeping=one.keeping
@@ -211,7 +212,7 @@ class Connection:
         """The watches, going on with this client."""
         if not self._watches:
             self._watches = [
-                ListWatch(kube, collection, self._chance, self._namespaces[kind], self._pace.watch)
+                ListWatch(kube, collection, self._chance, self._namespaces[kind], self._pace.watch, self._doubt.set)
                 for kind, collection in self._collections.items()
             ]
         for watch in self._watches:
@@ -222,6 +223,7 @@ class Connection:
         """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
         pace = self._pace
         while True:
+            self._doubt.clear()
             try:
                 latency = await kube.ping(deadline=pace.deadline)
             except Unauthorized:
@@ -240,7 +242,9 @@ class Connection:
             self._set(Health(last_contact=self._now(), latency=latency))
             if was_away:
                 return
-            await asyncio.sleep(pace.beat * (0.75 + self._chance() / 2))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pace.beat * (0.75 + self._chance() / 2)):
+                    await self._doubt.wait()
 
     def _set(self, health: Health) -> None:
         before, self.health = self.health, health

@@ -53,6 +53,8 @@ class ListWatch:
     chance: Callable[[], float]
     namespace: str = ""
     pace: Pace = Pace()
+    on_broken: Callable[[], None] = lambda: None
+    """Told when the server does not answer, or breaks off."""
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
@@ -106,8 +108,8 @@ class ListWatch:
         match error:
             case None:
                 return self.pace.backoff.delay(failures - 1, chance)  # the first end is what watches do
-            case Unreachable() | TooMany() | ServerFault():
-                pass  # what we have seen stands: go on from there
+            case Unreachable() | TooMany() | ServerFault():  # what we have seen stands: go on from there
+                self.on_broken()
             case NotFound():
                 self._version = ""
                 self.collection.unserved()
