@@ -39,7 +39,7 @@ def kinds(world: World) -> Kinds:
             inference_class.CONTROLLER,
             inference_cluster.controller(connections),
             inference_gateway.CONTROLLER,
-            model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace)),
+            model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),
             model_service.controller(originals),

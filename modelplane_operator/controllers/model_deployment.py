@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -17,13 +18,16 @@ from modelplane_operator.api import (
 )
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import backends, find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.controllers.world import Scheduled, uncounted
 from modelplane_operator.planning.model_deployment import Observed, plan
+from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import condition, unrouted
 from modelplane_operator.scheduling.need import NoCache
 
@@ -63,8 +67,18 @@ INDEXES = {
 }
 
 
-def controller(fleet: FleetView, grace: timedelta) -> Controller[ModelDeployment, Observed]:
+def controller(
+    fleet: FleetView, grace: timedelta, scheduled: Scheduled = uncounted
+) -> Controller[ModelDeployment, Observed]:
     """`grace`: how long a replica is out of rotation before it is disturbed."""
+
+    def decide(seen: Observed) -> Plan:
+        began = time.monotonic()
+        decided = plan(seen)
+        for condition in decided.status.conditions if decided.status else ():
+            if condition.type == ReplicasScheduled.__name__:
+                scheduled(condition.reason, time.monotonic() - began)
+        return decided
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
         hub, uid = clients.hub, deployment.metadata.uid or ""
@@ -85,7 +99,7 @@ def controller(fleet: FleetView, grace: timedelta) -> Controller[ModelDeployment
     return Controller(
         ModelDeployment,
         observe,
-        plan,
+        decide,
         serial=True,  # each decision counts on the nodes that the ones before have taken
         woken_by={
             REPLICAS: _on_replica,

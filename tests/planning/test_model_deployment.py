@@ -1,0 +1,269 @@
+"""What a deployment is told and given, case by case; how its replicas take turns is in test_moves.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels
+from modelplane_operator.clients.resources import key_of
+from modelplane_operator.planning.model_deployment import Observed, plan
+from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
+from modelplane_operator.rendering.model_deployment import render_replica
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.need import NoCache, ask
+from modelplane_operator.scheduling.schedule import schedule
+from tests.support.builders import EPOCH, cluster, deployment, engine, model_cache, request, taint
+from tests.support.manifests import change
+from tests.support.plans import told
+
+Manifest = dict[str, Any]
+
+
+def seen(
+    subject: ModelDeployment,
+    *clusters: InferenceCluster,
+    replicas: Iterable[Manifest] = (),
+    endpoints: Iterable[Manifest] = (),
+    cache: ModelCache | NoCache = NoCache.NOT_READ,
+) -> Observed:
+    fleet = FleetModel()
+    for one in clusters:
+        fleet.observe_cluster(one)
+    replicas = tuple(replicas)
+    for manifest in replicas:
+        fleet.observe_replica(ModelReplica.parse(manifest))
+    nobody = frozenset[Any]()
+    return Observed(subject, cache, fleet, replicas, tuple(endpoints), nobody, nobody, timedelta(seconds=30), EPOCH)
+
+
+def placed(subject: ModelDeployment, *clusters: InferenceCluster, ready: bool = True) -> tuple[Manifest, ...]:
+    """The replicas of a deployment as the scheduler places them on such clusters, once they are stored."""
+    decision = schedule(ask(subject), seen(subject, *clusters).fleet, now=EPOCH)
+    return tuple(stored(render_replica(subject, one), ready=ready) for one in decision.placements)
+
+
+def stored(manifest: Manifest, *, ready: bool = True, why: str = "") -> Manifest:
+    told = {"status": str(ready), "reason": "Simulated", "message": why, "observedGeneration": 1}
+    conditions = [{"type": kind, **told, "lastTransitionTime": EPOCH.isoformat()} for kind in ("ModelReady", "Ready")]
+    kept = change(manifest, "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
+    kept = change(kept, "metadata.generation", 1)
+    return {**change(kept, "metadata.resourceVersion", "1"), "status": {"conditions": conditions}}
+
+
+def steps(decided: Plan) -> list[str]:
+    return [str(step) for step in decided.steps]
+
+
+def counts(decided: Plan) -> tuple[int | None, int | None]:
+    replicas = getattr(decided.status, "replicas", None)
+    assert replicas is not None
+    return replicas.total, replicas.ready
+
+
+def test_a_new_deployment_gets_its_replicas_and_no_endpoint() -> None:
+    subject = deployment(replicas=2)
+    decided = plan(seen(subject, cluster("a"), cluster("b")))
+
+    assert all(isinstance(step, Create) for step in decided.steps)
+    assert [step.manifest["spec"]["clusterName"] for step in decided.steps if isinstance(step, Create)] == ["a", "b"]
+    assert counts(decided) == (0, 0)
+    assert told(decided)["ReplicasScheduled"] == ("False", "Scheduling", "2 of 2 replicas placed on 2 clusters")
+    assert told(decided)["ReplicasReady"] == ("False", "ModelStarting", "0 of 2 ready")
+    assert told(decided)["Ready"][0] == "False"
+
+
+def test_a_replica_that_answers_gets_an_endpoint_behind_its_gateway() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    decided = plan(seen(subject, cluster("a"), replicas=[one]))
+
+    (step,) = decided.steps
+    assert isinstance(step, Apply)
+    assert step.manifest["spec"]["url"] == f"http://10.0.0.1/ml-team/{one['metadata']['name']}/v1"
+    assert counts(decided) == (1, 1)
+    assert told(decided) == {
+        "ReplicasScheduled": ("True", "ReplicasCreated", "1 of 1 replica placed on 1 cluster"),
+        "ReplicasReady": ("True", "AllReplicasReady", "1 of 1 ready"),
+        "Progressing": ("False", "Settled", ""),
+        "Ready": ("True", "Available", "1 of 1 ready"),
+    }
+
+
+def test_a_replica_that_ceases_to_answer_loses_its_endpoint_and_says_why() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    before = plan(seen(subject, cluster("a"), replicas=[one])).steps[0]
+    assert isinstance(before, Apply)
+    endpoint = change(before.manifest, "metadata.uid", "u")
+    ill = stored(one, ready=False, why="pod x engine: crash loop, exit code 1")
+
+    decided = plan(seen(subject, cluster("a"), replicas=[ill], endpoints=[endpoint]))
+
+    assert steps(decided) == [f"delete ModelEndpoint {key_of(one)}"]
+    assert told(decided)["ReplicasReady"][2] == (
+        f"0 of 1 ready; {one['metadata']['name']} on a: pod x engine: crash loop, exit code 1"
+    )
+
+
+def test_what_a_replica_said_before_its_last_change_does_not_count() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+
+    assert plan(seen(subject, cluster("a"), replicas=[change(one, "metadata.generation", 2)])).steps == ()
+
+
+def test_a_gateway_whose_address_is_not_told_any_more_takes_no_endpoint_away() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    endpoint = plan(seen(subject, cluster("a"), replicas=[one])).steps[0]
+    assert isinstance(endpoint, Apply)
+
+    mute = cluster("a", address=None)
+    assert plan(seen(subject, mute, replicas=[one], endpoints=[endpoint.manifest])).steps == ()
+
+
+def test_too_few_places_are_told_with_the_nearest() -> None:
+    subject = deployment(replicas=3)
+    decided = plan(seen(subject, cluster("a", nodes=2)))
+
+    assert len(decided.steps) == 2
+    reason, message = told(decided)["ReplicasScheduled"][1:]
+    assert reason == "InsufficientCapacity"
+    assert message == (
+        "2 of 3 replicas placed on 1 cluster; 1 cluster checked: 1 with too few free nodes for engine main; "
+        "nearest: a: engine main needs 1 node of pool default, 0 of 2 free"
+    )
+
+
+# Bad or missing input never deletes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clusters", "reason"),
+    [((), "NoClusters"), ((cluster("a", region="eu"),), "ReplicasCreated")],
+    ids=["no cluster is known", "the cluster no longer matches"],
+)
+def test_replicas_stay_when_no_cluster_is_known_or_matches(clusters: tuple[InferenceCluster, ...], reason: str) -> None:
+    subject = deployment(labels={"region": "us"})
+    running = placed(subject, cluster("a", region="us"))
+
+    decided = plan(seen(subject, *clusters, replicas=running))
+
+    assert not [step for step in decided.steps if not isinstance(step, Apply)]
+    assert told(decided)["ReplicasScheduled"][1] == reason
+
+
+def test_an_invalid_selector_is_told_and_changes_nothing() -> None:
+    running = placed(deployment(), cluster("a"))
+    subject = deployment(engine(request("not ) valid (")))
+
+    decided = plan(seen(subject, cluster("a"), replicas=running))
+
+    assert not [step for step in decided.steps if not isinstance(step, Apply)]
+    assert told(decided)["ReplicasScheduled"][1] == "InvalidNodeSelector"
+    assert told(decided)["ReplicasReady"][0] == "True"
+    assert told(decided)["Ready"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("cache", "reason", "message"),
+    [
+        (NoCache.NOT_READ, "ModelCacheUnresolved", "Waiting for ModelCache qwen"),
+        (NoCache.NOT_FOUND, "ModelCacheNotFound", "ModelCache qwen not found; holding replica placement"),
+    ],
+)
+def test_without_its_cache_a_deployment_places_nothing_and_keeps_what_it_has(
+    cache: NoCache, reason: str, message: str
+) -> None:
+    subject = deployment(cache="qwen")
+    running = placed(deployment(), cluster("a"))
+
+    new = plan(seen(subject, cluster("a"), cache=cache))
+    old = plan(seen(subject, cluster("a"), cache=cache, replicas=running))
+
+    assert new.steps == ()
+    assert told(new)["ModelCacheResolved"] == ("False", reason, message)
+    assert told(new)["ReplicasScheduled"][1] == "Scheduling"
+    assert not [step for step in old.steps if isinstance(step, Delete)]
+
+
+def test_a_cache_that_is_there_is_told() -> None:
+    decided = plan(seen(deployment(cache="qwen"), cluster("a"), cache=model_cache()))
+
+    assert told(decided)["ModelCacheResolved"][:2] == ("True", "ModelCacheResolved")
+
+
+# Others ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_that_somebody_took_off_is_put_back_and_a_strangers_annotation_stays() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    meddled = change(one, "metadata.labels", {"theirs": "1"})
+    meddled = change(meddled, "metadata.annotations", {"theirs": "2"})
+
+    rewritten = next(
+        step.manifest
+        for step in plan(seen(subject, cluster("a"), replicas=[meddled])).steps
+        if isinstance(step, Replace)
+    )
+
+    assert rewritten["metadata"]["labels"] == one["metadata"]["labels"]
+    assert rewritten["metadata"]["annotations"] == {"theirs": "2"}
+    assert rewritten["spec"] == one["spec"]
+
+
+def test_a_mark_that_cannot_be_read_is_taken_off() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    marked = change(one, "metadata.annotations", {labels.DRAINING_SINCE: "yesterday"})
+
+    (rewritten, *_) = plan(seen(subject, cluster("a"), replicas=[marked])).steps
+
+    assert isinstance(rewritten, Replace)
+    assert rewritten.manifest["metadata"]["annotations"] == {}
+
+
+def test_a_replica_on_its_way_out_does_not_count_and_its_name_is_waited_for() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a", nodes=2))
+    leaving = change(one, "metadata.deletionTimestamp", EPOCH.isoformat())
+
+    decided = plan(seen(subject, cluster("a", nodes=2), replicas=[leaving]))
+
+    assert counts(decided) == (0, 0)
+    assert [step for step in decided.steps if isinstance(step, Delete)] == []
+
+
+def test_a_drain_says_who_waits_for_what() -> None:
+    subject = deployment()
+    (one,) = placed(subject, cluster("a"))
+    drained = cluster("a", taints=[taint("maintenance", effect="NoExecute")])
+
+    decided = plan(seen(subject, drained, cluster("b"), replicas=[one]))
+
+    assert [type(step) for step in decided.steps] == [Create, Apply]
+    assert told(decided)["Progressing"] == (
+        "True",
+        "Moving",
+        "1 to be moved, changed or removed; 1 wait until more than 1 serve, 1 do",
+    )
+
+
+def test_a_deployment_that_is_deleted_is_kubernetes_to_clear_up() -> None:
+    subject = deployment()
+    running = placed(subject, cluster("a"))
+    metadata = subject.metadata.model_copy(update={"deletion_timestamp": EPOCH})
+
+    assert plan(seen(subject.model_copy(update={"metadata": metadata}), cluster("a"), replicas=running)) == Plan()
+
+
+def test_no_replicas_are_ready_when_none_are_asked_for() -> None:
+    decided = plan(seen(deployment(replicas=0), cluster("a")))
+
+    assert decided.steps == ()
+    assert told(decided)["Ready"] == ("True", "Available", "0 of 0 ready")

@@ -1,0 +1,273 @@
+"""A replica from its first object on a cluster to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import ModelReplica, labels, names
+from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.ownership import marked
+from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
+from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
+from modelplane_operator.rendering.model_replica import LEADER_WORKER_SETS, Lifecycle, Surroundings
+from tests.support.builders import EPOCH, NAMESPACE, going, replica
+from tests.support.manifests import change
+from tests.support.plans import told
+
+Manifest = dict[str, Any]
+
+SILENT = Unreachable("no answer")
+UID = "uid-of-the-replica"
+HELD = (labels.FINALIZER,)
+
+
+def subject(**said: Any) -> ModelReplica:
+    """A replica on cluster `a` that is stored."""
+    made = replica("a", **said)
+    return made.model_copy(
+        update={"metadata": made.metadata.model_copy(update={"uid": UID, "generation": 1, "finalizers": HELD})}
+    )
+
+
+def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
+    around = Surroundings("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()))
+    return Observed(one or subject(), said.pop("site", Site()), around, children, tuple(pods), None, Lifecycle(), EPOCH)
+
+
+def applied(decided: Plan) -> list[Manifest]:
+    return [step.manifest for step in decided.steps if isinstance(step, Apply)]
+
+
+def stored(manifest: Manifest) -> Manifest:
+    """An applied object as a cluster has it once its controllers are content."""
+    kept = change(marked(manifest), "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
+    kept = change(kept, "metadata.generation", 1)
+    match type_of(manifest):
+        case kind if kind == DEPLOYMENT:
+            copies = manifest["spec"]["replicas"]
+            counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), copies)
+            return {**kept, "status": {"observedGeneration": 1, **counts}}
+        case kind if kind == HTTP_ROUTE:
+            fine = [{"type": t, "status": "True", "observedGeneration": 1} for t in ("Accepted", "ResolvedRefs")]
+            return {**kept, "status": {"parents": [{"conditions": fine}]}}
+        case _:
+            return kept
+
+
+def children(one: ModelReplica, **said: Any) -> tuple[Manifest, ...]:
+    """All that a replica is on its cluster, in good order."""
+    return tuple(stored(made) for made in applied(plan(seen(one, **said))) if made["kind"] != "Namespace")
+
+
+def pod(one: ModelReplica, *, ready: bool = True, engine: str = "main") -> Manifest:
+    named = {labels.WORKLOAD: names.workload(one.metadata.name, engine), labels.SERVING: one.metadata.name}
+    return {
+        "metadata": {"name": "pod", "labels": named},
+        "spec": {"nodeName": "n"},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def serving(one: ModelReplica | None = None) -> Observed:
+    one = one or subject()
+    return seen(one, *children(one), pods=[pod(one)])
+
+
+def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
+    decided = plan(seen())
+
+    assert [made["kind"] for made in applied(decided)] == [
+        "Namespace",
+        "ResourceClaimTemplate",
+        "Deployment",
+        "Service",
+        "HTTPRoute",
+    ]
+    assert {step.cluster for step in decided.steps if isinstance(step, Apply)} == {"a"}
+    assert told(decided) == {
+        "ModelAccepted": ("False", "Deploying", "no workload yet of engine main"),
+        "ModelReady": ("False", "WaitingForModel", "no workload yet of engine main"),
+        "Ready": ("False", "Creating", "engine main: no workload yet; it has no route yet"),
+    }
+
+
+def test_a_replica_is_ready_when_every_copy_is_and_the_route_leads_there() -> None:
+    assert told(plan(serving())) == {
+        "ModelAccepted": ("True", "Accepted", ""),
+        "ModelReady": ("True", "Serving", ""),
+        "Ready": ("True", "Available", ""),
+    }
+
+
+def test_it_answers_with_some_of_its_copies_and_is_ready_with_all() -> None:
+    one = subject(copies=4)
+    found = [
+        {**child, "status": {**child["status"], "readyReplicas": 3}} if child["kind"] == "Deployment" else child
+        for child in children(one)
+    ]
+    decided = told(plan(seen(one, *found, pods=[pod(one)])))
+
+    assert decided["ModelReady"] == ("True", "Serving", "")
+    assert decided["Ready"] == ("False", "Creating", "engine main: 3 of 4 copies ready")
+
+
+def test_no_pod_that_answers_is_told_with_its_cause() -> None:
+    one = subject()
+    decided = told(plan(seen(one, *children(one), pods=[pod(one, ready=False)])))
+
+    assert decided["ModelReady"] == ("False", "ModelStarting", "no pod of engine main answers; pod pod is starting")
+
+
+def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
+    before = subject()
+    after = replace(serving(before), replica=subject(copies=2))
+
+    decided = told(plan(after))
+
+    assert decided["ModelReady"][1] == "ModelStarting"
+    assert decided["Ready"] == (
+        "False",
+        "Creating",
+        "engine main: its workload is being changed",
+    )
+
+
+def test_a_gang_on_a_cluster_without_leader_worker_sets_says_so_and_keeps_what_it_has() -> None:
+    one = subject(stages=2)
+    decided = plan(seen(one))
+
+    assert decided.steps == ()
+    assert LEADER_WORKER_SETS in told(decided)["Ready"][2]
+
+
+def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
+    made = subject().to_manifest()
+    container = made["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
+    one = ModelReplica.parse(made)
+    secret = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "aHVudGVyMg=="}}
+
+    assert told(plan(seen(one)))["Ready"][2].startswith("namespace ml-team has no Secret hf")
+    there = children(one, originals=(secret,))
+    assert there[0]["kind"] == "Secret"
+    vanished = plan(seen(one, *there, pods=[pod(one)]))
+    assert not [step for step in vanished.steps if isinstance(step, Delete)]
+    assert told(vanished)["Ready"][0] == "True"
+
+
+def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:
+    one = subject()
+    old = change(children(one)[0], "metadata.name", "of-before")
+    assert old["kind"] == "ResourceClaimTemplate"
+    rolling = [
+        change(child, "status.readyReplicas", 0) if child["kind"] == "Deployment" else child for child in children(one)
+    ]
+
+    during = plan(seen(one, old, *rolling, pods=[pod(one, ready=False)]))
+    after = plan(seen(one, old, *children(one), pods=[pod(one)]))
+
+    assert not [step for step in during.steps if isinstance(step, Delete)]
+    assert [step.key.name for step in after.steps if isinstance(step, Delete)] == ["of-before"]
+
+
+# A cluster that cannot be seen ----------------------------------------------------------------------------------------
+
+
+def judged(one: ModelReplica) -> ModelReplica:
+    """The replica with the status that it has while it serves."""
+    return one.model_copy(update={"status": plan(serving(one)).status})
+
+
+def test_a_cluster_whose_lists_are_not_in_yet_is_waited_for_without_a_word() -> None:
+    decided = plan(seen(site=Site(connected=False)))
+
+    assert (decided.steps, decided.status) == ((), None)
+    assert decided.requeue_after is not None
+
+
+def test_a_cluster_that_nobody_knows_is_told_to_a_new_replica_and_changes_nothing_for_one_that_ran() -> None:
+    unknown = Site(exists=False, connected=False)
+
+    assert told(plan(seen(site=unknown)))["ModelAccepted"][1] == "WaitingForCluster"
+    assert plan(seen(judged(subject()), site=unknown)) == Plan()
+
+
+def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None:
+    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT)))
+
+    assert (decided.steps, decided.status, decided.failure) == ((), None, SILENT)
+
+
+def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:
+    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT, serving=False)))
+
+    assert decided.steps == ()
+    assert told(decided) == {
+        "ModelReady": ("Unknown", "ClusterUnreachable", "neither cluster a nor its gateway answers"),
+        "Ready": ("Unknown", "Unreachable", "neither cluster a nor its gateway answers"),
+    }
+
+
+# Its end --------------------------------------------------------------------------------------------------------------
+
+
+def leaving(*found: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Plan:
+    return plan(seen(going(subject()), *found, pods=pods, **said))
+
+
+def deleted(decided: Plan) -> list[str]:
+    return [step.type.kind for step in decided.steps if isinstance(step, Delete)]
+
+
+def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
+    one = subject()
+    all_of_it = children(one)
+    rest = [child for child in all_of_it if child["kind"] != "Deployment"]
+
+    first = leaving(*all_of_it, pods=[pod(one)])
+    second = leaving(*rest, pods=[pod(one)])
+    third = leaving(*rest)
+    last = leaving()
+
+    assert deleted(first) == ["Deployment"]
+    assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
+    assert deleted(second) == []
+    assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
+    assert last.steps == (Release(),)
+
+
+def test_the_namespace_goes_with_the_last_replica() -> None:
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
+    observed = replace(seen(going(subject())), namespace=home)
+
+    assert [str(step) for step in plan(observed).steps] == [
+        f"delete Namespace modelplane-{NAMESPACE} on cluster a",
+        "release the object",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("site", "released"),
+    [
+        (Site(exists=False, connected=False), True),
+        (Site(connected=False, error=SILENT), False),
+        (Site(connected=False), False),
+    ],
+    ids=["gone for good", "silent", "not seen yet"],
+)
+def test_a_replica_waits_for_its_cluster_unless_there_is_none(
+    site: Site,
+    released: bool,  # noqa: FBT001
+) -> None:
+    assert (leaving(site=site).steps == (Release(),)) is released
+
+
+def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:
+    bare = going(replica("a"))
+
+    assert plan(seen(bare)) == Plan()

@@ -1,0 +1,159 @@
+"""What pods, workloads and routes say of their health, in words that stay the same while nothing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from modelplane_operator.planning.symptoms import is_ready, is_unseen, symptoms, told, unfinished, unrouted
+
+Manifest = dict[str, Any]
+
+
+def pod(name: str = "a", *, ready: bool = False, node: str = "", going: bool = False, **status: Any) -> Manifest:
+    conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
+    return {
+        "metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"conditions": conditions, **status},
+    }
+
+
+def waiting(reason: str, message: str = "", *, name: str = "engine", last: Manifest | None = None) -> Manifest:
+    state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    return {"name": name, "state": state, **({"lastState": {"terminated": last}} if last else {})}
+
+
+def engine(*containers: Manifest) -> Manifest:
+    return pod(node="n", containerStatuses=list(containers))
+
+
+NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
+KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+
+
+@pytest.mark.parametrize(
+    ("ill", "words"),
+    [
+        (pod(), "pod a has no node yet"),
+        (pod(node="n"), "pod a is starting"),
+        (pod(ready=True, going=True), "pod a is ending"),
+        (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
+        (engine(waiting("ContainerCreating")), "pod a is starting"),
+        (engine(waiting("ImagePullBackOff", 'no "x"')), 'pod a engine: ImagePullBackOff: no "x"'),
+        (engine(waiting("ErrImagePull")), "pod a engine: ErrImagePull"),
+        (
+            engine(waiting("CreateContainerConfigError", "no secret")),
+            "pod a engine: CreateContainerConfigError: no secret",
+        ),
+        # the kubelet's own message counts the seconds of the back-off
+        (
+            engine(waiting("CrashLoopBackOff", "back-off 40s", last=KILLED)),
+            "pod a engine: crash loop, exit code 137 (OOMKilled)",
+        ),
+        (
+            engine(waiting("CrashLoopBackOff", last={"exitCode": 1, "reason": "Error"})),
+            "pod a engine: crash loop, exit code 1",
+        ),
+        (
+            engine({"name": "engine", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}),
+            "pod a engine: exit code 2",
+        ),
+        (
+            pod(node="n", initContainerStatuses=[waiting("ImagePullBackOff", name="warm-up")]),
+            "pod a warm-up: ImagePullBackOff",
+        ),
+        (pod(phase="Failed", reason="Evicted", message="low on memory"), "pod a failed: Evicted: low on memory"),
+        (pod(phase="Failed"), "pod a failed: no reason given"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: str) -> None:
+    assert told(symptoms([ill])) == words
+
+
+def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
+    assert told(symptoms([pod(ready=True)])) == ""
+    assert is_ready(pod(ready=True))
+    assert not is_ready(pod(ready=True, going=True))
+
+
+def test_the_gravest_comes_first_and_the_others_are_counted() -> None:
+    stuck = engine(waiting("ImagePullBackOff"))
+    stuck["metadata"]["name"] = "z"
+
+    assert told(symptoms([pod("b"), pod("c", conditions=[NO_NODE]), stuck, pod("d", ready=True)])) == (
+        "pod z engine: ImagePullBackOff (and 2 more)"
+    )
+
+
+def test_what_a_scheduler_says_of_a_thousand_nodes_is_cut() -> None:
+    endless = {**NO_NODE, "message": "x" * 5000}
+
+    assert len(told(symptoms([pod(conditions=[endless])]))) < 500
+
+
+@pytest.mark.parametrize(
+    ("status", "lacks"),
+    [
+        ({}, "0 of 2 copies ready"),
+        ({"readyReplicas": 1, "updatedReplicas": 2, "replicas": 2}, "1 of 2 copies ready"),
+        ({"readyReplicas": 2, "updatedReplicas": 1, "replicas": 2}, "1 of 2 copies updated"),
+        ({"readyReplicas": 3, "updatedReplicas": 2, "replicas": 3}, "2 of 2 copies updated"),
+        ({"readyReplicas": 2, "updatedReplicas": 2, "replicas": 2}, ""),
+        (
+            {"readyReplicas": 2, "updatedReplicas": 2, "replicas": 2, "observedGeneration": 6},
+            "its controller has not seen the latest change",
+        ),
+    ],
+)
+def test_a_workload_lacks_copies_that_are_ready_and_of_its_present_content(status: Manifest, lacks: str) -> None:
+    assert unfinished({"metadata": {"generation": 7}, "status": {"observedGeneration": 7, **status}}, 2) == lacks
+
+
+def test_a_leader_worker_set_does_not_say_which_generation_it_has_seen() -> None:
+    counts = {"readyReplicas": 1, "updatedReplicas": 1, "replicas": 1}
+
+    assert unfinished({"metadata": {"generation": 7}, "status": counts}, 1) == ""
+
+
+def route(*conditions: tuple[str, str, int], generation: int = 2) -> Manifest:
+    told = [
+        {"type": kind, "status": status, "observedGeneration": seen, "reason": "NoMatchingParent"}
+        for kind, status, seen in conditions
+    ]
+    parents = [{"conditions": told}] if told else []
+    return {"metadata": {"generation": generation}, "status": {"parents": parents}}
+
+
+@pytest.mark.parametrize(
+    ("observed", "why"),
+    [
+        (route(), "no gateway has taken the route yet"),
+        (route(("Accepted", "True", 1)), "the gateway has not seen the latest change of the route"),
+        (
+            route(("Accepted", "False", 2), ("ResolvedRefs", "True", 2)),
+            "the gateway does not accept the route: NoMatchingParent",
+        ),
+        (route(("Accepted", "True", 2)), "the gateway has not seen the latest change of the route"),
+        (
+            route(("Accepted", "True", 2), ("ResolvedRefs", "False", 2)),
+            "the gateway does not accept the route: NoMatchingParent",
+        ),
+        (route(("Accepted", "True", 2), ("ResolvedRefs", "True", 2)), ""),
+    ],
+)
+def test_a_route_leads_somewhere_when_its_gateway_has_accepted_its_latest_form(observed: Manifest, why: str) -> None:
+    assert unrouted(observed) == why
+
+
+@pytest.mark.parametrize(
+    ("observed", "unseen"),
+    [(route(), True), (route(("Accepted", "True", 1)), True), (route(("Accepted", "False", 2)), False)],
+)
+def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
+    observed: Manifest,
+    unseen: bool,  # noqa: FBT001
+) -> None:
+    assert is_unseen(observed) is unseen
