@@ -26,13 +26,14 @@ NAMESPACES = {
     "baseline": {"pod-security.kubernetes.io/enforce": "baseline"},
     "restricted": {"pod-security.kubernetes.io/enforce": "restricted"},
 }
-NOT_SERVED = {"InferencePool"}
+NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement"}
 
 
 @pytest.fixture(scope="module")
 async def server(api: Api) -> Api:
     """The API server with the kinds of others that we write, and the namespaces that our objects are in."""
-    for crds in (binaries.ensure("gateway-api-crds")["gateway-api-crds"], ROOT / "localfleet/leaderworkerset/crd.yaml"):
+    bundled = [binaries.ensure(name)[name] for name in ("gateway-api-crds", "envoy-gateway-crds")]
+    for crds in (*bundled, ROOT / "localfleet/leaderworkerset/crd.yaml"):
         await api.kubectl("apply", "--server-side", "-f", str(crds))
     await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     namespaces = [
