@@ -75,9 +75,9 @@ def controller(
     def decide(seen: Observed) -> Plan:
         began = time.monotonic()
         decided = plan(seen)
-        for condition in decided.status.conditions if decided.status else ():
-            if condition.type == ReplicasScheduled.__name__:
-                scheduled(condition.reason, time.monotonic() - began)
+        for told in decided.status.conditions if decided.status else ():
+            if told.type == ReplicasScheduled.__name__:
+                scheduled(told.reason, time.monotonic() - began)
         return decided
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:

@@ -147,7 +147,9 @@ def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
 
 
 def _changed(seen: Observed, decision: Decision) -> tuple[Key, ...]:
-    """Replicas that stay and have another shape than they are to have."""
+    """Replicas that stay and have another shape than they are to have; while something is amiss, none is changed."""
+    if decision.problems:
+        return ()
     wanted = _wanted(seen, decision)
     return tuple(key for key in sorted(wanted) if key in seen.live and not _same_shape(seen.live[key], wanted[key]))
 
@@ -247,21 +249,17 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
     ready = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") == "True"]
     leaving = {removal.replica.key for removal in course.target.removed}
     finished = [one for one in ready if key_of(one) not in {*leaving, *course.changed} and seen.answers(one)]
-    conditions = [
-        _scheduled(seen, course.decision),
-        _replicas_ready(seen, course, len(ready)),
-        _progressing(seen, course),
-        *_cache(seen),
-    ]
+    needed = [_scheduled(seen, course.decision), _replicas_ready(seen, course, len(ready)), *_cache(seen)]
+    progressing = _progressing(seen, course)
     desired = course.decision.desired
-    faults = [one.message for one in conditions[:2] if one.status != "True"]
+    faults = [one.message for one in needed if one.status != "True"]
     if len(finished) >= desired and not faults and not course.changed:
         whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {desired} ready")
     else:
-        moving = [conditions[2].message] if conditions[2].status == "True" else []
+        moving = [progressing.message] if progressing.status == "True" else []
         whole = Ready.CREATING.condition(seen.now, message="; ".join(filter(None, [*faults, *moving])))
     return ModelDeploymentStatus(
-        conditions=(*conditions, whole),
+        conditions=(*needed, progressing, whole),
         replicas=ReplicaCount(total=len(seen.live), ready=len(ready)),
         selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
     )

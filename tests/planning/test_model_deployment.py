@@ -191,6 +191,18 @@ def test_without_its_cache_a_deployment_places_nothing_and_keeps_what_it_has(
     assert not [step for step in old.steps if isinstance(step, Delete)]
 
 
+def test_a_replica_is_not_changed_to_name_a_cache_that_does_not_exist() -> None:
+    running = placed(deployment(), cluster("a"))
+
+    decided = plan(
+        seen(deployment(cache="lost"), cluster("a"), cluster("b"), replicas=running, cache=NoCache.NOT_FOUND)
+    )
+
+    assert [type(step) for step in decided.steps] == [Apply]
+    assert told(decided)["Progressing"][1] == "Settled"
+    assert told(decided)["Ready"][0] == "False"
+
+
 def test_a_cache_that_is_there_is_told() -> None:
     decided = plan(seen(deployment(cache="qwen"), cluster("a"), cache=model_cache()))
 
