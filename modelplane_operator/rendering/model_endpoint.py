@@ -41,7 +41,7 @@ def render_model_endpoint(endpoint: ModelEndpoint, backend: Backend) -> tuple[Ma
                         "protocol": "TCP",
                         "appProtocol": backend.scheme,
                     }
-                ]
+                ],
             },
         },
         {
