@@ -240,8 +240,9 @@ class Helm:
 
     async def _look(self, cluster: Cluster, release: Key) -> None:
         """Take in what Helm wrote, as every write of ours is taken in at once."""
-        if (seen := cluster.find(SECRET)) is None:
-            return
+        seen = cluster.find(SECRET)
+        if seen is None or not seen.bare:
+            return  # that watch is not for Helm's records
         known = {one.secret: one.uid for one in revisions(seen).get(release, ())}
         for record in await _records(cluster, release):
             known.pop(key_of(record), None)

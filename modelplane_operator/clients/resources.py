@@ -85,6 +85,8 @@ HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "h
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
 INFERENCE_POOL: Final = ResourceType("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
+IP_ADDRESS_POOL: Final = ResourceType("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools")
+L2_ADVERTISEMENT: Final = ResourceType("metallb.io/v1beta1", "L2Advertisement", "l2advertisements")
 
 TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
     (known.api_version, known.kind): known
@@ -121,6 +123,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,
         INFERENCE_POOL,
+        IP_ADDRESS_POOL,
+        L2_ADVERTISEMENT,
         *map(of, KINDS),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.base import Key
@@ -12,36 +12,29 @@ from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.releases import Revision, revisions
 from modelplane_operator.clients.resources import (
-    CUSTOM_RESOURCE_DEFINITION,
-    DAEMON_SET,
-    DEPLOYMENT,
     NAMESPACE,
     NODE,
     RESOURCE_SLICE,
     SECRET,
     SERVICE,
-    STATEFUL_SET,
     ResourceType,
     annotations_of,
     entries,
     key_of,
     labels_of,
     of,
-    section,
 )
+from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import applied, find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, plan
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, parts, render_namespaces
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
-_OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
 _OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
 
 
@@ -101,21 +94,7 @@ async def _there(
 ) -> There:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
-    secrets = site.find(SECRET)
-    history = revisions(secrets.owned_by(uid) if secrets else ())
-    charts = Seen(
-        cluster=site.name,
-        now=clients.now(),
-        patience=helm.patience,
-        history=history,
-        contents=await helm.contents(site, _telling(history)),
-        runs={
-            key: run
-            for key in {*history, *(part.release.key for part in wanted)}
-            if (run := helm.last(site.name, key)) is not None
-        },
-        workloads=await _workloads(site.kube, history) if history else (),
-    )
+    charts = await look(site, uid, wanted, helm, clients.now())
     children = tuple(applied(site, CHILDREN, uid))
     going = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
@@ -123,52 +102,16 @@ async def _there(
         charts=charts,
         children=children,
         taken=frozenset() if going else await _taken(stack, site.kube, children),
-        definitions=() if going else tuple([one async for one in _ours(site.kube, definitions)]),
+        definitions=() if going else tuple([one async for one in ours(site.kube, definitions)]),
         balancers=await _balancers(site.kube) if going else (),
         no_devices=await _without_devices(site, clients.hub) if has_driver and not going else (),
     )
-
-
-def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
-    """The revisions whose content matters: the newest, the one that runs, and the latest that failed."""
-    for known in history.values():
-        of_interest = [known[0]]
-        for status in ("deployed", "failed"):
-            of_interest += [one for one in known if one.status == status][:1]
-        yield from dict.fromkeys(of_interest)
-
-
-async def _workloads(kube: Kube, history: Mapping[Key, object]) -> tuple[Workload, ...]:
-    found: list[Workload] = []
-    for kind in (DEPLOYMENT, DAEMON_SET, STATEFUL_SET):
-        for manifest in (await kube.list(kind, selector=_OF_HELM)).items:
-            noted = annotations_of(manifest)
-            release = Key(noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
-            if release in history:
-                found.append(_workload(manifest, release))
-    return tuple(found)
-
-
-def _workload(manifest: Manifest, release: Key) -> Workload:
-    status = section(manifest, "status")
-    of_nodes = manifest["kind"] == "DaemonSet"
-    wanted = status.get("desiredNumberScheduled", 0) if of_nodes else manifest["spec"].get("replicas", 1)
-    ready = status.get("numberReady" if of_nodes else "readyReplicas", 0)
-    return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
 
 
 async def _taken(stack: ServingStack, kube: Kube, children: Iterable[Manifest]) -> frozenset[str]:
     ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
     wanted = {manifest["metadata"]["name"] for manifest in render_namespaces(stack)}
     return frozenset([name for name in sorted(wanted - ours) if await kube.find(NAMESPACE, Key("", name))])
-
-
-async def _ours(kube: Kube, definitions: Iterable[Manifest]) -> AsyncIterator[Manifest]:
-    """Definitions that nobody else has made: theirs may be newer, and some clouds bring them along."""
-    for definition in definitions:
-        there = await kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition))
-        if there is None or labels.APPLIED in annotations_of(there):
-            yield definition
 
 
 async def _balancers(kube: Kube) -> tuple[str, ...]:

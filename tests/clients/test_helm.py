@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from localfleet.apiserver import free_ports
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import Answer, Match, Rule
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.release import Release
@@ -76,7 +79,13 @@ class Scene:
 
 
 @pytest.fixture
-async def cluster(access: Access, namespace: str) -> AsyncIterator[Connection]:
+async def cluster(access: Access) -> AsyncIterator[Connection]:
+    async with connected(access) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def connected(access: Access) -> AsyncIterator[Connection]:
     async with asyncio.TaskGroup() as group:
         store = Store(asyncio.get_running_loop().time)
         cluster = Connection("east", access, [Watched(SECRET, bare=True)], store, chance=lambda: 0.5)
@@ -286,6 +295,36 @@ async def test_a_server_that_is_gone_is_said_and_nothing_else_happens(scene: Sce
 
     assert "Unreachable" in run.error or "refused" in run.error.lower(), run.error
     assert not (scene.folder / "argv").exists()
+
+
+@pytest.mark.fleet
+async def test_a_server_that_stops_answering_in_the_middle_leaves_a_release_that_goes_on(
+    scene: Scene, proxy: FaultProxy
+) -> None:
+    await proxy.add(Rule(Match(verbs=("update",), resource="secrets"), Answer(503)))  # what Helm writes when it is done
+    kube = scene.cluster.kube
+    async with connected(read_kubeconfig(proxy.kubeconfig.read_text())) as behind:
+        scene.helm.install(behind, scene.release(), wait=False)
+        await scene.ended()  # Helm says that it went well
+
+    await until(lambda: bool(scene.records()), "the watch to show it")
+    assert scene.states() == [(1, "pending-install")]
+    stuck = await kube.get(SECRET, scene.records()[0].secret)
+    await kube.replace(given_up(stuck))
+    assert (await scene.install()).error == ""
+    assert scene.states()[0] == (2, "deployed")
+
+
+@pytest.mark.fleet
+async def test_each_run_has_the_credentials_of_its_moment(scene: Scene) -> None:
+    kube = scene.cluster.kube
+    valid = kube.access
+    kube.renew(replace(valid, certificate="", key="", token=CANARY))
+    refused = await scene.install()
+    kube.renew(valid)
+
+    assert "provide credentials" in refused.error or "Unauthorized" in refused.error, refused.error
+    assert (await scene.install()).error == ""
 
 
 @pytest.mark.fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,20 +16,28 @@ import pytest
 import yaml
 
 from localfleet import binaries
-from localfleet.apiserver import ApiServer, api_server
+from localfleet.apiserver import api_server
+from localfleet.fleet import Fleet as LocalFleet
+from localfleet.fleet import Options
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, crd, labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.releases import Revision, revisions
 from modelplane_operator.clients.resources import (
     CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
     GATEWAY,
+    GATEWAY_CLASS,
     HUB,
     NAMESPACE,
+    NODE,
     SECRET,
+    SERVICE,
+    key_of,
     of,
 )
 from modelplane_operator.clients.store import Store
@@ -50,6 +58,8 @@ Manifest = dict[str, Any]
 pytestmark = pytest.mark.fleet
 
 SOME = Key("platform", "east")
+# Any will do: here one that is at hand.
+DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
 OURS = (ServingStack, InferenceCluster, ModelReplica)
 READS = {"get", "list", "watch", "ping", "discover"}
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
@@ -91,14 +101,14 @@ class Platform:
             environment={"PATH": os.environ["PATH"]},
             folder=self.folder,
         )
-        fleet = {"platform/east": self.site}
+        fleet = {self.site.name: self.site}
         self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
 
     async def step(self) -> Outcome:
-        controller = serving_stack.controller(self.helm, ())
+        controller = serving_stack.controller(self.helm, DEFINITIONS)
         return await reconcile(controller, SOME, self.clients)
 
     async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
@@ -172,41 +182,47 @@ async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
     with api_server() as server:
         access = read_kubeconfig(server.kubeconfig.read_text())
         async with connect(access) as kube:
-            await prepare(server, kube)
+            await define(kube)
+            await ask_for_a_stack(kube)
             async with operating(kube, access, tmp_path) as platform:
                 yield platform
                 kill(tmp_path)
                 await platform.helm.close(20)
 
 
-async def prepare(server: ApiServer, kube: Kube) -> None:
-    """Our kinds, and a stack that asks for nothing special."""
+async def define(kube: Kube) -> None:
+    """Have the server know our kinds."""
     for kind in OURS:
-        definition = {**yaml.safe_load(crd.to_yaml(kind))}
-        await kube.create(definition)
+        await kube.create(yaml.safe_load(crd.to_yaml(kind)))
     async with asyncio.timeout(60):
         for kind in OURS:
             while kind.definition.kind not in await kube.serves(kind.definition.api_version):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+
+async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> Manifest:
+    """A stack that asks for nothing special."""
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOME.namespace}})
-    await kube.create(
+    return await kube.create(
         {
             "apiVersion": "infrastructure.modelplane.ai/v1alpha1",
             "kind": "ServingStack",
-            "metadata": {"name": SOME.name, "namespace": SOME.namespace},
+            "metadata": {"name": SOME.name, "namespace": SOME.namespace, "labels": marks or {}},
             "spec": {"secrets": [{"type": "Kubeconfig", "name": "east", "key": "kubeconfig"}]},
         }
     )
 
 
 @asynccontextmanager
-async def operating(kube: Kube, access: Access, folder: Path) -> AsyncIterator[Platform]:
+async def operating(
+    kube: Kube, access: Access, folder: Path, *, name: str = "platform/east"
+) -> AsyncIterator[Platform]:
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
     afar = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_AFAR]
     pace = Pace(watch=WatchPace(unserved=0.2))
     hub = Connection(HUB, access, near, store, chance=lambda: 0.5, on_call=calls.append)
-    site = Connection("platform/east", access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in (hub, site)]
         await until(lambda: all(one.synced and one.health.answers for one in (hub, site)), "the first lists")
@@ -228,6 +244,8 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     assert stack["status"]["gateway"] == {"address": "192.0.2.7"}
     assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
     assert component(stack, "cert-manager")["version"] == "v1.17.1"
+    (definition,) = DEFINITIONS
+    assert await platform.kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition)) is not None
     config = await platform.kube.get(CONFIG_MAP, Key("cert-manager", "mp-cert-manager"))
     assert config["data"]["values"] == '{"crds":{"enabled":true,"keep":false}}'
 
@@ -376,3 +394,87 @@ async def finalize(platform: Platform, namespace: Manifest) -> None:
     body = orjson.dumps({**namespace, "spec": {"finalizers": []}})
     path = NAMESPACE.path(name=namespace["metadata"]["name"], subresource="finalize")
     await platform.kube._wire.ask(Request("finalize", "namespaces", "PUT", path, body), asked="finalize")
+
+
+# On a cluster with controllers, nodes and a real Envoy Gateway --------------------------------------------------------
+
+PODS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}}
+spec:
+  selector: {matchLabels: {app: {{ .Release.Name }}}}
+  template:
+    metadata: {labels: {app: {{ .Release.Name }}}}
+    spec: {containers: [{name: main, image: main}]}
+"""
+EAST: Manifest = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "InferenceCluster",
+    "metadata": {"name": "east"},
+    "spec": {"cluster": {"source": "Existing", "existing": {"secretRef": {"name": "east"}}}},
+    "status": {
+        "gpuPools": [
+            {"name": "h100", "nodes": 2, "devices": [{"name": "gpu", "driver": "late.example.com", "count": 8}]},
+            {"name": "empty", "nodes": 4, "devices": [{"name": "gpu", "driver": "none.example.com", "count": 8}]},
+        ]
+    },
+}
+SLICE: Manifest = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "late"},
+    "spec": {
+        "driver": "late.example.com",
+        "pool": {"name": "late", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The kubeconfig of a cluster that has everything but software."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("stack") / "fleet")
+    try:
+        fleet.up(Options(workers=1, data_plane=False))
+        yield fleet.kubeconfig("worker-1").read_text()
+    finally:
+        fleet.down()
+
+
+async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worker: str, tmp_path: Path) -> None:
+    noted_helm(tmp_path)
+    (tmp_path / "mirror").mkdir()
+    fill(tmp_path / "mirror")
+    envoy = (ROOT / "localfleet/manifests/worker/envoy-gateway.yaml").read_text().split("\n---\n", 1)[1]
+    pack(tmp_path / "mirror", "gateway-helm", "v1.8.1", {"templates/all.yaml": envoy})
+    pack(tmp_path / "mirror", "lws", "v0.8.0", {"templates/pods.yaml": PODS})
+    access = read_kubeconfig(worker)
+    async with connect(access) as kube:
+        await define(kube)
+        async with operating(kube, access, tmp_path, name="east") as platform:
+            before = {one["metadata"]["name"] for one in (await kube.list(NAMESPACE)).items}
+            marks = {labels.OWNER_KIND: "InferenceCluster", labels.OWNER_NAME: "east"}
+            made = await ask_for_a_stack(kube, marks)
+            cluster = await kube.create(EAST)
+            await kube.replace_status({**cluster, "status": EAST["status"]})
+            waits = "no node publishes the devices of pool h100"
+            stack = await platform.until(lambda stack: message(stack, "Ready") == waits, "all but the devices")
+            assert stack["status"]["gateway"]["address"].startswith("10.")
+
+            node = (await kube.list(NODE, selector="modelplane.ai/pool=h100")).items[0]["metadata"]["name"]
+            await kube.create({**SLICE, "spec": {**SLICE["spec"], "nodeName": node}})
+            await platform.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
+
+            await kube.delete(of(ServingStack), SOME, uid=made["metadata"]["uid"])
+            await until(lambda: bool(seen_going(platform)), "the watch to show it")
+            async with asyncio.timeout(180):
+                while await kube.find(of(ServingStack), SOME) is not None:
+                    await platform.step()
+                    await asyncio.sleep(0.2)
+            left = {one["metadata"]["name"] for one in (await kube.list(NAMESPACE)).items}
+            assert left == before | {SOME.namespace}
+            assert [one for one in (await kube.list(SERVICE)).items if one["spec"]["type"] == "LoadBalancer"] == []
+            assert (await kube.list(GATEWAY_CLASS)).items == []
+            assert (await kube.list(SECRET, selector="owner=helm")).items == []

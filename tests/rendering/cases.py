@@ -19,6 +19,7 @@ from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
+from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
@@ -109,7 +110,8 @@ def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:
 
 
 def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
-    return render_inference_gateway(InferenceGateway.parse(documents[0]))
+    gateway = InferenceGateway.parse(documents[0])
+    return [*map(_chart, gateway_parts(gateway)), *render_addresses(gateway), *render_inference_gateway(gateway)]
 
 
 def _cluster_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:

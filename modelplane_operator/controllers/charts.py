@@ -1,0 +1,87 @@
+"""What is read of the Helm releases of one owner on one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.release import Part
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.releases import Revision, revisions
+from modelplane_operator.clients.resources import (
+    CUSTOM_RESOURCE_DEFINITION,
+    DAEMON_SET,
+    DEPLOYMENT,
+    SECRET,
+    STATEFUL_SET,
+    annotations_of,
+    key_of,
+    section,
+)
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.planning.charts import Seen, Workload
+
+_OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
+
+
+async def look(site: Cluster, owner: str, parts: Iterable[Part], helm: Helm, now: datetime) -> Seen:
+    """How the releases stand that carry this owner's uid, and the pods that they bring."""
+    history = revisions(await _records(site, owner))
+    asked = {*history, *(part.release.key for part in parts)}
+    return Seen(
+        cluster=site.name,
+        now=now,
+        patience=helm.patience,
+        history=history,
+        contents=await helm.contents(site, _telling(history)),
+        runs={key: run for key in asked if (run := helm.last(site.name, key)) is not None},
+        workloads=await _workloads(site.kube, history) if history else (),
+    )
+
+
+async def _records(site: Cluster, owner: str) -> Iterable[Manifest]:
+    """Helm's Secrets: seen by the watch where it is one for them, else asked for."""
+    seen = site.find(SECRET)
+    if seen is not None and seen.bare:
+        return seen.owned_by(owner)
+    return (await site.kube.list(SECRET, selector=f"{labels.OWNER_UID}={owner}", bare=True)).items
+
+
+def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
+    """The revisions whose content matters: the newest, the one that runs, and the latest that failed."""
+    for known in history.values():
+        of_interest = [known[0]]
+        for status in ("deployed", "failed"):
+            of_interest += [one for one in known if one.status == status][:1]
+        yield from dict.fromkeys(of_interest)
+
+
+async def _workloads(kube: Kube, history: Mapping[Key, object]) -> tuple[Workload, ...]:
+    found: list[Workload] = []
+    for kind in (DEPLOYMENT, DAEMON_SET, STATEFUL_SET):
+        for manifest in (await kube.list(kind, selector=_OF_HELM)).items:
+            noted = annotations_of(manifest)
+            release = Key(noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
+            if release in history:
+                found.append(_workload(manifest, release))
+    return tuple(found)
+
+
+def _workload(manifest: Manifest, release: Key) -> Workload:
+    status = section(manifest, "status")
+    of_nodes = manifest["kind"] == "DaemonSet"
+    wanted = status.get("desiredNumberScheduled", 0) if of_nodes else manifest["spec"].get("replicas", 1)
+    ready = status.get("numberReady" if of_nodes else "readyReplicas", 0)
+    return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
+
+
+async def ours(kube: Kube, definitions: Iterable[Manifest]) -> AsyncIterator[Manifest]:
+    """Definitions of kinds that nobody else has made: theirs may be newer, and some clouds bring them along."""
+    for definition in definitions:
+        there = await kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition))
+        if there is None or labels.APPLIED in annotations_of(there):
+            yield definition

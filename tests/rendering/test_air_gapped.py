@@ -1,0 +1,47 @@
+"""What has to be mirrored is written down where people look for it, as it is in the code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from modelplane_operator.api.serving_stack import Versions
+from modelplane_operator.rendering.gateway_stack import (
+    METALLB,
+    METALLB_REPOSITORY,
+    METALLB_VERSION,
+    TRAEFIK,
+    TRAEFIK_REPOSITORY,
+)
+from modelplane_operator.rendering.model_replica import endpoint_picker, part
+from modelplane_operator.rendering.serving_stack import STACK
+from tests.support.golden import assert_golden
+from tests.support.manifests import ROOT
+
+PAGE = ROOT / "docs" / "air-gapped.md"
+
+
+def charts() -> str:
+    rows = [f"| {one.chart} | {one.version(Versions())} | {one.repository} |" for one in STACK]
+    rows.append(f"| {TRAEFIK}, on the hub | the InferenceGateway says | {TRAEFIK_REPOSITORY} |")
+    rows.append(f"| {METALLB}, on the hub, if asked for | {METALLB_VERSION} | {METALLB_REPOSITORY} |")
+    return "\n".join(["| Chart | Version | Repository |", "|---|---|---|", *rows])
+
+
+def images() -> str:
+    rows = {
+        endpoint_picker.IMAGE: "beside each model on an InferencePool",
+        part.SIDECAR_IMAGE: "in the decoding pods of a model that splits prefill and decode",
+    }
+    return "\n".join(["| Image | Where |", "|---|---|", *(f"| {image} | {where} |" for image, where in rows.items())])
+
+
+def test_the_page_lists_every_chart_and_image(pytestconfig: pytest.Config) -> None:
+    text = PAGE.read_text()
+    for name, table in (("charts", charts()), ("images", images())):
+        between = re.compile(f"<!-- {name} -->\n.*<!-- end of {name} -->", re.DOTALL)
+        assert between.search(text)
+        text = between.sub(f"<!-- {name} -->\n{table}\n<!-- end of {name} -->", text)
+
+    assert_golden(PAGE, text, pytestconfig)
