@@ -1,6 +1,6 @@
 """The gateway of a workload cluster, through which the models there are reached: Envoy Gateway's.
 
-It belongs to whoever installs it: the InferenceCluster of a cluster that has Envoy Gateway already, a ServingStack else.
+It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is there already, a ServingStack elsewhere.
 """
 
 from __future__ import annotations
