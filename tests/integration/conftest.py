@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,12 @@ async def emptied(stage: Stage, space: str) -> None:
     async with asyncio.TaskGroup() as group:
         for worker in stage.workers.values():
             group.create_task(worker.gone("Namespace", remote(space)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all scenarios together, so that the stage is put up once, however tests are shuffled."""
+    items.sort(key=lambda item: item.path.is_relative_to(Path(__file__).parent))
 
 
 @pytest.hookimpl(wrapper=True)

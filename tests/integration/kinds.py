@@ -102,8 +102,9 @@ def gateway() -> Manifest:
     return {"apiVersion": GROUP, "kind": "InferenceGateway", "metadata": {"name": "default"}, "spec": spec}
 
 
-def inference_class(name: str) -> Manifest:
-    count, architecture, memory = POOLS[name]
+def inference_class(name: str, like: str = "") -> Manifest:
+    """The class of a pool; `like` another one's under a name of its own."""
+    count, architecture, memory = POOLS[like or name]
     device = {
         "name": "gpu",
         "driver": "gpu.nvidia.com",
@@ -115,14 +116,15 @@ def inference_class(name: str) -> Manifest:
     return {"apiVersion": GROUP, "kind": "InferenceClass", "metadata": {"name": name}, "spec": {"devices": [device]}}
 
 
-def cluster(name: str, pools: Sequence[str] = tuple(POOLS), taints: Sequence[Mapping[str, str]] = ()) -> Manifest:
+def cluster(name: str, pools: Mapping[str, str] = {pool: pool for pool in POOLS}) -> Manifest:
+    """A cluster of the fleet; `pools` are their classes by name."""
     return {
         "apiVersion": GROUP,
         "kind": "InferenceCluster",
         "metadata": {"name": name, "labels": {"site": name}},
         "spec": {
             "cluster": {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}},
-            "taints": list(taints),
-            "nodePools": [{"name": pool, "className": pool, "nodeCount": NODES} for pool in pools],
+            "taints": [],
+            "nodePools": [{"name": pool, "className": named, "nodeCount": NODES} for pool, named in pools.items()],
         },
     }
