@@ -76,7 +76,6 @@ PLURALS = {
     "HTTPRoute": "gateway.networking.k8s.io/v1/httproutes",
     "ResourceClaimTemplate": "resource.k8s.io/v1/resourceclaimtemplates",
     "ResourceClaim": "resource.k8s.io/v1/resourceclaims",
-    "ReferenceGrant": "gateway.networking.k8s.io/v1beta1/referencegrants",
     "EndpointSlice": "discovery.k8s.io/v1/endpointslices",
     "CustomResourceDefinition": "apiextensions.k8s.io/v1/customresourcedefinitions",
     "Namespace": "v1/namespaces",
@@ -341,10 +340,6 @@ class Load:
     @property
     def clusters(self) -> Counter[str]:
         return Counter(reply.cluster for reply in self.replies)
-
-    @property
-    def pods(self) -> Counter[str]:
-        return Counter(reply.pod for reply in self.replies)
 
 
 # The stage -----------------------------------------------------------------------------------------------------------
