@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from localfleet.apiserver import api_server
 from localfleet.kubeclient import connect
@@ -14,11 +14,12 @@ from tests.support.api import Api
 from tests.support.manifests import ROOT
 
 # `make check` takes twenty examples, `make test` the usual hundred. In CI they are the same ones in every run, so that
-# what fails there is the change; elsewhere every run looks at new ones.
-settings.register_profile("quick", max_examples=20, derandomize=bool(os.environ.get("CI")))
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# what fails there is the change; elsewhere every run looks at new ones. How long one takes says how busy the machine is.
+IN_CI = bool(os.environ.get("CI"))
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=IN_CI)
+settings.register_profile("quick", patient, max_examples=20)
+settings.register_profile("usual", patient)
+settings.load_profile("usual")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where all that a test needs can be had, a test that is skipped is one that nobody runs."""
     report = yield
-    if report.skipped and os.environ.get("CI"):
+    if report.skipped and IN_CI:
         report.outcome = "failed"
         report.longrepr = f"skipped, which is a failure in CI: {report.longrepr}"
     return report
