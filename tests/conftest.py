@@ -14,7 +14,7 @@ from tests.support.api import Api
 from tests.support.manifests import ROOT
 
 # `make check` takes twenty examples, `make test` the usual hundred. In CI they are the same ones in every run, so that
-# what fails there is the change; elsewhere every run looks at new ones. How long one takes says how busy the machine is.
+# what fails there is the change; elsewhere every run looks at new ones. How long one takes is the machine's affair.
 IN_CI = bool(os.environ.get("CI"))
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=IN_CI)
 settings.register_profile("quick", patient, max_examples=20)
