@@ -1,93 +1,198 @@
 """Run benchmarks, print what they find, and write it to build/bench.json and docs/performance.md.
 
-Each benchmark of each size runs in a process of its own, so that none profits from what another has remembered.
+    python -m benchmarks                     all of them, as the page has them; hours
+    python -m benchmarks --quick             all of them, small, in some minutes, to see that they work; writes nothing
+    python -m benchmarks B6 --size 100       one of them, of one size
+
+Each benchmark of each size runs in a process of its own, so that none profits from what another has remembered. Those
+of the scheduler need nothing; the live ones start API servers and operators, and measure the operator's process alone.
+MODELPLANE_BENCH_PROFILE=FOLDER leaves a profile (cProfile) of every operator there.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
-from benchmarks import report, schedule
-from benchmarks.report import Figure
+from benchmarks import cel, curves, report, schedule
+from benchmarks.live import at_rest, outages, reactions
+from benchmarks.report import Figure, Target
 
-SIZES = (10, 100, 1_000, 10_000)
-
-
-def _of_module(name: str) -> Callable[[int], Iterator[Figure]]:
-    """The benchmark of a module that has one function `run(size)`."""
-    return lambda size: import_module(name).run(size)
+Run = Callable[[int], Iterator[Figure]]
+LiveRun = Callable[[int], AsyncIterator[Figure]]
 
 
-BENCHMARKS: dict[str, tuple[str, Callable[[int], Iterator[Figure]]]] = {
-    "B1": ("schedule one replica, warm", schedule.one_replica),
-    "B2": ("schedule five replicas per cluster", schedule.all_replicas),
-    "B3": ("lose clusters", schedule.lost_clusters),
-    "B9": ("cold start", schedule.cold_start),
-}
-if find_spec("benchmarks.cel"):
-    BENCHMARKS["B11"] = ("evaluate selectors", _of_module("benchmarks.cel"))
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One benchmark; `ids` are those whose figures it has."""
+
+    ids: str
+    what: str
+    run: Run | None = None
+    live: LiveRun | None = None
+    quick: LiveRun | None = None
+    """The same with less of everything but its size."""
+    sizes: tuple[int, ...] = (10, 100, 1_000, 10_000)
+    quick_sizes: tuple[int, ...] = (10,)
+    sized: str = "clusters"
+
+    @property
+    def layer(self) -> str:
+        return "scheduler" if self.run else "live"
+
+
+def _live(
+    ids: str,
+    what: str,
+    run: Callable[..., AsyncIterator[Figure]],
+    *,
+    sizes: tuple[int, ...],
+    sized: str = "clusters",
+    full: Sequence[float] = (),
+    quick: Sequence[float] = (),
+    quick_sizes: tuple[int, ...] = (3,),
+) -> Benchmark:
+    """`full` and `quick`: the further arguments of a whole run and of a short one."""
+    live, short = (lambda size: run(size, *full)), (lambda size: run(size, *quick))
+    return Benchmark(ids, what, live=live, quick=short, sizes=sizes, quick_sizes=quick_sizes, sized=sized)
+
+
+BENCHMARKS = (
+    Benchmark("B1", "schedule one replica, warm", schedule.one_replica),
+    Benchmark("B2", "schedule five replicas per cluster", schedule.all_replicas),
+    Benchmark("B3", "lose clusters", schedule.lost_clusters),
+    Benchmark("B9", "from API objects to a decision", schedule.cold_start),
+    Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
+    _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
+          sizes=(10, 100, 300, 1_000), full=(120,), quick=(5,)),
+    _live("B5", "changes that mean nothing", reactions.churn,
+          sizes=(200, 2_000), full=(60,), quick=(5, 3), quick_sizes=(50,), sized="events/s"),
+    _live("B6", "from apply to a workload object", reactions.applied,
+          sizes=(1, 100), full=(50,), quick=(3,), quick_sizes=(1, 10), sized="at once"),
+    _live("B7", "from a pod to the status of its deployment", reactions.fan_in,
+          sizes=(10, 50, 200), full=(100,), quick=(20,), quick_sizes=(2,)),
+    _live("B8", "many idle clusters, and all of them back at once", outages.watches,
+          sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
+    _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
+    _live("B15", "a neighbour who never rests", reactions.neighbour,
+          sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
+)  # fmt: skip
+
+TARGETS = (
+    Target("B1", "uniform, the last pool matches: p50", 5, until=1000, layer="scheduler"),
+    Target("B1", "uniform, the last pool matches: p99", 15, until=1000, layer="scheduler"),
+    Target("B2", "mixed, 40 kinds of need: all decisions", 2.5, until=1000, layer="scheduler"),
+    Target("B3", "one cluster: all decisions", 50, until=1000, layer="scheduler"),
+    Target("B3", "10% of clusters: all decisions", 1000, until=1000, layer="scheduler"),
+    Target("B4", "no resync falls into it: writes", 0),
+    Target("B4", "so every 600 s, as by default: CPU", 0.02, until=1000),
+    Target("B5", "CPU at the rate that was asked for", 0.1, until=200),
+    Target("B5", "CPU at the rate that was asked for", 0.6, since=2000),
+    Target("B5", "writes", 0),
+    Target("B6", "from apply to the workload object: p50", 150),
+    Target("B6", "from apply to the workload object: p99", 1000),
+    Target("B7", "from pod to ModelDeployment.status: p99", 1000),
+    Target("B7", "status writes for each deployment", 1),
+    Target("B8", "memory for each idle cluster", 1),
+    Target("B8", "CPU for each idle cluster", 1),
+    Target("B8", "all back: until all are Ready again", 30),
+    Target("B8", "refused with 429, all the time", 0),
+    Target("B9", "from start to a decision about something new", 5, until=1000),
+    Target("B10", "from the kill to the first decision of the successor", 20),
+    Target("B10", "replicas that are too many", 0),
+    Target("B10", "workload objects that are too many", 0),
+    Target("B13", "resident, with all of it", 250, until=1000),
+    Target("B14", "writes to the hub for each replica", 6),
+    Target("B14", "writes to the workload for each replica", 5),
+)
 
 
 def main() -> None:
-    known = "\n".join(f"  {id_:4} {what}" for id_, (what, _) in BENCHMARKS.items())
+    known = "\n".join(f"  {one.ids:17} {one.layer:9}  {one.what}" for one in BENCHMARKS)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         epilog=f"benchmarks:\n{known}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", default=",".join(BENCHMARKS), help="which, for example B1,B2 (default: all)")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="clusters (default: %(default)s)")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="which, for example B1 B6 (default: all)")
+    parser.add_argument("--layer", choices=report.LAYERS, help="only those of the scheduler, or only live ones")
+    parser.add_argument("--size", type=int, action="append", help="another size than the usual ones; may be repeated")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the median counts (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="small and short; writes no file")
     parser.add_argument("--print-only", action="store_true", help="write no file")
-    parser.add_argument("--one", metavar="ID", choices=BENCHMARKS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    sizes = [int(size) for size in given.sizes.split(",")]
-    if given.one:
-        _print_one(given.one, sizes[0])
+    if given.one is not None:
+        _print_one(BENCHMARKS[given.one], given.size[0], quick=given.quick)
         return
-    wanted = given.only.split(",")
-    if unknown := [id_ for id_ in wanted if id_ not in BENCHMARKS]:
-        parser.error(f"there is no benchmark {', '.join(unknown)}")
+    wanted = {id_.upper() for id_ in given.ids}
+    if unknown := wanted - {id_ for one in BENCHMARKS for id_ in one.ids.split()}:
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     figures: list[Figure] = []
-    for id_ in wanted:
-        for size in sizes:
-            print(f"{id_} {BENCHMARKS[id_][0]}, {size:,} clusters", file=sys.stderr, flush=True)
-            for figure in _in_own_process(id_, size):
-                figures.append(figure)
-                print(f"  {figure.metric}: {figure.value:,} {figure.unit}", flush=True)
-    figures += report.slopes(figures)
-    for figure in figures:
-        if figure.metric.startswith("slope"):
-            print(f"{figure.id} {figure.metric}: {figure.value}")
-    if not given.print_only:
-        report.write(figures)
-        print(f"written: {report.JSON.relative_to(report.ROOT)}, {report.PAGE.relative_to(report.ROOT)}")
+    for number, one in enumerate(BENCHMARKS):
+        if (wanted and not wanted & {*one.ids.split()}) or given.layer not in {None, one.layer}:
+            continue
+        for size in given.size or (one.quick_sizes if given.quick else one.sizes):
+            print(f"{one.ids} {one.what}, {size:,} {one.sized}", file=sys.stderr, flush=True)
+            runs = [[*_in_own_process(number, size, quick=given.quick)] for _ in range(given.repeat)]
+            figures += report.median(runs)
+    _say_slopes(figures)
+    if not (given.print_only or given.quick):
+        sized = {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}
+        everything = report.write(figures, TARGETS, sized)
+        written = [report.JSON, report.PAGE, *curves.write(everything, report.CURVES)]
+        print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in written)}")
 
 
-def _print_one(id_: str, size: int) -> None:
+def _say_slopes(figures: Sequence[Figure]) -> None:
+    for (_, id_, metric), (slope, margin) in report.slopes(figures).items():
+        print(f"{id_} slope of {metric}: {slope:.2f} ± {margin:.2f}")
+
+
+def _print_one(one: Benchmark, size: int, *, quick: bool) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     # As a server does that holds many objects for long: else the collector walks the whole fleet over and over.
     gc.set_threshold(20_000, 20, 100)
-    for figure in BENCHMARKS[id_][1](size):
-        print(json.dumps(asdict(figure)), flush=True)
+    if one.run:
+        for figure in one.run(size):
+            _say(figure)
+    elif live := one.quick if quick else one.live:
+        asyncio.run(_say_all(partial(live, size)))
 
 
-def _in_own_process(id_: str, size: int) -> Iterator[Figure]:
-    command = [sys.executable, "-m", "benchmarks", "--one", id_, "--sizes", str(size)]
+async def _say_all(run: Callable[[], AsyncIterator[Figure]]) -> None:
+    async for figure in run():
+        _say(replace(figure, layer="live"))
+
+
+def _say(figure: Figure) -> None:
+    print(json.dumps(asdict(figure)), flush=True)
+
+
+def _in_own_process(number: int, size: int, *, quick: bool) -> Iterator[Figure]:
+    command = [sys.executable, "-m", "benchmarks", f"--one={number}", f"--size={size}", *["--quick"] * quick]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=report.ROOT, env=environment) as process:
-        for line in process.stdout or ():
-            yield Figure(**json.loads(line))
+        try:
+            for line in process.stdout or ():
+                figure = Figure(**json.loads(line))
+                print(f"  {figure.id} {figure.metric}: {figure.value:,} {figure.unit}", flush=True)
+                yield figure
+        except BaseException:
+            process.terminate()
+            raise
     if process.returncode:
-        sys.exit(f"benchmark {id_} with {size} clusters failed: exit code {process.returncode}")
+        sys.exit(f"benchmark {BENCHMARKS[number].ids} of size {size} failed: exit code {process.returncode}")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,52 @@
-"""Figures, and where they go: the terminal, build/bench.json and a table in docs/performance.md."""
+"""Figures, and where they go: the terminal, build/bench.json, and tables and curves in docs/performance.md."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "build" / "bench.json"
 PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- scheduler: written by `make bench` -->", "<!-- end of scheduler -->"
+CURVES = ROOT / "docs" / "curves"
+LAYERS = ("scheduler", "live")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number: which benchmark, how many clusters, what was measured."""
+    """One number: which benchmark, of what size, what was measured."""
 
     id: str
     size: int
     metric: str
     value: float
     unit: str
+    cv: float | None = None
+    """How far runs differ: their standard deviation by their mean."""
+    layer: str = "scheduler"
+
+    @property
+    def series(self) -> tuple[str, str, str]:
+        return self.layer, self.id, self.metric
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure of that benchmark and metric is to be at most, at sizes from `since` to `until`."""
+
+    id: str
+    metric: str
+    most: float
+    since: int = 0
+    until: int = 10**9
+    layer: str = "live"
+
+    def concerns(self, figure: Figure) -> bool:
+        return figure.series == (self.layer, self.id, self.metric) and self.since <= figure.size <= self.until
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -30,19 +54,28 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
-def slopes(figures: Iterable[Figure]) -> list[Figure]:
-    """How each time grows with the size: the exponent, by least squares over logarithms, with its 95% interval."""
-    series: dict[tuple[str, str], list[tuple[float, float]]] = {}
+def median(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """The median of several runs, and how far they differ."""
+    found: dict[tuple[str, str, str, int], list[Figure]] = {}
+    for figure in (figure for run in runs for figure in run):
+        found.setdefault((*figure.series, figure.size), []).append(figure)
+    return [_median(figures) for figures in found.values()]
+
+
+def _median(figures: Sequence[Figure]) -> Figure:
+    values = [figure.value for figure in figures]
+    mean = statistics.fmean(values)
+    cv = statistics.stdev(values) / mean if len(values) > 1 and mean else None
+    return replace(figures[0], value=statistics.median(values), cv=cv)
+
+
+def slopes(figures: Iterable[Figure]) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """How each cost grows with the size: the exponent, by least squares over logarithms, and half its 95% interval."""
+    points: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for figure in figures:
-        if figure.unit in ("ms", "s") and figure.value > 0:
-            series.setdefault((figure.id, figure.metric), []).append((math.log(figure.size), math.log(figure.value)))
-    found: list[Figure] = []
-    for (id_, metric), points in series.items():
-        if len(points) >= 3:
-            slope, margin = _least_squares(points)
-            found.append(Figure(id_, 0, f"slope of {metric}", round(slope, 3), "exponent"))
-            found.append(Figure(id_, 0, f"95% margin of the slope of {metric}", round(margin, 3), "exponent"))
-    return found
+        if figure.unit in ("ms", "s", "core", "MB") and figure.value > 0 and "floor" not in figure.metric:
+            points.setdefault(figure.series, []).append((math.log(figure.size), math.log(figure.value)))
+    return {series: _least_squares(known) for series, known in points.items() if len(known) >= 3}
 
 
 # The 97.5% quantile of Student's distribution, by degrees of freedom.
@@ -58,45 +91,80 @@ def _least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]
     return slope, _STUDENT.get(n - 2, 2) * math.sqrt(rest / (n - 2) / spread)
 
 
-def write(figures: Sequence[Figure]) -> None:
-    """Replace what was measured before of the same benchmarks, in both files."""
-    measured = {figure.id for figure in figures}
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def write(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> list[Figure]:
+    """Replace what was measured before of the same benchmarks and sizes, in both files; answers all that is known.
+
+    `sized`: what the sizes of a benchmark count.
+    """
+    measured = {(figure.layer, figure.id, figure.size) for figure in figures}
     known = [Figure(**found) for found in json.loads(JSON.read_text())] if JSON.exists() else []
-    kept = [figure for figure in known if figure.id not in measured]
-    everything = sorted([*kept, *figures], key=lambda figure: (_number(figure.id), figure.metric, figure.size))
+    kept = [one for one in known if one.size and (one.layer, one.id, one.size) not in measured]
+    everything = sorted([*kept, *figures], key=lambda one: (one.layer, _number(one.id), one.metric, one.size))
     JSON.parent.mkdir(exist_ok=True)
     JSON.write_text(json.dumps([asdict(figure) for figure in everything], indent=1) + "\n")
-    page = PAGE.read_text() if PAGE.exists() else f"# Performance\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in page:
-        page = f"{page.rstrip()}\n\n{BEGIN}\n{END}\n"
-    head, _, rest = page.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    PAGE.write_text(f"{head}{BEGIN}\n{table(everything)}{END}{tail}")
+    page = PAGE.read_text()
+    for layer in LAYERS:
+        of_layer = [figure for figure in everything if figure.layer == layer]
+        begin, end = f"<!-- {layer}: written by `make bench` -->", f"<!-- end of {layer} -->"
+        head, found, rest = page.partition(begin)
+        if not found:
+            raise LookupError(f"{PAGE} has no line {begin}")
+        page = f"{head}{begin}\n{''.join(_tables(of_layer, targets, sized))}{end}{rest.partition(end)[2]}"
+    PAGE.write_text(page)
+    return everything
 
 
-def table(figures: Sequence[Figure]) -> str:
+def _tables(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> Iterator[str]:
+    """One table for each set of sizes and what they count."""
+    by_id: dict[str, list[Figure]] = {}
+    for figure in figures:
+        by_id.setdefault(figure.id, []).append(figure)
+    groups: dict[tuple[str, tuple[int, ...]], list[Figure]] = {}
+    for id_, of_id in by_id.items():
+        sizes = tuple(sorted({figure.size for figure in of_id}))
+        groups.setdefault((sized.get(id_, "clusters"), sizes), []).extend(of_id)
+    yield "\n\n".join(table(group, targets, unit) for (unit, _), group in groups.items())
+
+
+def table(figures: Sequence[Figure], targets: Sequence[Target], unit: str) -> str:
     """One row for each thing measured, one column for each size."""
-    sizes = sorted({figure.size for figure in figures if figure.size})
-    values = {(figure.id, figure.metric, figure.size): figure for figure in figures}
-    rows = dict.fromkeys((figure.id, figure.metric) for figure in figures if figure.size)
+    sizes = sorted({figure.size for figure in figures})
+    values = {(*figure.series, figure.size): figure for figure in figures}
+    exponents = slopes(figures)
     lines = [
-        f"| | measured | {' | '.join(f'{size:,} clusters' for size in sizes)} | slope |",
-        f"|---|---|{'---:|' * len(sizes)}---:|",
+        f"| | measured | {' | '.join(f'{size:,} {unit}' for size in sizes)} | slope | target |",
+        f"|---|---|{'---:|' * len(sizes)}---:|---|",
     ]
-    for id_, metric in rows:
-        cells = [_cell(values.get((id_, metric, size))) for size in sizes]
-        slope = values.get((id_, f"slope of {metric}", 0))
-        margin = values.get((id_, f"95% margin of the slope of {metric}", 0))
-        exponent = f"{slope.value:.2f} ± {margin.value:.2f}" if slope and margin else ""
-        lines.append(f"| {id_} | {metric} | {' | '.join(cells)} | {exponent} |")
+    for series in dict.fromkeys(figure.series for figure in figures):
+        found = [values.get((*series, size)) for size in sizes]
+        slope = "{:.2f} ± {:.2f}".format(*exponents[series]) if series in exponents else ""
+        cells = " | ".join(map(_cell, found))
+        lines.append(f"| {series[1]} | {series[2]} | {cells} | {slope} | {_verdict(found, targets)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    digits = 0 if isinstance(figure.value, int) or figure.value >= 100 else 2
-    return f"{figure.value:,.{digits}f} {figure.unit}"
+    value = figure.value
+    digits = 0 if float(value).is_integer() or value >= 100 else 2 if value >= 0.1 else 4
+    spread = f" ± {figure.cv:.0%}" if figure.cv else ""
+    return f"{value:,.{digits}f} {figure.unit}{spread}"
+
+
+def _verdict(figures: Sequence[Figure | None], targets: Sequence[Target]) -> str:
+    """What the target is, and how far the worst figure is from it."""
+    judged = [(figure, target) for figure in figures if figure for target in targets if target.concerns(figure)]
+    if not judged:
+        return ""
+    figure, target = max(judged, key=lambda one: one[0].value)
+    said = f"<= {target.most:g} {figure.unit}"
+    if figure.value <= target.most:
+        return f"{said}: met"
+    return f"{said}: missed, {figure.value / target.most:.1f} times that" if target.most else f"{said}: missed"
 
 
 def _number(id_: str) -> tuple[int, str]:

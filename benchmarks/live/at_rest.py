@@ -1,0 +1,141 @@
+"""B2, B4, B9, B13, B14: what a fleet costs to be brought up, to be at rest, and to be seen anew after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from benchmarks.live import scene as scenes
+from benchmarks.live.floor import floor
+from benchmarks.live.operator import Operator, Usage
+from benchmarks.live.scene import Scene
+from benchmarks.report import Figure
+
+REPLICAS = 10  # of each deployment
+PER_CLUSTER = 5
+DEFAULT_RESYNC = 600.0
+
+
+async def at_rest(size: int, seconds: float) -> AsyncIterator[Figure]:
+    """So many clusters with five replicas each; then nothing changes for so many seconds.
+
+    No resync falls into that time. What one costs is measured with a second operator, which looks at everything again
+    much more often than by default.
+    """
+    async with scenes.scene(clusters=size) as scene:
+        with scene.operator() as one:
+            async for figure in _brought_up(scene, one, size):
+                yield figure
+            await scene.quiet(one)
+            resting = await _rest(one, seconds)
+            for figure in _at_rest(size, resting, "no resync falls into it"):
+                yield figure
+            yield Figure("B13", size, "resident, with all of it", round(resting[1].memory, 1), "MB")
+            yield Figure("B13", size, "at its peak", round(resting[1].peak, 1), "MB")
+        async for figure in _seen_anew(scene, size, seconds, resting):
+            yield figure
+        for figure in await floor("B4", size, scene.hub):
+            yield figure
+
+
+async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[Figure]:
+    began = time.monotonic()
+    await scene.leading(one)
+    connected = await scene.until_ready("inferenceclusters", size) - began
+    await scene.ours("inferencegateways").until(
+        "the front door", lambda found: all(map(scenes.is_ready, found.values()))
+    )
+    await scene.quiet(one)
+    empty = one.usage()
+    yield Figure("B13", size, "resident, clusters alone", round(empty.memory, 1), "MB")
+    yield Figure("B2", size, "until all clusters are Ready", round(connected, 2), "s")
+    count = max(size * PER_CLUSTER // REPLICAS, 1)
+    began = time.monotonic()
+    await scene.apply(scenes.service(number) for number in range(count))
+    await scene.apply(scenes.deployment(number, replicas=REPLICAS) for number in range(count))
+    ready = await scene.until_ready("modeldeployments", count) - began
+    await scene.until_ready("modelservices", count)
+    await scene.quiet(one)
+    full = one.usage()
+    replicas = count * REPLICAS
+    yield Figure("B2", size, "replicas, of ten to a deployment", replicas, "replicas")
+    yield Figure("B2", size, "from apply until all of it is Ready", round(ready, 2), "s")
+    yield Figure("B2", size, "rate", round(replicas / ready, 1), "replicas/s")
+    yield Figure(
+        "B2", size, "CPU of the operator for each replica", round((full.cpu - empty.cpu) / replicas * 1e3, 2), "ms"
+    )
+    for figure in _economy(size, replicas, full.writes - empty.writes):
+        yield figure
+
+
+def _economy(size: int, replicas: int, writes: Counter[str]) -> list[Figure]:
+    """Writes for each replica, its share of its deployment's and service's included."""
+    sides = Counter[str]()
+    for what, count in writes.items():
+        sides[what.partition(" ")[0]] += count
+    per_side = [
+        Figure("B14", size, f"writes to the {side} for each replica", round(count / replicas, 2), "writes")
+        for side, count in sorted(sides.items())
+    ]
+    return per_side + [
+        Figure("B14", size, f"of those, {what}", round(count / replicas, 3), "writes")
+        for what, count in sorted(writes.items())
+    ]
+
+
+async def _rest(one: Operator, seconds: float) -> tuple[Usage, Usage]:
+    before = await asyncio.to_thread(one.usage)
+    await asyncio.sleep(seconds)
+    return before, await asyncio.to_thread(one.usage)
+
+
+def _at_rest(size: int, found: tuple[Usage, Usage], when: str) -> list[Figure]:
+    before, after = found
+    seconds = after.at - before.at
+    reads, writes = after.reads - before.reads, after.writes - before.writes
+    return [
+        Figure("B4", size, f"{when}: CPU", round(_core(found), 4), "core"),
+        Figure("B4", size, f"{when}: writes", writes.total(), "writes"),
+        *(Figure("B4", size, f"{when}: of those, {what}", count, "writes") for what, count in sorted(writes.items())),
+        Figure("B4", size, f"{when}: reads", round(reads.total() / seconds, 2), "requests/s"),
+        Figure("B4", size, f"{when}: memory grown", round(after.memory - before.memory, 1), "MB"),
+    ]
+
+
+def _core(found: tuple[Usage, Usage]) -> float:
+    before, after = found
+    return max(after.cpu - before.cpu, 0.0) / (after.at - before.at)
+
+
+async def _seen_anew(scene: Scene, size: int, seconds: float, resting: tuple[Usage, Usage]) -> AsyncIterator[Figure]:
+    """A new operator on what is there already."""
+    resync = max(seconds / 2, 10.0)
+    began = time.monotonic()
+    with scene.operator("second", f"--resync={resync:g}") as one:
+        await scene.leading(one)
+        leading = time.monotonic() - began
+        cpu = one.cpu()
+        probe = scenes.deployment(99_999, replicas=1)
+        applied = time.monotonic()
+        await scene.apply([probe])
+        await scene.seen(f"{scenes.OURS}/modelreplicas").until(
+            "the replica of another deployment",
+            lambda found: any(key[1].startswith("model-99999-") for key in found),
+        )
+        decided = time.monotonic() - began
+        yield Figure("B9", size, "from start to leading", round(leading, 2), "s")
+        yield Figure("B9", size, "CPU until leading", round(cpu, 2), "s")
+        yield Figure("B9", size, "from start to a decision about something new", round(decided, 2), "s")
+        yield Figure("B9", size, "of that, since it was applied", round(time.monotonic() - applied, 2), "s")
+        await scene.until_ready("modeldeployments", len(scene.ours("modeldeployments").mirror.objects))
+        await scene.quiet(one)
+        yield Figure("B9", size, "CPU until it has looked at everything once", round(one.cpu(), 2), "s")
+        again = await _rest(one, 2 * resync)
+        for figure in _at_rest(size, again, f"all is looked at again every {resync:g} s"):
+            yield figure
+        looked = max(_core(again) - _core(resting), 0.0) * resync
+        yield Figure("B4", size, "CPU of looking at everything once", round(looked, 3), "s")
+        core = _core(resting) + looked / DEFAULT_RESYNC
+        yield Figure("B4", size, f"so every {DEFAULT_RESYNC:g} s, as by default: CPU", round(core, 4), "core")

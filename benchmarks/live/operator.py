@@ -1,0 +1,122 @@
+"""The operator as its users run it: a process of its own, and what that process says and takes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.report import ROOT
+from localfleet.apiserver import free_ports
+from localfleet.processes import Command, Running, start
+
+PROFILE = "MODELPLANE_BENCH_PROFILE"  # a folder: the operator runs under cProfile and leaves its profile there
+TICKS = os.sysconf("SC_CLK_TCK")
+START_SECONDS = 600.0
+READS = frozenset({"get", "list", "watch", "ping", "version", "discover"})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has taken so far, and what it has written."""
+
+    at: float
+    cpu: float
+    """Seconds."""
+    memory: float
+    """Resident now, in MB."""
+    peak: float
+    writes: Counter[str]
+    """By `side verb resource`. The lease does not count: it is renewed whatever happens."""
+    reads: Counter[str]
+    """Requests by `side verb`, those that write nothing."""
+
+
+@dataclass(slots=True)
+class Operator:
+    running: Running
+    port: int
+
+    @property
+    def pid(self) -> int:
+        return self.running.process.pid
+
+    def cpu(self) -> float:
+        """CPU seconds, of all its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory(self, which: str = "VmRSS") -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(which)) * 1024 / 1e6
+
+    def metrics(self) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+        """Its samples by name: labels and value of each."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        found = defaultdict[str, list[tuple[Mapping[str, str], float]]](list)
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found[sample.name].append((sample.labels, sample.value))
+        return found
+
+    def leads(self) -> bool:
+        return self.serves() and self.value("modelplane_leading") == 1
+
+    def serves(self) -> bool:
+        """Whether it answers questions about itself."""
+        try:
+            self.metrics()
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+        return True
+
+    def value(self, name: str) -> float:
+        """The sum of all samples of that name."""
+        return sum(value for _, value in self.metrics()[name])
+
+    def usage(self) -> Usage:
+        said = self.metrics()
+        writes, reads = Counter[str](), Counter[str]()
+        for labels, count in said["modelplane_writes_total"]:
+            if "leases" not in labels["resource"]:
+                writes[f"{labels['side']} {labels['verb']} {labels['resource']}"] += int(count)
+        for labels, count in said["modelplane_request_seconds_count"]:
+            if labels["verb"] in READS:
+                reads[f"{labels['side']} {labels['verb']}"] += int(count)
+        return Usage(time.monotonic(), self.cpu(), self.memory(), self.memory("VmHWM"), writes, reads)
+
+    def kill(self) -> None:
+        """End it with no chance to say a word."""
+        self.running.process.send_signal(signal.SIGKILL)
+        self.running.process.wait()
+
+
+@contextmanager
+def operator(kubeconfig: Path, folder: Path, name: str = "operator", flags: Sequence[str] = ()) -> Generator[Operator]:
+    """An operator on a hub, started but not waited for; it is asked to end at the end."""
+    (port,) = free_ports(1)
+    argv = ["-m", "modelplane_operator", "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"]
+    argv += ["--log-format=json", f"--identity={name}", *flags]
+    if profiles := os.environ.get(PROFILE):
+        argv = ["-m", "cProfile", "-o", f"{profiles}/{name}.{os.getpid()}.prof", *argv]
+    command = Command(name, [sys.executable, *argv], folder / f"{name}.log", {"PYTHONPATH": str(ROOT)})
+    one = Operator(start(command), port)
+    try:
+        yield one
+    finally:
+        one.running.end(seconds=30.0)
+
+
+def wait_until_leading(one: Operator, seconds: float = START_SECONDS) -> None:
+    one.running.wait_until(one.leads, seconds=seconds, what="the operator to lead")

@@ -1,0 +1,321 @@
+"""What a benchmark of the operator plays on: a hub, a fleet played at one API server, and operators.
+
+    async with scene(clusters=100) as scene:
+        with scene.operator() as operator:
+            await scene.until_ready("inferenceclusters", 100)
+
+The hub is a real API server with our definitions; a second one plays all workload clusters (`sites.py`). All that is
+said of the operator is true of its own process alone: the servers and the players have others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from benchmarks import fleet_generator as generator
+from benchmarks.live.operator import Operator, operator, wait_until_leading
+from benchmarks.live.sites import unlimited
+from benchmarks.report import ROOT
+from localfleet import binaries
+from localfleet.apiserver import ApiServer, api_server, free_ports
+from localfleet.kubeclient import APPLY, Key, KubeClient, Manifest, Mirror, entries
+from localfleet.leaderworkerset import CRD as LEADER_WORKER_SET
+from localfleet.pki import Authority, kubeconfig
+from localfleet.processes import Command, Running, start
+
+GROUP = "modelplane.ai/v1alpha1"
+OURS = f"/apis/{GROUP}"
+SYSTEM = "modelplane-system"
+TEAMS = 4
+CLASSES = 8
+POOLS = 8
+AT_ONCE = 32
+SECONDS = 1_800.0  # a deadline, not an expectation
+CHECK_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """All objects of a type, and when each last became what somebody waits for, by the monotonic clock."""
+
+    client: KubeClient
+    path: str
+    check: Callable[[], None]
+    """Raises when there is nobody any more who would change anything."""
+    mirror: Mirror = field(init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _listeners: list[Callable[[Key, Manifest | None], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mirror = Mirror(self.client, self.path, changed=self._changed)
+
+    def listen(self, listener: Callable[[Key, Manifest | None], None]) -> None:
+        self._listeners.append(listener)
+
+    def _changed(self, key: Key) -> None:
+        manifest = self.mirror.objects.get(key)
+        for listener in self._listeners:
+            listener(key, manifest)
+        self._news.set()
+
+    async def until(self, what: str, holds: Callable[[dict[Key, Manifest]], bool], seconds: float = SECONDS) -> float:
+        """Wait until something holds of all of them; answers when that was."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._news.clear()
+                    if self.mirror.synced.is_set() and holds(self.mirror.objects):
+                        return time.monotonic()
+                    self.check()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CHECK_SECONDS):
+                            await self._news.wait()
+        except TimeoutError:
+            said = sum(map(is_ready, self.mirror.objects.values()))
+            raise AssertionError(
+                f"waited {seconds:g} s in vain for {what}; {said} of {len(self.mirror.objects)} are Ready, one says "
+                f"{next((words(one) for one in self.mirror.objects.values() if not is_ready(one)), '')}"
+            ) from None
+
+
+@dataclass(slots=True)
+class Scene:
+    """A hub and what there is beside it; `world` is the API server that plays the workload clusters."""
+
+    folder: Path
+    server: ApiServer
+    hub: KubeClient
+    world_server: ApiServer
+    world: KubeClient
+    sites: Running
+    sites_url: str
+    _kubeconfig: Callable[[str], str]
+    _group: asyncio.TaskGroup
+    _seen: dict[str, Seen] = field(default_factory=dict)
+    _watching: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def operator(self, name: str = "operator", *flags: str) -> AbstractContextManager[Operator]:
+        return operator(self.server.kubeconfig, self.folder, name, flags)
+
+    async def leading(self, one: Operator) -> None:
+        await asyncio.to_thread(wait_until_leading, one)
+
+    def seen(self, path: str, *, afar: bool = False) -> Seen:
+        """What there is of a type on the hub, or on the API server of the workload clusters."""
+        known = self._seen.get(path)
+        if known is None:
+            known = self._seen[path] = Seen(self.world if afar else self.hub, path, self.sites.check)
+            self._watching.append(self._group.create_task(known.mirror.run(), name=f"mirror {path}"))
+        return known
+
+    def forget(self) -> None:
+        """Watch nothing any more."""
+        for task in self._watching:
+            task.cancel()
+
+    def ours(self, plural: str) -> Seen:
+        return self.seen(f"{OURS}/{plural}")
+
+    async def until_ready(self, plural: str, count: int, seconds: float = SECONDS) -> float:
+        """Wait until that many are there and all are Ready; answers when that was."""
+        return await self.ours(plural).until(
+            f"{count} {plural} to be Ready",
+            lambda found: len(found) == count and all(map(is_ready, found.values())),
+            seconds,
+        )
+
+    async def quiet(self, one: Operator, seconds: float = 5.0) -> None:
+        """Wait until the operator has written nothing for some seconds."""
+        before = None
+        while (now := (await asyncio.to_thread(one.usage)).writes) != before:
+            before = now
+            await asyncio.sleep(seconds)
+
+    async def cut(self, cluster: str = "*") -> None:
+        """Have a cluster not answer, or none of them."""
+        await self._told("cut", cluster)
+
+    async def heal(self, cluster: str = "*") -> None:
+        await self._told("heal", cluster)
+
+    async def _told(self, *words: str) -> None:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
+            await session.get(f"{self.sites_url}/control/{'/'.join(words)}")
+
+    # What users apply -------------------------------------------------------------------------------------------------
+
+    async def apply(self, manifests: Iterable[Manifest], client: KubeClient | None = None) -> None:
+        """Apply all of them, some at once."""
+        places, to = asyncio.Semaphore(AT_ONCE), client or self.hub
+
+        async def one(manifest: Manifest) -> None:
+            async with places:
+                await apply(to, manifest)
+
+        async with asyncio.TaskGroup() as group:
+            for manifest in manifests:
+                group.create_task(one(manifest))
+
+    async def platform(self, clusters: int) -> None:
+        """Publish the front door, classes of hardware, and so many clusters with eight pools each."""
+        await self.apply(map(namespace, (SYSTEM, *teams())))
+        gateway = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
+        await self.apply([{**_ours("InferenceGateway", "default"), "spec": gateway}])
+        await self.apply(
+            {**_ours("InferenceClass", f"class-{number}"), "spec": {"devices": generator.gpu_class(number)}}
+            for number in range(CLASSES)
+        )
+        names = [cluster_name(number) for number in range(clusters)]
+        await self.apply(map(self.secret, names))
+        await self.apply(map(cluster, names))
+
+    async def brought_up(self, one: Operator, clusters: int, deployments: int = 0, replicas: int = 1) -> None:
+        """Wait until the platform is Ready; then apply deployments with a service each, and wait for those."""
+        await self.leading(one)
+        await self.until_ready("inferenceclusters", clusters)
+        await self.until_ready("inferencegateways", 1)
+        if deployments:
+            await self.apply(map(service, range(deployments)))
+            await self.apply(deployment(number, replicas=replicas) for number in range(deployments))
+            await self.until_ready("modeldeployments", deployments)
+            await self.until_ready("modelservices", deployments)
+        await self.quiet(one)
+
+    def secret(self, name: str, text: str | None = None) -> Manifest:
+        """The kubeconfig of a cluster: of one that is played, unless another is given."""
+        meta = {"name": f"{name}-kubeconfig", "namespace": SYSTEM}
+        data = {"kubeconfig": text or self._kubeconfig(name)}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}
+
+
+async def apply(client: KubeClient, manifest: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    version, kind = manifest["apiVersion"], manifest["kind"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
+    plural = f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+    params = {"fieldManager": "bench", "force": "true"}
+    path = f"{root}{where}/{plural}/{metadata['name']}"
+    return await client.request("PATCH", path, manifest, content_type=APPLY, params=params)
+
+
+# Objects -------------------------------------------------------------------------------------------------------------
+
+
+def cluster_name(number: int) -> str:
+    return f"c{number:04}"
+
+
+def teams() -> list[str]:
+    return [f"team-{number}" for number in range(TEAMS)]
+
+
+def _ours(kind: str, name: str, namespace: str = "") -> Manifest:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": GROUP, "kind": kind, "metadata": metadata}
+
+
+def namespace(name: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def cluster(name: str, nodes: int = 8) -> Manifest:
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}}
+    pools = [{"name": f"pool-{n}", "className": f"class-{n % CLASSES}", "nodeCount": nodes} for n in range(POOLS)]
+    found = _ours("InferenceCluster", name)
+    found["metadata"]["labels"] = {"region": generator.REGIONS[int(name[1:]) % 10]}
+    return {**found, "spec": {"cluster": origin, "nodePools": pools}}
+
+
+def deployment(number: int, *, replicas: int, team: str | None = None, gib: int | None = None) -> Manifest:
+    """A deployment like others: one engine of one pod with one GPU of some size."""
+    wanted = gib or (12, 20, 40, 70)[number % 4]
+    found = _ours("ModelDeployment", f"model-{number:05}", team or f"team-{number % TEAMS}")
+    request = {"name": "gpu", "count": 1, "selectors": [{"cel": generator.memory(wanted)}]}
+    template = {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai", "args": ["--model=m"]}]}}
+    engine = {"name": "main", "members": [{"nodeSelector": {"devices": [request]}, "template": template}]}
+    metadata = {"labels": {"model": found["metadata"]["name"]}}
+    return {**found, "spec": {"replicas": replicas, "template": {"metadata": metadata, "spec": {"engines": [engine]}}}}
+
+
+def service(number: int) -> Manifest:
+    """The service of a deployment."""
+    name = f"model-{number:05}"
+    entry = {"selector": {"matchLabels": {"model": name}}}
+    return {**_ours("ModelService", name, f"team-{number % TEAMS}"), "spec": {"endpoints": [entry]}}
+
+
+def condition(manifest: Manifest, kind: str) -> Manifest:
+    return next((one for one in entries(manifest, "status", "conditions") if one["type"] == kind), {})
+
+
+def is_ready(manifest: Manifest) -> bool:
+    return condition(manifest, "Ready").get("status") == "True"
+
+
+def words(manifest: Manifest) -> str:
+    conditions = entries(manifest, "status", "conditions")
+    said = (f"{one['type']}={one['status']} {one['reason']} {one.get('message', '')}" for one in conditions)
+    return f"{manifest['metadata']['name']}: {'; '.join(said)}"
+
+
+# How it is set up ----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
+    """Servers, players and a published platform; no operator runs yet."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelplane-bench-")))
+        server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
+        files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
+        envoy = next(files["envoy-gateway-crds"].glob("*envoyproxies.yaml"))
+        _define(server, ROOT / "crds", files["gateway-api-crds"])
+        _define(world_server, files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
+        authority, (port,) = Authority.new(), free_ports(1)
+        playing = _play(server, world_server, authority=authority, folder=folder, port=port)
+        stack.callback(playing.end)
+        playing.wait_until(playing.says_ready, seconds=60, what="the players to be ready")
+        hub = await stack.enter_async_context(unlimited(server.kubeconfig))
+        world = await stack.enter_async_context(unlimited(world_server.kubeconfig))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        url, user = f"https://127.0.0.1:{port}", authority.user("bench")
+
+        def kubeconfig_of(name: str) -> str:
+            return kubeconfig(cluster=name, server=f"{url}/{name}", authority=authority.certificate, user=user)
+
+        it = Scene(folder, server, hub, world_server, world, playing, url, kubeconfig_of, group)
+        stack.callback(it.forget)
+        await it.platform(clusters)
+        yield it
+
+
+# An API server shares out what it does at once between its clients. We are one client too many for its defaults.
+UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
+
+
+def _play(server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int) -> Running:
+    identity, pem = authority.server("127.0.0.1"), folder / "sites.pem"
+    pem.write_bytes(identity.certificate + identity.key)
+    argv: list[Any] = [sys.executable, "-m", "benchmarks.live.sites", f"--kubeconfig={world.kubeconfig}"]
+    argv += [f"--hub={server.kubeconfig}", f"--certificate={pem}", f"--port={port}"]
+    return start(Command("sites", argv, folder / "sites.log", {"PYTHONPATH": str(ROOT)}))
+
+
+def _define(server: ApiServer, *files: Path) -> None:
+    kubectl = [server.binaries["kubectl"], f"--kubeconfig={server.kubeconfig}"]
+    for file in files:
+        subprocess.run([*kubectl, "apply", "--server-side", "-f", file], check=True, stdout=subprocess.DEVNULL)
+    established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
+    subprocess.run([*kubectl, *established], check=True, stdout=subprocess.DEVNULL)
