@@ -98,7 +98,7 @@ class Settings:
     )
     log_level: str = _option("info", _one_of("debug", "info", "warning", "error"), "the least that is logged")
     log_format: LogFormat = _option("auto", _one_of("auto", "json", "console"), "auto: json unless on a terminal")
-    resync: float = _option(600.0, _seconds, "every object is looked at again after about so long without news")
+    resync: float = _option(3600.0, _seconds, "every object is looked at again after about so long without news")
     workers: int = _option(16, _count, "how many objects of one kind are reconciled at once")
     stop_grace: float = _option(5.0, _seconds, "how long a stop waits for reconciles that run")
     engine_startup: float = _option(3600.0, _seconds, "how long an engine may take until it answers")

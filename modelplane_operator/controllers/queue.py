@@ -59,7 +59,7 @@ class Pace:
     rest: float = 0.05
     news: float = 1.0
     hopeless: float = 30.0
-    resync: float = 600.0
+    resync: float = 3600.0
     backoff: Backoff = Backoff(first=0.25, longest=300.0)  # noqa: RUF009 - frozen, and the same for all
 
 
