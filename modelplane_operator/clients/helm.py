@@ -43,6 +43,7 @@ from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
 WORDS = 1000
+OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
 FOLDER = "modelplane-helm-"
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
 
@@ -90,13 +91,14 @@ class Helm:
     executable: str = "helm"
     mirror: str = ""
     """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
-    at_once: int = 4  # each takes some 60 MB
+    at_once: int = 8  # each takes some 60 MB
     timeout: float = 300.0
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
+    _lanes: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
     _contents: dict[str, dict[tuple[str, str], Content]] = field(
         default_factory=dict[str, dict[tuple[str, str], Content]], init=False
     )
@@ -199,20 +201,22 @@ class Helm:
     async def _run(self, cluster: Cluster, release: Key, work: Callable[[_Command], Awaitable[None]]) -> None:
         place = (cluster.name, release)
         run, error = self._runs[place], ""
+        lane = self._lanes.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
         try:
-            async with self._slots:
+            async with lane, self._slots:
                 with _private_folder(self.folder, self.patience) as folder:
                     await work(self._command(cluster, folder))
-            await self._look(cluster, release)
         except ClientError as caught:
             error = str(caught)
-            with suppress(ClientError):
-                await self._look(cluster, release)
         except Exception as caught:  # a defect of ours must not leave the release locked
             log.exception("helm run failed", cluster=cluster.name, release=str(release))
             error = f"internal error ({type(caught).__name__}); the operator's log has the details"
-        failures = run.failures + 1 if error else 0
-        self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
+        try:
+            with suppress(ClientError):  # the watch tells it too, a little later
+                await self._look(cluster, release)
+        finally:
+            failures = run.failures + 1 if error else 0
+            self._runs[place] = replace(run, ended=self.now(), error=error, failures=failures)
         log.info("helm run ended", cluster=cluster.name, release=str(release), verb=run.verb, error=error)
 
     def _command(self, cluster: Cluster, folder: Path) -> _Command:
@@ -228,11 +232,11 @@ class Helm:
         )
 
     async def _refuse_strangers(self, cluster: Cluster, release: Release) -> None:
-        """Somebody else's release of that name must not become ours; one that the reference made is taken over."""
+        """Somebody else's release must not become ours; one that the reference made, `mp-CHART`, is taken over."""
         known = revisions(await _records(cluster, release.key)).get(release.key, ())
         if not known or known[0].owner == release.labels.get(labels.OWNER_UID, ""):
             return
-        if known[0].owner:
+        if known[0].owner or release.key.name != f"mp-{release.chart}":
             raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")
         secret = await cluster.kube.get(SECRET, known[0].secret)
         if (held := content(secret).chart) != release.chart:

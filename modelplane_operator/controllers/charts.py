@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import datetime
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part
-from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.helm import HelmError
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import Revision, revisions
 from modelplane_operator.clients.resources import (
@@ -22,19 +21,23 @@ from modelplane_operator.clients.resources import (
     key_of,
     section,
 )
+from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.planning.charts import Seen, Workload
 
 _OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
 
 
-async def look(site: Cluster, owner: str, parts: Iterable[Part], helm: Helm, now: datetime) -> Seen:
+async def look(site: Cluster, owner: str, parts: Iterable[Part], clients: Clients) -> Seen:
     """How the releases stand that carry this owner's uid, and the pods that they bring."""
+    helm = clients.helm
+    if helm is None:
+        raise HelmError("this operator runs no Helm")
     history = revisions(await _records(site, owner))
     asked = {*history, *(part.release.key for part in parts)}
     return Seen(
         cluster=site.name,
-        now=now,
+        now=clients.now(),
         patience=helm.patience,
         history=history,
         contents=await helm.contents(site, _telling(history)),

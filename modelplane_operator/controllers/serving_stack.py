@@ -10,7 +10,6 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable
-from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import (
     NAMESPACE,
@@ -54,7 +53,7 @@ WATCHED_AFAR = (Watched(SECRET, bare=True),)
 """Of Helm's records the metadata tell enough; their content may be a megabyte each."""
 
 
-def controller(helm: Helm, definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Observed]:
+def controller(definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Observed]:
     """`definitions` are those of the kinds that the stack needs and no chart brings."""
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
@@ -66,7 +65,7 @@ def controller(helm: Helm, definitions: tuple[Manifest, ...]) -> Controller[Serv
             site, silence = None, error
         there = None
         if site is not None and site.health.answers and site.synced:
-            there = await _there(stack, site, clients, helm, definitions)
+            there = await _there(stack, site, clients, definitions)
         replicas = clients.hub.find(REPLICAS) if stack.metadata.deletion_timestamp else None
         return Observed(
             stack,
@@ -89,12 +88,10 @@ def controller(helm: Helm, definitions: tuple[Manifest, ...]) -> Controller[Serv
     )
 
 
-async def _there(
-    stack: ServingStack, site: Cluster, clients: Clients, helm: Helm, definitions: Iterable[Manifest]
-) -> There:
+async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: Iterable[Manifest]) -> There:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
-    charts = await look(site, uid, wanted, helm, clients.now())
+    charts = await look(site, uid, wanted, clients)
     children = tuple(applied(site, CHILDREN, uid))
     going = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)

@@ -269,9 +269,13 @@ async def test_helm_outlives_whoever_waits_for_it(scene: Scene) -> None:
 
 
 @pytest.mark.fleet
-async def test_a_release_has_one_run_at_a_time_and_the_fleet_a_few(scene: Scene) -> None:
+@pytest.mark.parametrize("of", ["fleet", "cluster"])
+async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_few(scene: Scene, of: str) -> None:
     other = replace(scene.release(), key=Key(scene.namespace, "mp-other"))
-    scene.helm._slots = asyncio.Semaphore(1)
+    if of == "fleet":
+        scene.helm._slots = asyncio.Semaphore(1)
+    else:
+        scene.helm._lanes[scene.cluster.name] = asyncio.Semaphore(1)
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
     await scene.running()
     scene.helm.install(scene.cluster, scene.release(hang=True, again=True), wait=False)

@@ -108,7 +108,7 @@ class Platform:
         return datetime.now(UTC) + self.ahead
 
     async def step(self) -> Outcome:
-        controller = serving_stack.controller(self.helm, DEFINITIONS)
+        controller = serving_stack.controller(DEFINITIONS)
         return await reconcile(controller, SOME, self.clients)
 
     async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
