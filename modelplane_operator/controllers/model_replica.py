@@ -133,12 +133,21 @@ async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manif
 def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
     """The replica's namespace on its cluster, when nothing else of ours needs it."""
     namespace = replica.key.namespace
-    neighbours = (key for key in _replicas_on(replica.spec.cluster_name, hub) if key.namespace == namespace)
+    neighbours = (one for one in _replicas_on(replica.spec.cluster_name, hub) if one.namespace == namespace)
     caches = hub.find(of(ModelCache))
-    needed = any(key != replica.key for key in neighbours) or any(
-        key.namespace == namespace for key in (caches.keys() if caches else ())
+    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours) or any(
+        one.namespace == namespace for one in (caches.keys() if caches else ())
     )
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
+
+
+def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
+    """Whether a replica has, or will have, objects on its cluster. Two that go together must not wait for each other."""
+    found, pods = find(hub, REPLICAS, key), cluster.find(POD)
+    if found is None or not found["metadata"].get("deletionTimestamp"):
+        return found is not None
+    uid = found["metadata"]["uid"]
+    return any(applied(cluster, CHILDREN, uid)) or (pods is not None and any(pods.owned_by(uid)))
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
