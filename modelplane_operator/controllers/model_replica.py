@@ -142,7 +142,7 @@ def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest |
 
 
 def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
-    """Whether a replica has, or will have, objects on its cluster. Two that go together must not wait for each other."""
+    """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
     found, pods = find(hub, REPLICAS, key), cluster.find(POD)
     if found is None or not found["metadata"].get("deletionTimestamp"):
         return found is not None
