@@ -20,7 +20,7 @@ from modelplane_operator.controllers.queue import Outcome
 if TYPE_CHECKING:
     from modelplane_operator.controllers.operator import Operator
 
-READS = frozenset({"get", "list", "watch", "ping", "discover"})
+READS = frozenset({"get", "list", "watch", "ping", "discover", "version"})
 BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 FAST_BUCKETS = (0.0001, 0.0003, *BUCKETS[:8])
 
