@@ -6,9 +6,14 @@ CustomResourceDefinition from it, `reference.py` writes the documentation from i
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -52,9 +57,30 @@ ATOMIC = Extra({"x-kubernetes-list-type": "atomic"})
 AT_LEAST_ONE_PROPERTY = Extra({"minProperties": 1})
 
 
-def _add_rules(schema: Manifest, model: type[Model]) -> None:
+def _complete(schema: Manifest, model: type[Model]) -> None:
+    """Add what pydantic leaves out: rules, and the text under each field."""
     if model.rules:
         schema["x-kubernetes-validations"] = [rule.to_manifest() for rule in model.rules]
+    texts = {name: text for base in reversed(model.__mro__) for name, text in _texts(base).items()}
+    for name, field in model.model_fields.items():
+        if name in texts:
+            schema["properties"][field.alias or name]["description"] = texts[name]
+
+
+@cache
+def _texts(model: type) -> Mapping[str, str]:
+    """The texts under the fields of a class. Pydantic can do this too, but for every class whenever it is imported."""
+    if not issubclass(model, Model) or model.__pydantic_generic_metadata__["origin"]:
+        return {}
+    defined = cast(ast.ClassDef, ast.parse(dedent(getsource(model))).body[0])
+    found: dict[str, str] = {}
+    for field, text in pairwise(defined.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = cleandoc(words)
+            case _:
+                pass
+    return found
 
 
 class Model(BaseModel):
@@ -69,8 +95,7 @@ class Model(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         frozen=True,
-        use_attribute_docstrings=True,
-        json_schema_extra=_add_rules,  # pyright: ignore[reportArgumentType]  # pydantic types the model too loosely
+        json_schema_extra=_complete,  # pyright: ignore[reportArgumentType]  # pydantic types the model too loosely
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
