@@ -18,6 +18,7 @@ from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.controllers.operator import Build
+from modelplane_operator.scheduling import cel
 from modelplane_operator.settings import Settings, SettingsError
 
 EPILOG = "Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins."
@@ -61,6 +62,7 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     logs.configure(level=settings.log_level, json=settings.logs_json)
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
+    cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
     asyncio.run(host(settings, access, build))
 
 
