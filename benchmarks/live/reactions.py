@@ -93,7 +93,7 @@ async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
             count = size // 2 or 1
             turned = [name for name in sorted(pods.mirror.objects) if int(name[1][6:11]) < count]
             statuses = scene.ours("modeldeployments")
-            await _turn(scene, turned, ready=False, rate=rate * 4)
+            await turn(scene, turned, ready=False, rate=rate * 4)
             await statuses.until(
                 "all those to be seen as not ready",
                 lambda found: all(_ready(one) == 0 for key, one in found.items() if int(key[1][6:]) < count),
@@ -107,7 +107,7 @@ async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
 
             statuses.listen(note)
             before = one.usage()
-            at = await _turn(scene, turned, ready=True, rate=rate)
+            at = await turn(scene, turned, ready=True, rate=rate)
             await scene.until_ready("modeldeployments", size)
             after = one.usage()
             await scene.until_ready("modelservices", size)
@@ -132,7 +132,7 @@ def _ready(deployment: Manifest) -> int:
     return deployment.get("status", {}).get("replicas", {}).get("ready") or 0
 
 
-async def _turn(scene: Scene, pods: Sequence[Key], *, ready: bool, rate: float) -> dict[Key, float]:
+async def turn(scene: Scene, pods: Sequence[Key], *, ready: bool, rate: float) -> dict[Key, float]:
     """Have pods turn ready or not, so many a second, and their Deployments with them; answers when each did."""
 
     async def one(key: Key) -> None:

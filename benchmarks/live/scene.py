@@ -274,8 +274,11 @@ def words(manifest: Manifest) -> str:
 
 
 @asynccontextmanager
-async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
-    """Servers, players and a published platform; no operator runs yet."""
+async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[Scene]:
+    """Servers, players and a published platform; no operator runs yet.
+
+    `gateway`: where the gateways of all clusters listen, for who has a real one; the hub's is then not played.
+    """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelplane-bench-")))
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
@@ -284,7 +287,7 @@ async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
         _define(server, ROOT / "crds", files["gateway-api-crds"])
         _define(world_server, files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
         authority, (port,) = Authority.new(), free_ports(1)
-        playing = _play(server, world_server, authority=authority, folder=folder, port=port)
+        playing = _play(server, world_server, authority=authority, folder=folder, port=port, gateway=gateway)
         stack.callback(playing.end)
         playing.wait_until(playing.says_ready, seconds=60, what="the players to be ready")
         hub = await stack.enter_async_context(unlimited(server.kubeconfig))
@@ -305,11 +308,14 @@ async def scene(*, clusters: int) -> AsyncGenerator[Scene]:
 UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
 
 
-def _play(server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int) -> Running:
+def _play(
+    server: ApiServer, world: ApiServer, *, authority: Authority, folder: Path, port: int, gateway: str | None
+) -> Running:
     identity, pem = authority.server("127.0.0.1"), folder / "sites.pem"
     pem.write_bytes(identity.certificate + identity.key)
     argv: list[Any] = [sys.executable, "-m", "benchmarks.live.sites", f"--kubeconfig={world.kubeconfig}"]
-    argv += [f"--hub={server.kubeconfig}", f"--certificate={pem}", f"--port={port}"]
+    argv += [f"--certificate={pem}", f"--port={port}"]
+    argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
     return start(Command("sites", argv, folder / "sites.log", {"PYTHONPATH": str(ROOT)}))
 
 

@@ -20,9 +20,10 @@ import resource
 import ssl
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,8 @@ class Sites:
         try:
             async for line in feed.watched(cluster, selector, version, seconds):
                 await response.write(line)
+        except ConnectionResetError:
+            pass  # whoever watched has gone
         except asyncio.CancelledError:
             if cluster not in self._away and "*" not in self._away:
                 raise
@@ -291,12 +294,12 @@ def gateway_class(manifest: Manifest) -> Manifest:
     return {"conditions": _said(manifest, "Accepted")}
 
 
-def gateway(manifest: Manifest) -> Manifest:
+def gateway(manifest: Manifest, address: str | None) -> Manifest:
     uid = int(manifest["metadata"]["uid"].replace("-", "")[:6], 16)  # some address, and always the same
-    address = f"10.{uid >> 16 & 255}.{uid >> 8 & 255}.{uid & 255}"
+    made_up = f"10.{uid >> 16 & 255}.{uid >> 8 & 255}.{uid & 255}"
     return {
         "conditions": _said(manifest, "Accepted", "Programmed"),
-        "addresses": [{"type": "IPAddress", "value": address}],
+        "addresses": [{"type": "IPAddress", "value": address or made_up}],
     }
 
 
@@ -312,16 +315,19 @@ def route(manifest: Manifest) -> Manifest:
     }
 
 
-GATEWAY_CONTROLLER = {"gatewayclasses": gateway_class, "gateways": gateway, "httproutes": route}
+def controllers(address: str | None) -> Mapping[str, Callable[[Manifest], Manifest]]:
+    """The status of an object, by the plural of its type. `address`: of all gateways, instead of some of their own."""
+    return {"gatewayclasses": gateway_class, "gateways": partial(gateway, address=address), "httproutes": route}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Player:
     """Brings what happens in the objects of one type in line with what they ask for."""
 
     client: KubeClient
     root: str
     plural: str
+    status_of: Callable[[Manifest], Manifest] | None = None
     mirror: Mirror = field(init=False)
 
     async def run(self) -> None:
@@ -342,9 +348,9 @@ class Player:
                     raise
 
     async def play(self, _: Key, manifest: Manifest | None) -> None:
-        if manifest is None:
+        if manifest is None or self.status_of is None:
             return
-        status = GATEWAY_CONTROLLER[self.plural](manifest)
+        status = self.status_of(manifest)
         if not _says(manifest.get("status") or {}, status):
             await self.client.request(
                 "PATCH", f"{self.path_of(manifest)}/status", {"status": status}, content_type=MERGE
@@ -360,7 +366,7 @@ def _says(status: Manifest, wanted: Manifest) -> bool:
     return all(status.get(name) == value for name, value in wanted.items())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Kubelet(Player):
     """Pods of Deployments: there at once, and ready after `startup` seconds."""
 
@@ -409,11 +415,11 @@ def pod_status(*, ready: bool) -> Manifest:
 # The process ---------------------------------------------------------------------------------------------------------
 
 
-def _players(clients: Mapping[str, KubeClient], startup: float) -> Iterator[Player]:
+def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> Iterator[Player]:
     for client in clients.values():
-        for plural in GATEWAY_CONTROLLER:
-            yield Player(client, GATEWAYS, plural)
-    yield Kubelet(clients["sites"], "/apis/apps/v1", "deployments", startup)
+        for plural, status_of in controllers(given.gateway).items():
+            yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
+    yield Kubelet(client=clients["sites"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
 
 
 @asynccontextmanager
@@ -438,7 +444,7 @@ async def run(given: argparse.Namespace) -> None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(given.certificate)
         await web.TCPSite(runner, "127.0.0.1", given.port, ssl_context=tls, backlog=4096).start()
-        for player in _players(clients, given.startup):
+        for player in _players(clients, given):
             group.create_task(player.run(), name=player.plural)
         print("ready", flush=True)
 
@@ -448,6 +454,7 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of the API server that plays all clusters")
     parser.add_argument("--hub", type=Path, help="kubeconfig of the hub, whose gateway is played too")
     parser.add_argument("--certificate", type=Path, required=True, help="PEM file with certificates and key")
+    parser.add_argument("--gateway", help="address of the gateways of all clusters (default: one made up for each)")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--startup", type=float, default=0.0, help="seconds until a pod is ready")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that are added to each answer")
