@@ -26,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-update", action="store_true", help="rewrite the expected outputs of golden tests")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests come in any order, but those of one folder together: some folders set up a fleet of clusters for all."""
+    folders = list(dict.fromkeys(item.path.parent for item in items))
+    items.sort(key=lambda item: folders.index(item.path.parent))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Where all that a test needs can be had, a test that is skipped is one that nobody runs."""
