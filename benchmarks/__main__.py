@@ -154,9 +154,10 @@ def main() -> None:
             figures += report.median(runs)
     _say_slopes(figures)
     if not (given.print_only or given.quick):
-        sized = {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}
-        everything = report.write(figures, TARGETS, sized)
-        written = [report.JSON, report.PAGE, *curves.write(everything, report.CURVES)]
+        everything = report.merged(figures)
+        pictures = curves.write(everything, report.CURVES)
+        report.write(everything, TARGETS, {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}, pictures)
+        written = [report.JSON, report.PAGE, *pictures]
         print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in written)}")
 
 

@@ -94,27 +94,30 @@ def _least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def write(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> list[Figure]:
-    """Replace what was measured before of the same benchmarks and sizes, in both files; answers all that is known.
-
-    `sized`: what the sizes of a benchmark count.
-    """
+def merged(figures: Sequence[Figure]) -> list[Figure]:
+    """All that is known, with what was measured now in the place of what was before; sorted."""
     measured = {(figure.layer, figure.id, figure.size) for figure in figures}
     known = [Figure(**found) for found in json.loads(JSON.read_text())] if JSON.exists() else []
-    kept = [one for one in known if one.size and (one.layer, one.id, one.size) not in measured]
-    everything = sorted([*kept, *figures], key=lambda one: (one.layer, _number(one.id), one.metric, one.size))
+    kept = [one for one in known if (one.layer, one.id, one.size) not in measured]
+    return sorted([*kept, *figures], key=lambda one: (one.layer, _number(one.id), one.metric, one.size))
+
+
+def write(
+    figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str], pictures: Sequence[Path]
+) -> None:
+    """All figures into both files. `sized`: what the sizes of a benchmark count; `pictures` begin with their layer."""
     JSON.parent.mkdir(exist_ok=True)
-    JSON.write_text(json.dumps([asdict(figure) for figure in everything], indent=1) + "\n")
-    page = PAGE.read_text()
+    JSON.write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
+    page, between = PAGE.read_text(), "\n"
     for layer in LAYERS:
-        of_layer = [figure for figure in everything if figure.layer == layer]
         begin, end = f"<!-- {layer}: written by `make bench` -->", f"<!-- end of {layer} -->"
         head, found, rest = page.partition(begin)
         if not found:
             raise LookupError(f"{PAGE} has no line {begin}")
-        page = f"{head}{begin}\n{''.join(_tables(of_layer, targets, sized))}{end}{rest.partition(end)[2]}"
+        tables = _tables([figure for figure in figures if figure.layer == layer], targets, sized)
+        shown = (f"![{one.stem}]({one.relative_to(PAGE.parent)})\n" for one in pictures if one.stem.startswith(layer))
+        page = f"{head}{begin}\n{between.join([*tables, *shown])}{end}{rest.partition(end)[2]}"
     PAGE.write_text(page)
-    return everything
 
 
 def _tables(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> Iterator[str]:
@@ -126,7 +129,8 @@ def _tables(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping
     for id_, of_id in by_id.items():
         sizes = tuple(sorted({figure.size for figure in of_id}))
         groups.setdefault((sized.get(id_, "clusters"), sizes), []).extend(of_id)
-    yield "\n\n".join(table(group, targets, unit) for (unit, _), group in groups.items())
+    for (unit, _), group in groups.items():
+        yield table(group, targets, unit)
 
 
 def table(figures: Sequence[Figure], targets: Sequence[Target], unit: str) -> str:
