@@ -24,7 +24,8 @@ import aiohttp
 import orjson
 import yaml
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Column
 
 from localfleet import binaries
 from localfleet.errors import FleetError
@@ -59,10 +60,10 @@ class Display:
         self._console = console
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[note]}"),
+            TextColumn("{task.elapsed:5.1f} s  {task.description}", table_column=Column(no_wrap=True)),
+            TextColumn("[dim]{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
             console=console,
+            expand=True,
         )
 
     @contextmanager
@@ -81,7 +82,8 @@ class Display:
         if self._console.is_terminal:
             task = self._progress.add_task(what, total=1, note="")
             yield lambda note: self._progress.update(task, note=note)
-            self._progress.update(task, completed=1)
+            self._progress.update(task, completed=1, note="")
+            self._progress.stop_task(task)
             return
         print(f"{what} ...", flush=True)
         yield lambda note: print(f"    {time.monotonic() - began:4.1f} s  {note}", flush=True)
