@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--print-only", action="store_true", help="write no file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     if given.one is not None:
         _print_one(BENCHMARKS[given.one], given.size[0], quick=given.quick)
         return
@@ -167,7 +168,6 @@ def _say_slopes(figures: Sequence[Figure]) -> None:
 
 
 def _print_one(one: Benchmark, size: int, *, quick: bool) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     # As a server does that holds many objects for long: else the collector walks the whole fleet over and over.
     gc.set_threshold(20_000, 20, 100)
     if one.run:

@@ -286,6 +286,8 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         envoy = next(files["envoy-gateway-crds"].glob("*envoyproxies.yaml"))
         _define(server, ROOT / "crds", files["gateway-api-crds"])
         _define(world_server, files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
+        collecting = _collect_garbage(server, folder)
+        stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)
         playing = _play(server, world_server, authority=authority, folder=folder, port=port, gateway=gateway)
         stack.callback(playing.end)
@@ -317,6 +319,14 @@ def _play(
     argv += [f"--certificate={pem}", f"--port={port}"]
     argv.append(f"--gateway={gateway}" if gateway else f"--hub={server.kubeconfig}")
     return start(Command("sites", argv, folder / "sites.log", {"PYTHONPATH": str(ROOT)}))
+
+
+def _collect_garbage(server: ApiServer, folder: Path) -> Running:
+    """What deletes the children of what is gone on the hub; it learns at its start which types there are."""
+    program = binaries.ensure("kube-controller-manager")["kube-controller-manager"]
+    argv = [program, f"--kubeconfig={server.kubeconfig}", "--controllers=garbage-collector-controller"]
+    argv += ["--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={free_ports(1)[0]}"]
+    return start(Command("kube-controller-manager", argv, folder / "controller-manager.log"))
 
 
 def _define(server: ApiServer, *files: Path) -> None:
