@@ -119,6 +119,7 @@ TARGETS = (
     Target("B13", "resident, with all of it", 250, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
+    Target("B15", "p99 beside it, by p99 alone", 2),
 )
 
 

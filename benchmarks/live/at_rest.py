@@ -64,7 +64,7 @@ async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[F
     yield Figure("B2", size, "from apply until all of it is Ready", round(ready, 2), "s")
     yield Figure("B2", size, "rate", round(replicas / ready, 1), "replicas/s")
     yield Figure(
-        "B2", size, "CPU of the operator for each replica", round((full.cpu - empty.cpu) / replicas * 1e3, 2), "ms"
+        "B2", size, "CPU of the operator for each replica", round(full.cpu_since(empty) / replicas * 1e3, 2), "ms"
     )
     for figure in _economy(size, replicas, full.writes - empty.writes):
         yield figure
@@ -93,20 +93,15 @@ async def _rest(one: Operator, seconds: float) -> tuple[Usage, Usage]:
 
 def _at_rest(size: int, found: tuple[Usage, Usage], when: str) -> list[Figure]:
     before, after = found
-    seconds = after.at - before.at
+    seconds = after.seconds_since(before)
     reads, writes = after.reads - before.reads, after.writes - before.writes
     return [
-        Figure("B4", size, f"{when}: CPU", round(_core(found), 4), "core"),
+        Figure("B4", size, f"{when}: CPU", round(after.core_since(before), 4), "core"),
         Figure("B4", size, f"{when}: writes", writes.total(), "writes"),
         *(Figure("B4", size, f"{when}: of those, {what}", count, "writes") for what, count in sorted(writes.items())),
         Figure("B4", size, f"{when}: reads", round(reads.total() / seconds, 2), "requests/s"),
         Figure("B4", size, f"{when}: memory grown", round(after.memory - before.memory, 1), "MB"),
     ]
-
-
-def _core(found: tuple[Usage, Usage]) -> float:
-    before, after = found
-    return max(after.cpu - before.cpu, 0.0) / (after.at - before.at)
 
 
 async def _seen_anew(scene: Scene, size: int, seconds: float, resting: tuple[Usage, Usage]) -> AsyncIterator[Figure]:
@@ -135,7 +130,8 @@ async def _seen_anew(scene: Scene, size: int, seconds: float, resting: tuple[Usa
         again = await _rest(one, 2 * resync)
         for figure in _at_rest(size, again, f"all is looked at again every {resync:g} s"):
             yield figure
-        looked = max(_core(again) - _core(resting), 0.0) * resync
+        base = resting[1].core_since(resting[0])
+        looked = max(again[1].core_since(again[0]) - base, 0.0) * resync
         yield Figure("B4", size, "CPU of looking at everything once", round(looked, 3), "s")
-        core = _core(resting) + looked / DEFAULT_RESYNC
+        core = base + looked / DEFAULT_RESYNC
         yield Figure("B4", size, f"so every {DEFAULT_RESYNC:g} s, as by default: CPU", round(core, 4), "core")

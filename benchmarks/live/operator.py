@@ -30,9 +30,10 @@ READS = frozenset({"get", "list", "watch", "ping", "version", "discover"})
 class Usage:
     """What a process has taken so far, and what it has written."""
 
-    at: float
-    cpu: float
-    """Seconds."""
+    asked: tuple[float, float]
+    """The moment before it was asked, and the CPU seconds that it had taken then."""
+    answered: tuple[float, float]
+    """The same after its answer, which takes it some time too."""
     memory: float
     """Resident now, in MB."""
     peak: float
@@ -40,6 +41,17 @@ class Usage:
     """By `side verb resource`. The lease does not count: it is renewed whatever happens."""
     reads: Counter[str]
     """Requests by `side verb`, those that write nothing."""
+
+    def cpu_since(self, before: Usage) -> float:
+        """CPU seconds between two answers."""
+        return self.asked[1] - before.answered[1]
+
+    def seconds_since(self, before: Usage) -> float:
+        return self.asked[0] - before.answered[0]
+
+    def core_since(self, before: Usage) -> float:
+        """The share of a core between two answers."""
+        return self.cpu_since(before) / self.seconds_since(before)
 
 
 @dataclass(slots=True)
@@ -86,7 +98,9 @@ class Operator:
         return sum(value for _, value in self.metrics()[name])
 
     def usage(self) -> Usage:
+        asked = time.monotonic(), self.cpu()
         said = self.metrics()
+        answered = time.monotonic(), self.cpu()
         writes, reads = Counter[str](), Counter[str]()
         for labels, count in said["modelplane_writes_total"]:
             if "leases" not in labels["resource"]:
@@ -94,7 +108,7 @@ class Operator:
         for labels, count in said["modelplane_request_seconds_count"]:
             if labels["verb"] in READS:
                 reads[f"{labels['side']} {labels['verb']}"] += int(count)
-        return Usage(time.monotonic(), self.cpu(), self.memory(), self.memory("VmHWM"), writes, reads)
+        return Usage(asked, answered, self.memory(), self.memory("VmHWM"), writes, reads)
 
     def kill(self) -> None:
         """End it with no chance to say a word."""

@@ -28,8 +28,8 @@ async def watches(size: int, seconds: float) -> AsyncIterator[Figure]:
             before = one.usage()
             await asyncio.sleep(seconds)
             after = one.usage()
-            idle = (after.cpu - before.cpu) / (after.at - before.at)
-            nothing = (alone.cpu - empty.cpu) / (alone.at - empty.at)
+            idle = after.core_since(before)
+            nothing = alone.core_since(empty)
             memory = (after.memory - alone.memory) / size
             yield Figure("B8", size, "memory for each idle cluster", round(memory, 2), "MB")
             yield Figure("B8", size, "CPU for each idle cluster", round((idle - nothing) / size * 1000, 3), "mCPU")
@@ -53,7 +53,7 @@ async def _all_at_once(scene: scenes.Scene, one: Operator, size: int) -> AsyncIt
     await scene.until_ready("inferenceclusters", size)
     resumed = time.monotonic() - began
     await scene.quiet(one, 2.0)
-    after, reads = one.usage(), None
+    after = one.usage()
     reads = after.reads - before.reads
     lag = one.value("modelplane_loop_lag_seconds")
     refused = sum(
@@ -63,7 +63,7 @@ async def _all_at_once(scene: scenes.Scene, one: Operator, size: int) -> AsyncIt
     yield Figure("B8", size, "all back: until all are Ready again", round(resumed, 2), "s")
     yield Figure("B8", size, "all back: lists", reads["workload list"], "requests")
     yield Figure("B8", size, "all back: watches", reads["workload watch"], "requests")
-    yield Figure("B8", size, "all back: CPU", round(after.cpu - before.cpu, 2), "s")
+    yield Figure("B8", size, "all back: CPU", round(after.cpu_since(before), 2), "s")
     yield Figure("B8", size, "all back: peak of memory", round(after.peak, 1), "MB")
     yield Figure("B8", size, "all back: worst delay of the loop", round(lag * 1000, 1), "ms")
     yield Figure("B8", size, "refused with 429, all the time", refused, "requests")
