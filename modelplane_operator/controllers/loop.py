@@ -3,7 +3,7 @@
     observe   reads what the watches have seen
     plan      decides, as a function of that
     act       writes, in order, to the first failure
-    report    writes the status, once, when it differs
+    report    writes the status, once, when it differs; after writes it is judged anew, by what they have changed
 
 Whatever fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
 """
@@ -11,7 +11,7 @@ Whatever fails becomes the condition `Synced` of the one object that it concerns
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -27,6 +27,7 @@ from modelplane_operator.clients.errors import ClientError, Conflict, NotFound, 
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
+from modelplane_operator.controllers.reading import find
 from modelplane_operator.controllers.steps import Actor, Cluster, Failure
 from modelplane_operator.planning.plan import Plan
 
@@ -149,12 +150,24 @@ async def _attempt(
     controller: Controller[Any, Any], manifest: Manifest, key: Key, clients: Clients
 ) -> tuple[Plan, Failure | None]:
     """Observe, plan and act. What fails is a value: one object's trouble is not another's."""
-    plan = Plan()
+    plan, wrote = Plan(), False
+
+    def may_write() -> None:
+        nonlocal wrote
+        clients.may_write()
+        wrote = True
+
+    async def decided(manifest: Manifest) -> Plan:
+        return controller.plan(await controller.observe(controller.kind.parse(manifest), clients))
+
     try:
-        observed = await controller.observe(controller.kind.parse(manifest), clients)
-        plan = controller.plan(observed)
-        actor = Actor(controller.type, key, clients.cluster, clients.may_write, clients.helm)
+        plan = await decided(manifest)
+        actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
         failure = await actor.act(plan.steps, hold=plan.hold)
+        if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
+            # What we wrote is seen at once, so the status tells of after it: one write, not one of before and another.
+            after = await decided(live)
+            plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
         return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
     except ClientError as error:
         return plan, Failure(None, error)

@@ -80,7 +80,7 @@ def _symptom(pod: Manifest) -> Symptom:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return Symptom(1, name, f"has no node: {_reason(scheduled)}")
-    return Symptom(2, name, "is starting" if section(pod, "spec").get("nodeName") else "has no node yet")
+    return Symptom(2, name, "is starting")  # the steps on the way would each be a write, and are soon over
 
 
 def _container(status: Section) -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
@@ -65,6 +67,23 @@ async def test_an_operator_that_has_just_begun_writes_nothing_over_what_is_right
 
         assert await successor.step() == Done()
         assert successor.writes == []
+
+
+async def test_the_status_tells_of_what_was_written_in_the_same_pass(world: World) -> None:
+    await world.cache()
+
+    def counting(seen: Seen) -> Plan:
+        told = Ready.AVAILABLE.condition(seen.now, message=f"{len(seen.children)} children")
+        return Plan((Apply(child(seen, "near")),), ModelCacheStatus(conditions=(told,)))
+
+    world.planner = counting
+
+    await world.step()
+    assert world.writes == ["apply configmaps", "replace_status modelcaches.modelplane.ai"]
+    conditions = {one["type"]: one for one in (await world.live())["status"]["conditions"]}
+    assert conditions["Ready"]["message"] == "1 children"
+    await world.step()
+    assert world.writes == []
 
 
 async def test_what_somebody_changed_is_mended_with_one_write(world: World, api: Api) -> None:

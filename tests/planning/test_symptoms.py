@@ -36,7 +36,7 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 @pytest.mark.parametrize(
     ("ill", "words"),
     [
-        (pod(), "pod a has no node yet"),
+        (pod(), "pod a is starting"),
         (pod(node="n"), "pod a is starting"),
         (pod(ready=True, going=True), "pod a is ending"),
         (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
