@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 from benchmarks.live import scene as scenes
 from benchmarks.live.floor import floor
@@ -149,13 +149,21 @@ async def turn(scene: Scene, pods: Sequence[Key], *, ready: bool, rate: float) -
     return at
 
 
-async def paced(calls: Sequence[Callable[[], object]], rate: float) -> None:
-    """Begin so many of the calls a second, whenever those before end."""
-    began = time.monotonic()
+async def paced(calls: Sequence[Callable[[], Awaitable[None]]], rate: float) -> None:
+    """Begin so many of the calls a second, or as many as the server takes."""
+    began, places = time.monotonic(), asyncio.Semaphore(scenes.AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        finally:
+            places.release()
+
     async with asyncio.TaskGroup() as group:
         for number, call in enumerate(calls):
             await asyncio.sleep(max(began + number / rate - time.monotonic(), 0))
-            group.create_task(call())
+            await places.acquire()
+            group.create_task(one(call))
 
 
 # B5: a fleet that is never still ------------------------------------------------------------------------------------
