@@ -122,6 +122,8 @@ async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
         writes = (after.writes - before.writes)["hub replace_status modeldeployments.modelplane.ai"]
         yield Figure("B7", size, "pods that turned ready", round(len(at) / seconds, 1), "pods/s")
         yield Figure("B7", size, "status writes for each deployment", round(writes / seconds / count, 2), "writes/s")
+        for kind, failures in sorted((after.failures - before.failures).items()):
+            yield Figure("B7", size, f"reconciles of {kind} that failed", failures, "reconciles")
         yield Figure("B7", size, "CPU for each pod", round(after.cpu_since(before) / len(at) * 1000, 2), "ms")
         yield Figure("B7", size, "CPU meanwhile", round(after.core_since(before), 3), "core")
         for figure in await floor("B7", size, scene.hub):
