@@ -100,12 +100,20 @@ async def attach(kubeconfig: Path, control_socket: Path) -> AsyncGenerator[Fault
 
 @asynccontextmanager
 async def start(
-    upstream: Path, folder: Path, *, seed: int = 0, record_bodies: bool = False
+    upstream: Path,
+    folder: Path,
+    *,
+    seed: int = 0,
+    record_bodies: bool = False,
+    inside: Callable[[list[str]], list[str]] = list,
 ) -> AsyncGenerator[FaultProxy]:
-    """A proxy before the API server of a kubeconfig; it keeps its files in `folder`, and is ended at the end."""
+    """A proxy before the API server of a kubeconfig; it keeps its files in `folder`, and is ended at the end.
+
+    `inside` turns its command into one that runs elsewhere: `Fleet.inside` for a fleet's network.
+    """
     kubeconfig, control_socket = folder / "faultproxy.kubeconfig", folder / "faultproxy.sock"
     options = ["--upstream-kubeconfig", upstream, "--write-kubeconfig", kubeconfig, "--control-socket", control_socket]
-    process = await asyncio.create_subprocess_exec(
+    command = [
         sys.executable,
         "-m",
         "localfleet.faultproxy",
@@ -113,8 +121,8 @@ async def start(
         f"--seed={seed}",
         f"--record={folder / 'faultproxy.jsonl'}",
         *(["--record-bodies"] if record_bodies else []),
-        stdout=asyncio.subprocess.PIPE,
-    )
+    ]
+    process = await asyncio.create_subprocess_exec(*inside(command), stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None  # noqa: S101 - asked for above
     try:
         async with asyncio.timeout(START_SECONDS):
