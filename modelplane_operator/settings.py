@@ -26,6 +26,12 @@ from modelplane_operator.rendering.model_replica import Lifecycle
 LogFormat = Literal["auto", "json", "console"]
 
 
+# What Helm's processes see of our environment: the way to charts, and who we are there.
+HELMS = frozenset(
+    {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELM_REGISTRY_CONFIG"}
+)
+
+
 class SettingsError(ValueError):
     """A setting cannot be used; the message names it."""
 
@@ -111,6 +117,11 @@ class Settings:
     refuse_endpoints: tuple[str, ...] = _option(
         (), _places, "more that they may not lead to: the hub's own pod and Service networks, its cluster domain"
     )
+    helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
+    chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
+    helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
+    helm_timeout: float = _option(300.0, _seconds, "how long one may take")
+    definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
 
     def __post_init__(self) -> None:
         _ = self.times
@@ -155,6 +166,10 @@ class Settings:
     @property
     def logs_json(self) -> bool:
         return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
+
+    def helms_environment(self, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+        """What Helm's processes see. Proxies are named in capitals or not."""
+        return {name: value for name, value in environment.items() if name.upper() in HELMS}
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
         """The way to the hub; raises KubeconfigError, and OSError when there is no such file."""

@@ -113,3 +113,9 @@ def test_the_command_says_what_is_wrong_in_its_last_line(arguments: list[str], c
     assert said.returncode == code
     assert message in said.stderr.splitlines()[-1]
     assert "Traceback" not in said.stderr
+
+
+def test_helm_sees_how_charts_are_reached_and_nothing_else() -> None:
+    needed = {"PATH": "/bin", "https_proxy": "http://proxy", "NO_PROXY": "10.0.0.0/8", "HELM_REGISTRY_CONFIG": "/login"}
+
+    assert Settings().helms_environment({**needed, "HOME": "/root", "MODELPLANE_X": "1", "AWS_SECRET": "s"}) == needed

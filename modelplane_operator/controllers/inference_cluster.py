@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, labels, names
+from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
@@ -33,13 +33,14 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import find
+from modelplane_operator.controllers.reading import applied, find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
+STACKS = of(ServingStack)
 APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
     "EnvoyGateway": ENVOY_PROXY,
@@ -78,8 +79,8 @@ WATCHED_AFAR = (
 """What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
 
 
-def controller(known: Connections) -> Controller[InferenceCluster, Observed]:
-    """`known` says what is wrong with kubeconfigs."""
+def controller(known: Connections, *, helm: bool = False) -> Controller[InferenceCluster, Observed]:
+    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters."""
     versions = _Versions()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -104,13 +105,15 @@ def controller(known: Connections) -> Controller[InferenceCluster, Observed]:
             connected=site is not None,
             secrets=_secrets(cluster, clients.hub),
             now=now,
+            helm=helm,
+            stack=next(applied(clients.hub, (STACKS,), cluster.metadata.uid or ""), None),
         )
 
     return Controller(
         InferenceCluster,
         observe,
         plan,
-        woken_by={CLASSES: _with_pools_of_it, REPLICAS: _counting_it},
+        woken_by={CLASSES: _with_pools_of_it, REPLICAS: _counting_it, STACKS: owner_of_kind("InferenceCluster")},
         woken_from_afar_by={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
             NODE: _with_that_node,

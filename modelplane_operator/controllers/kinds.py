@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.secrets import Originals
@@ -19,6 +20,7 @@ from modelplane_operator.controllers import (
     model_endpoint,
     model_replica,
     model_service,
+    serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
@@ -34,19 +36,22 @@ def kinds(world: World) -> Kinds:
     fleet = FleetView(world.now)
     connections = Connections(world.fleet, world.connection_changed)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
+    with_helm = bool(settings.helm)
+    definitions = read_definitions(settings.definitions / "cluster") if settings.definitions else ()
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
-            inference_cluster.controller(connections),
+            inference_cluster.controller(connections, helm=with_helm),
             inference_gateway.CONTROLLER,
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),
             model_service.controller(originals),
+            *((serving_stack.controller(definitions),) if with_helm else ()),
         ),
         listeners=(fleet.listen, connections.listen),
         on_health=(fleet.on_health,),
-        watched_afar=inference_cluster.WATCHED_AFAR,
+        watched_afar=(*inference_cluster.WATCHED_AFAR, *(serving_stack.WATCHED_AFAR if with_helm else ())),
         indexes=_merged(
             inference_class.INDEXES,
             inference_cluster.INDEXES,
@@ -54,6 +59,7 @@ def kinds(world: World) -> Kinds:
             model_endpoint.INDEXES,
             model_replica.INDEXES,
             model_service.INDEXES,
+            serving_stack.INDEXES,
         ),
     )
 

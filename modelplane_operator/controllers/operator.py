@@ -24,6 +24,7 @@ from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection, Health, Watched
 from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
@@ -59,6 +60,7 @@ class Operator:
     pulse: Pulse
     recorder: Recorder
     metrics: Metrics
+    helm: Helm | None = None
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:
@@ -94,8 +96,12 @@ class Operator:
             log.info("stopping")
             for one in self.crews:
                 one.workers.stop()
-            if self.lease.held:
-                await asyncio.wait({leading}, timeout=self.settings.stop_grace)
+            grace = self.settings.stop_grace
+            ending = {leading} if self.lease.held else set[asyncio.Task[None]]()
+            if self.helm is not None:
+                ending.add(group.create_task(self.helm.close(grace), name="helm"))
+            if ending:
+                await asyncio.wait(ending, timeout=grace)
             leading.cancel()
             await asyncio.wait({leading})  # it gives the lease back, which needs the hub
             for task in background:
@@ -165,7 +171,8 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
     recorder = Recorder(hub_client, identity, clock, metrics.event)
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record)
+    helm = _helm(settings)
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm)
     pace = Pace(resync=settings.resync)
     crews = tuple(
         crew(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers)
@@ -176,9 +183,22 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
             listen(collection)
         for one in crews:
             one.listen(collection, hub=True)
-    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics)
+    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics, helm)
     metrics.registry.register(State(operator))
     return operator
+
+
+def _helm(settings: Settings) -> Helm | None:
+    if not settings.helm:
+        return None
+    return Helm(
+        _wall_clock,
+        executable=settings.helm,
+        mirror=settings.chart_mirror,
+        at_once=settings.helm_at_once,
+        timeout=settings.helm_timeout,
+        environment=settings.helms_environment(),
+    )
 
 
 def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:

@@ -1,5 +1,8 @@
 """One cluster that you bring: what models can count on there, its gateway, and how it goes.
 
+Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
+have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
+
 It goes from behind: replicas first, which are placed elsewhere once it is being deleted; then their objects there, then
 the gateway and what it needs, then our finalizer. Nothing is decided about a cluster that does not answer.
 """
@@ -30,6 +33,7 @@ from modelplane_operator.api.inference_cluster import (
     ProviderConfigRef,
 )
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.shared import CacheStatus, GatewayStatus
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import (
@@ -48,6 +52,7 @@ from modelplane_operator.planning.node_pools import Resolved, counted, resolve
 from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.serving_stack import render_stack
 
 CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
@@ -109,6 +114,10 @@ class Observed:
     """Whether there is a way to it at all."""
     secrets: Secrets
     now: datetime
+    helm: bool = False
+    """Whether charts can be installed."""
+    stack: Manifest | None = None
+    """The ServingStack that we made for the cluster."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -133,15 +142,9 @@ def plan(seen: Observed) -> Plan:
 
 
 def _in_service(seen: Observed, there: There) -> Plan:
-    name = seen.cluster.metadata.name
-    installed = not _missing_software(there)
-    wanted = () if not installed else render_cluster_gateway(seen.cluster)
-    if wanted and not there.has_namespace:
-        wanted = (render_system_namespace(seen.cluster), *wanted)
+    serving = _stack(seen) if _has_stack(seen, there) else _own_gateway(seen, there)
     resolved = _resolved(seen)
     nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
-    address = _address(there)
-    backend = _backend(seen, there, address)
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and resolved.unknown:
         running = ClusterReady.WAITING_FOR_CLASSES
@@ -149,32 +152,79 @@ def _in_service(seen: Observed, there: There) -> Plan:
     said = _missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
     judged = (
         running.condition(seen.now, message=said),
-        backend,
+        serving.ready,
         _pools_valid(seen, resolved),
         _gpu_ready(seen, there, nodes),
-        _ready(seen, resolved, backend),
+        _ready(seen, resolved, serving.ready),
     )
     fresh = {
-        "gateway": GatewayStatus(address=address) if address else None,
+        "gateway": GatewayStatus(address=serving.address) if serving.address else None,
         "gpu_pools": _counted(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
         "observed": _observed(seen, there, nodes),
     }
     guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
     return Plan(
-        (*guard, *(Apply(manifest, name) for manifest in wanted), *unguard),
+        (*guard, *serving.steps, *unguard),
         _status(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=None if installed else AGAIN,
+        requeue_after=serving.again,
         hold=True,
     )
 
 
-def _backend(seen: Observed, there: There, address: str | None) -> Condition:
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """How requests come to the models there: what to write for it, and how it stands."""
+
+    ready: Condition
+    address: str | None = None
+    steps: tuple[Step, ...] = ()
+    again: float | None = None
+
+
+def _has_stack(seen: Observed, there: There) -> bool:
+    """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
+    return seen.stack is not None or (seen.helm and not there.children)
+
+
+def _stack(seen: Observed) -> _Serving:
+    wanted = render_stack(seen.cluster)
+    steps = (Apply(wanted),)
+    if seen.stack is None:
+        words = f"ServingStack {key_of(wanted)} is being made"
+        return _Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
+    stack = ServingStack.parse(seen.stack)
+    told = condition(seen.stack, "Ready")
+    gateway = stack.status.gateway if stack.status else None
+    reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
+    reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
+    words = ": ".join(filter(None, (f"ServingStack {stack.key}", told.get("message"))))
+    if reason is BackendReady.BACKEND_HEALTHY:
+        words = ""
+    if not seen.helm:
+        words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+    return _Serving(reason.condition(seen.now, message=words), gateway.address if gateway else None, steps)
+
+
+def _own_gateway(seen: Observed, there: There) -> _Serving:
     if missing := _missing_software(there):
         words = f"there is no gateway yet: the cluster lacks {missing}"
-        return BackendReady.NOT_INSTALLED.condition(seen.now, message=words)
+        return _Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
+    wanted = render_cluster_gateway(seen.cluster)
+    if not there.has_namespace:
+        wanted = (render_system_namespace(seen.cluster), *wanted)
+    address = _address(there)
+    return _Serving(
+        _own_gateway_ready(seen, there, address),
+        address,
+        tuple(Apply(manifest, seen.cluster.metadata.name) for manifest in wanted),
+    )
+
+
+def _own_gateway_ready(seen: Observed, there: There, address: str | None) -> Condition:
     if address:
-        return BackendReady.BACKEND_HEALTHY.condition(seen.now)
+        words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
+        return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
     gateway = _gateway(there)
     said = condition(gateway, "Programmed").get("message") if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
@@ -231,6 +281,8 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
 
 def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
     """Whether models can be placed. A pool that is wrong keeps its last good devices, and takes nothing away."""
+    if backend.status == "Unknown":
+        return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
     if backend.status != "True":
         return Ready.CREATING.condition(seen.now, message=backend.message or "")
     if resolved.unknown:
@@ -335,12 +387,23 @@ def _teardown(seen: Observed) -> Plan:
 
 def _uninstalled(seen: Observed, there: There) -> Plan:
     """Delete the last of what we made there that is left; when none is, let go."""
+    if seen.stack is not None:
+        return _without(seen, seen.stack)
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not left:
         return Plan(_let_go(seen))
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
     return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
+
+
+def _without(seen: Observed, stack: Manifest) -> Plan:
+    """Have the stack go, and wait for it."""
+    why = condition(stack, "Ready").get("message", "") if _is_going(stack) else ""
+    if not seen.helm:
+        why = "this operator runs no Helm to take it away"
+    blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
+    return _leaving(seen, "UninstallServingStack", blocking, "its software is going", _end_stack(seen))
 
 
 def _abandoned(seen: Observed) -> Plan:
@@ -352,9 +415,18 @@ def _abandoned(seen: Observed) -> Plan:
     return Plan(status=_status(seen, _resolved(seen), (told,)), requeue_after=SOON)
 
 
+def _end_stack(seen: Observed) -> tuple[Step, ...]:
+    return (delete(seen.stack),) if seen.stack is not None and not _is_going(seen.stack) else ()
+
+
+def _is_going(child: Manifest) -> bool:
+    return bool(child["metadata"].get("deletionTimestamp"))
+
+
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    return (Unguard(SECRET, mine), Release()) if mine and not seen.secrets.theirs else (Release(),)
+    unguard = (Unguard(SECRET, mine),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *unguard, Release())
 
 
 def _leaving(

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.api.serving_stack import (
@@ -17,7 +19,7 @@ from modelplane_operator.api.serving_stack import (
     Versions,
 )
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
-from modelplane_operator.rendering.owned import Owner, owner_labels
+from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"
 AI_GATEWAY: Final[ComponentName] = "ai-gateway"
@@ -196,6 +198,22 @@ STACK: Final = (
     ),
 )
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
+
+
+def render_stack(cluster: InferenceCluster) -> Manifest:
+    """The stack of a cluster that you bring. It only says how to reach it: what somebody adds to it stays theirs."""
+    existing = cluster.spec.cluster.existing
+    if existing is None:
+        raise ValueError(f"cluster {cluster.key} is none that you bring")
+    secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
+    if identity := existing.identity_secret_ref:
+        secrets.append({"type": identity.type, "name": identity.name, "key": identity.key})
+    return {
+        "apiVersion": ServingStack.definition.api_version,
+        "kind": ServingStack.definition.kind,
+        "metadata": on_hub(cluster, names.serving_stack(cluster.metadata.name), namespace=names.SYSTEM_NAMESPACE),
+        "spec": {"secrets": secrets},
+    }
 
 
 def parts(stack: ServingStack) -> tuple[Part, ...]:

@@ -18,7 +18,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.controllers import inference_class, inference_cluster
 from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.operator import assemble
+from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.controllers.world import Kinds, World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
@@ -29,6 +29,7 @@ Manifest = dict[str, Any]
 pytestmark = pytest.mark.fleet
 
 SYSTEM = "modelplane-system"
+QUIET = Settings(listen=("127.0.0.1", 0))
 CLASS = {
     "apiVersion": "modelplane.ai/v1alpha1",
     "kind": "InferenceClass",
@@ -99,9 +100,10 @@ class Hub:
         said = next((one for one in conditions if one["type"] == condition), None)
         return ": ".join(filter(None, (said["reason"], said.get("message")))) if said else ""
 
-    def says(self, name: str, condition: str, wanted: str, *, what: str = "ic") -> None:
+    def says(self, name: str, condition: str, wanted: str, *, what: str = "ic", seconds: float = 120.0) -> None:
         """Wait until a condition says so, from its beginning."""
-        self.until(lambda: self.reason(what, name, condition).startswith(wanted), f"{condition}: {wanted}")
+        right = f"{condition}: {wanted}"
+        self.until(lambda: self.reason(what, name, condition).startswith(wanted), right, seconds=seconds)
 
     def until(self, true: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
@@ -130,7 +132,7 @@ def kinds(world: World) -> Kinds:
 
 
 @contextmanager
-def operating(fleet: Fleet) -> Iterator[None]:
+def operating(fleet: Fleet, settings: Settings = QUIET, build: Build = kinds) -> Iterator[None]:
     """The operator, in a thread of its own."""
     access = read_kubeconfig(fleet.kubeconfig("hub").read_text())
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
@@ -138,7 +140,7 @@ def operating(fleet: Fleet) -> Iterator[None]:
     async def run() -> None:
         stop = asyncio.Event()
         started.set_result((asyncio.get_running_loop(), stop))
-        await assemble(Settings(listen=("127.0.0.1", 0)), access, kinds).run(stop)
+        await assemble(settings, access, build).run(stop)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, run())

@@ -19,6 +19,7 @@ from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, Unguard
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.serving_stack import render_stack
 from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU
 
@@ -206,6 +207,10 @@ UNUSABLE = Unreachable("no answer")
             "refusal": st.sampled_from([None, Forbidden("no")]),
             "kubeconfig": st.sampled_from([None, KubeconfigError("broken")]),
             "connected": st.booleans(),
+            "helm": st.booleans(),
+            "stack": st.deferred(
+                lambda: st.sampled_from([None, stack(), stack("False"), stack(deletionTimestamp=EPOCH.isoformat())])
+            ),
         }
     ),
 )
@@ -238,6 +243,107 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
         "GatewayClass",
         "Gateway",
     ]
+
+
+# With a ServingStack -------------------------------------------------------------------------------------------------
+
+
+def stack(ready: str = "True", *, address: str | None = ADDRESS, **metadata: Any) -> Manifest:
+    """The stack of the cluster, as it stands on the hub."""
+    wanted = render_stack(cluster())
+    status = {
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": ready,
+                "reason": "Any",
+                "message": "all of it" if ready == "True" else "cert-manager is not installed",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ],
+        **({"gateway": {"address": address}} if address else {}),
+    }
+    made = {"uid": "uid-of-stack", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {**wanted, "metadata": {**wanted["metadata"], **made, **metadata}, "status": status}
+
+
+STACK = f"modelplane-system/{names.serving_stack('a')}"
+BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
+
+
+@pytest.mark.parametrize(
+    ("what", "address", "backend", "ready"),
+    [
+        ({"helm": True}, None, f"Installing: ServingStack {STACK} is being made", "Creating"),
+        (
+            {"helm": True, "stack": stack("False", address=None)},
+            None,
+            f"Installing: ServingStack {STACK}: cert-manager is not installed",
+            "Creating",
+        ),
+        ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
+        (
+            {"helm": True, "stack": stack("Unknown")},
+            ADDRESS,
+            f"Unreachable: ServingStack {STACK}: cert-manager is not installed",
+            "Unreachable",
+        ),
+        (
+            {"stack": stack()},
+            ADDRESS,
+            f"BackendHealthy: ServingStack {STACK} is as it was: this operator runs no Helm",
+            "Available",
+        ),
+    ],
+    ids=["not there yet", "being installed", "there", "not seen", "there, and Helm is no longer"],
+)
+def test_where_charts_are_installed_a_stack_makes_the_gateway(
+    what: Manifest, address: str | None, backend: str, ready: str
+) -> None:
+    decided = plan(seen(there=BARE, **what))
+
+    assert decided.steps == (Guard(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
+    assert decided.hold
+    assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
+    assert said(decided)["Ready"][0] == ready
+    assert decided.status is not None
+    published = decided.status.to_manifest().get("gateway", {})
+    assert published == ({"address": address} if address else {})
+
+
+def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> None:
+    decided = plan(seen(helm=True))
+
+    assert decided.steps == plan(seen()).steps
+    words = "it was made before this operator ran Helm, which therefore installs nothing here"
+    assert said(decided)["BackendReady"] == ("BackendHealthy", words)
+
+
+def test_a_cluster_waits_until_its_stack_is_gone() -> None:
+    known: Manifest = {"there": BARE, "helm": True}
+    first = plan(seen(cluster(**going()), stack=stack(), **known))
+    (step,) = first.steps
+    assert isinstance(step, Delete)
+    assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
+    assert said(first)["Ready"] == ("Deleting", f"its software is going: ServingStack {STACK}")
+
+    then = plan(seen(cluster(**going()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
+    assert then.steps == ()
+    waits = f"its software is going: ServingStack {STACK} (cert-manager is not installed)"
+    assert said(then)["Ready"] == ("Deleting", waits)
+
+    last = plan(seen(cluster(**going()), **known))
+    assert last.steps == (Unguard(SECRET, KUBECONFIG), Release())
+
+
+def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
+    status = plan(seen(cluster(**going(annotations={labels.ABANDON: "true"})))).status
+    assert status is not None
+    known = cluster(status=status.to_manifest(), **going(annotations={labels.ABANDON: "true"}))
+
+    steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
+
+    assert [type(step) for step in steps] == [Delete, Unguard, Release]
 
 
 LAST = {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED]}

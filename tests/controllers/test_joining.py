@@ -1,0 +1,140 @@
+"""The operator with Helm: a cluster with nothing on it gets all that it needs, serves, and is left as it was."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localfleet.fleet import Fleet, Options
+from modelplane_operator.api import labels
+from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.settings import Settings
+from tests.controllers.test_clusters import CLASS, SYSTEM, Hub, cluster, operating, replica
+from tests.controllers.test_serving_stack import PODS, fill
+from tests.support.charts import pack
+from tests.support.helm import noted_helm
+from tests.support.manifests import ROOT
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+TEAM = "team"
+COPIES = ("-n", f"modelplane-{TEAM}")
+SOON = 300.0  # eight charts, on a machine that has other things to do
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Fleet]:
+    """A hub and a cluster that has everything but software."""
+    fleet = Fleet(tmp_path / "fleet")
+    try:
+        fleet.up(Options(workers=1, data_plane=False))
+        yield fleet
+    finally:
+        fleet.down()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    fill(mirror)
+    envoy = (ROOT / "localfleet/manifests/worker/envoy-gateway.yaml").read_text().split("\n---\n", 1)[1]
+    pack(mirror, "gateway-helm", "v1.8.1", {"templates/all.yaml": envoy})
+    pack(mirror, "lws", "v0.8.0", {"templates/pods.yaml": PODS})
+    helm = noted_helm(tmp_path)
+    return Settings(listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=60.0, stop_grace=20)
+
+
+def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
+    bare: Fleet, settings: Settings, tmp_path: Path
+) -> None:
+    hub = Hub(bare)
+    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    for namespace in (SYSTEM, TEAM):
+        hub.kubectl("create", "namespace", namespace)
+    hub.secret("worker-1")
+    before = namespaces(hub)
+    with operating(bare, settings, kinds):
+        comes(hub)
+        copies_a_secret(hub)
+    versions = versions_of_secrets(hub)
+    runs = (tmp_path / "runs").read_text()
+    with operating(bare, settings, kinds):
+        hub.kubectl("annotate", "mr", "m", "-n", TEAM, "example.com/look=again")
+        restores_a_secret(hub)
+        after = versions_of_secrets(hub)
+        assert {name for name in after if after[name] != versions.get(name)} == {copy_of_token(hub)["metadata"]["name"]}
+        assert (tmp_path / "runs").read_text() == runs, "a restart installs nothing anew"
+        goes(hub)
+    assert namespaces(hub) == before
+    assert hub.kubectl("get", "secret", "-A", "-l", "owner=helm", "-oname", on="worker-1") == ""
+    assert hub.kubectl("get", "gatewayclass", "-oname", on="worker-1") == ""
+
+
+def comes(hub: Hub) -> None:
+    hub.apply(CLASS)
+    hub.apply(cluster("worker-1"))
+    hub.says("worker-1", "BackendReady", "Installing: ServingStack modelplane-system/worker-1-serving-stack-")
+    hub.says("worker-1", "Ready", "Available", seconds=SOON)
+    status = (hub.get("ic", "worker-1") or {})["status"]
+    (stack,) = json.loads(hub.kubectl("get", "servingstack", "-A", "-ojson"))["items"]
+    assert status["gateway"] == stack["status"]["gateway"]
+    assert stack["metadata"]["ownerReferences"][0]["name"] == "worker-1"
+    assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
+
+
+def copies_a_secret(hub: Hub) -> None:
+    """What engines name is copied beside Helm's own Secrets, of which only the metadata are watched."""
+    hub.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": TEAM}, "data": TOKEN})
+    asked = replica("worker-1", TEAM)
+    container = asked["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "token"}}}]
+    hub.apply(asked)
+    hub.until(lambda: bool(copies(hub)), "the Secret to be copied")
+    assert copy_of_token(hub)["data"] == TOKEN
+
+
+TOKEN = {"token": base64.b64encode(b"hf_123").decode()}
+
+
+def restores_a_secret(hub: Hub) -> None:
+    """Although its content is not watched, the copy is known to be another's when somebody has changed it."""
+    name = copy_of_token(hub)["metadata"]["name"]
+    hub.kubectl("patch", "secret", name, *COPIES, '-p={"data":{"token":"eA=="}}', on="worker-1")
+    hub.until(lambda: copy_of_token(hub)["data"] == TOKEN, "the copy to be as it was")
+
+
+def goes(hub: Hub) -> None:
+    hub.kubectl("delete", "mr", "m", "-n", TEAM, "--wait=false")
+    hub.kubectl("delete", "ic", "worker-1", "--wait=false")
+    hub.says("worker-1", "Ready", "Deleting: its software is going: ServingStack", seconds=SOON)
+    hub.until(lambda: hub.get("ic", "worker-1") is None, "the cluster to go", seconds=SOON)
+    assert hub.kubectl("get", "servingstack", "-A", "-oname") == ""
+
+
+def copies(hub: Hub) -> list[Manifest]:
+    found = hub.kubectl("get", "secret", *COPIES, "-l", f"{labels.OWNER_KIND}=ModelReplica", "-ojson", on="worker-1")
+    return json.loads(found)["items"]
+
+
+def copy_of_token(hub: Hub) -> Manifest:
+    (copy,) = copies(hub)
+    return copy
+
+
+def versions_of_secrets(hub: Hub) -> dict[str, str]:
+    """Of Helm's records and of copies."""
+    found = json.loads(hub.kubectl("get", "secret", "-A", "-l", labels.OWNER_UID, "-ojson", on="worker-1"))["items"]
+    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in found}
+
+
+def namespaces(hub: Hub) -> set[str]:
+    return set(hub.kubectl("get", "namespace", "-oname", on="worker-1").split())
