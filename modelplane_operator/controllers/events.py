@@ -30,6 +30,7 @@ NOTE_LENGTH = 1024  # what Kubernetes allows, in bytes
 # Words in reasons that are bad news whatever the condition was before.
 TROUBLE = re.compile("Error|Failed|Invalid|Insufficient|Missing|NotFound|NotServed|Unreachable|Unresolved|^No[A-Z]")
 INTENDED = {"Deleting", Synced.RECONCILE_PAUSED.reason}
+TOLD = {"Ready", "ReplicasScheduled", "Progressing"}  # good news worth a write: each event is one
 NEUTRAL = {"Progressing"}  # that it ends is what everybody waits for
 
 Kind = Literal["Normal", "Warning"]
@@ -46,10 +47,12 @@ class Transition:
 
     @property
     def worth_telling(self) -> bool:
-        """Whether something happened: not that a new object has yet to get everywhere, or that a write went through."""
-        if self.before is None:
-            return self.kind == "Warning" or (self.after.status == "True" and self.after.type != Synced.__name__)
-        return (self.before.status, self.before.reason) != (self.after.status, self.after.reason)
+        """Whether something happened that people wait for or must know; the steps on the way are in the conditions."""
+        after, before = self.after, self.before
+        if before is None:
+            return self.kind == "Warning" or (after.status == "True" and after.type in TOLD)
+        changed = (before.status, before.reason) != (after.status, after.reason)
+        return changed and (self.kind == "Warning" or after.type in {*TOLD, Synced.__name__})
 
     @property
     def kind(self) -> Kind:

@@ -34,6 +34,7 @@ from modelplane_operator.controllers.reading import applied, find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.planning.symptoms import is_ready, symptoms, told
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
@@ -55,6 +56,7 @@ CHILDREN = (
     INFERENCE_POOL,
     HTTP_ROUTE,
 )
+COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _OPTIONAL = {INFERENCE_POOL: INFERENCE_POOLS, LEADER_WORKER_SET: LEADER_WORKER_SETS}
 
 REPLICAS = of(ModelReplica)
@@ -95,7 +97,11 @@ def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -
         observe,
         plan,
         woken_by={of(InferenceCluster): _on_cluster},
-        woken_from_afar_by={kind: owner_of_kind("ModelReplica") for kind in (*CHILDREN, POD, NAMESPACE)},
+        woken_from_afar_by={
+            **dict.fromkeys((*CHILDREN, NAMESPACE), _owner),
+            **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
+            POD: _on_pod,
+        },
         woken_by_connection=_replicas_on,
         lane=lambda manifest: manifest["spec"].get("clusterName", ""),
     )
@@ -148,6 +154,28 @@ def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
         return found is not None
     uid = found["metadata"]["uid"]
     return any(applied(cluster, CHILDREN, uid)) or (pods is not None and any(pods.owned_by(uid)))
+
+
+_owner = owner_of_kind("ModelReplica")
+
+
+def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Its replica, when it says something else about copies, or somebody has changed it."""
+    before, after = (
+        one and (*_identity(one), *(section(one, "status").get(name) for name in COUNTS)) for one in change
+    )
+    return _owner(change, hub) if before != after else ()
+
+
+def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Its replica, when it begins or ceases to answer, or something else is the matter with it."""
+    before, after = (one and (*_identity(one), is_ready(one), told(symptoms([one]))) for one in change)
+    return _owner(change, hub) if before != after else ()
+
+
+def _identity(manifest: Manifest) -> tuple[object, ...]:
+    metadata = section(manifest, "metadata")
+    return tuple(metadata.get(name) for name in ("uid", "generation", "labels", "annotations", "deletionTimestamp"))
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
