@@ -1,4 +1,4 @@
-# The operator's image. The base is any Python 3.11 or newer with venv.
+# The operator's image. The base is any Python 3.11 or newer with venv; `make image-files` makes build/image.
 ARG BASE_IMAGE=python:3.11-slim
 FROM ${BASE_IMAGE}
 
@@ -6,10 +6,13 @@ FROM ${BASE_IMAGE}
 RUN python3 -m venv /opt/modelplane
 COPY requirements-image.txt /tmp/
 RUN /opt/modelplane/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/requirements-image.txt
+COPY build/image/helm /usr/local/bin/
+COPY build/image/definitions /opt/modelplane/definitions
 COPY modelplane_operator /opt/modelplane/app/modelplane_operator
 
 # Kubelets and Prometheus ask at the pod's address, on whichever family it has.
-ENV PYTHONPATH=/opt/modelplane/app MODELPLANE_LISTEN=:8080
+ENV PYTHONPATH=/opt/modelplane/app MODELPLANE_LISTEN=:8080 \
+    MODELPLANE_HELM=/usr/local/bin/helm MODELPLANE_DEFINITIONS=/opt/modelplane/definitions
 USER 65532:65532
 ENTRYPOINT ["/opt/modelplane/bin/python", "-m", "modelplane_operator"]
 CMD ["run"]

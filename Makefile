@@ -62,8 +62,14 @@ golden: setup  ## Rewrite the expected outputs of golden tests: read the diff be
 	$(BIN)/pytest --quiet -m "" --golden-update
 
 image: IMAGE ?= modelplane-operator:dev
-image:  ## Build the operator's image with Docker (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)
+image: image-files  ## Build the operator's image with Docker (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)
 	docker build --tag $(IMAGE) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) .
+
+image-files: setup  ## What the image has beside Python, into build/image: Helm for this kind of machine, definitions
+	@mkdir -p build/image
+	@cp "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])')" build/image/helm
+	@$(BIN)/python scripts/definitions.py build/image/definitions \
+		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
 chart: setup crds  ## Lint and package the Helm chart into dist/
 	@helm=$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])'); \
@@ -87,4 +93,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down fleet fleet-down test check fmt lint type crds golden bench image chart lock clean
+.PHONY: help setup demo demo-down fleet fleet-down test check fmt lint type crds golden bench image image-files chart lock clean

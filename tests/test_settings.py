@@ -43,6 +43,10 @@ def test_a_flag_wins_over_a_variable_and_that_over_the_default() -> None:
     assert (settings.workers, settings.resync, settings.log_level) == (5, 30.0, "info")
 
 
+def test_a_flag_can_take_back_what_a_variable_says() -> None:
+    assert Settings.read({"helm": ""}, {"MODELPLANE_HELM": "/usr/local/bin/helm"}).helm == ""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
