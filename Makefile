@@ -30,7 +30,11 @@ fleet-down: demo-down  ## The same as demo-down
 
 test: setup  ## Run every test, on real binaries (built once into a cache)
 	$(BIN)/python -m localfleet build
-	$(BIN)/pytest -m ""
+	$(BIN)/pytest -m "not faults or fleet"
+
+test-faults: setup  ## Kill the operator at every write, break every wire; for long (SHARD=1/4: a part, FAULTS_SEED=N: again)
+	$(BIN)/python -m localfleet build
+	$(BIN)/pytest -m faults tests/faults
 
 ##@ While you work
 
@@ -93,4 +97,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down fleet fleet-down test check fmt lint type crds golden bench image image-files chart lock clean
+.PHONY: help setup demo demo-down fleet fleet-down test test-faults check fmt lint type crds golden bench image image-files chart lock clean
