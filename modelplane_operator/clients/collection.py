@@ -290,9 +290,9 @@ def _sharing(value: Any, like: Any) -> Any:
     if isinstance(value, dict):
         fields, known = cast(Manifest, value), cast(Manifest, like)
         shared = {name: _sharing(item, known.get(name)) for name, item in fields.items()}
-        return (
-            known if len(shared) == len(known) and all(shared[name] is known.get(name) for name in shared) else shared
-        )
+        # By their names too: a null is what a name that is missing looks like.
+        same = shared.keys() == known.keys() and all(shared[name] is known[name] for name in shared)
+        return known if same else shared
     if isinstance(value, list):
         items, others = cast(list[Any], value), cast(list[Any], like)
         parts = [_sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]

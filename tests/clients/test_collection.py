@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -292,6 +292,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON, like=JSON)
+@example(value={"x": None}, like={"y": None})
 def test_sharing_parts_with_another_object_changes_nothing_of_the_value(value: Any, like: Any) -> None:
     assert orjson.dumps(_sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
     assert _sharing(value, value) is value
