@@ -13,7 +13,7 @@ import pytest
 
 from localfleet.faultproxy.rules import Answer, CloseWatch, HoldEvents, Match, Rule
 from localfleet.fleet import HUB
-from tests.faults.life import SPACE, Life, model, perform, state
+from tests.faults.life import SPACE, Life, is_ready, model, perform, state
 from tests.faults.stage import FaultyStage
 from tests.integration.harness import condition, remote, until
 from tests.integration.kinds import HOPPER, deployment, engine, namespace
@@ -54,8 +54,8 @@ async def test_a_cluster_that_is_cut_off_moves_nothing_and_is_as_before_afterwar
     await stage.hub.patch("ModelDeployment", "model", SPACE, spec={"replicas": 3})  # the others go on
 
     async def third() -> bool:
-        ready = [one for one in (await stage.replicas(SPACE)).values() if condition(one, "Ready")["status"] == "True"]
-        return len([one for one in ready if one["spec"]["clusterName"] == "worker-2"]) == 2
+        there = [one for one in (await stage.replicas(SPACE)).values() if one["spec"]["clusterName"] == "worker-2"]
+        return len([one for one in there if is_ready(one)]) == 2
 
     await until("a third replica on the cluster that answers", third, OUTAGE_SECONDS)
     stage.fleet.heal("worker-1")
