@@ -30,7 +30,7 @@ from modelplane_operator.clients.resources import (
     type_of,
 )
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
-from modelplane_operator.planning.symptoms import is_ready, symptoms, told, unfinished, unrouted
+from modelplane_operator.planning.symptoms import is_behind, is_ready, symptoms, told, unfinished, unrouted
 from modelplane_operator.rendering.model_replica import (
     CannotRender,
     Lifecycle,
@@ -92,8 +92,9 @@ class _Engine:
     @property
     def answers(self) -> bool:
         """Whether requests find a pod; right after a change, one of the new content must be there already."""
-        updated = self.current and section(self.workload or {}, "status").get("updatedReplicas")
-        return bool(updated) and any(map(is_ready, self.pods))
+        if self.workload is None or not self.current or is_behind(self.workload):
+            return False
+        return bool(section(self.workload, "status").get("updatedReplicas")) and any(map(is_ready, self.pods))
 
     @property
     def lacks(self) -> str:

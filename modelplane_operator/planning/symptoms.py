@@ -107,11 +107,16 @@ def _reason(said: Section) -> str:
 # Workloads and routes ------------------------------------------------------------------------------------------------
 
 
+def is_behind(workload: Manifest) -> bool:
+    """Whether a workload's status is about its content of before. A LeaderWorkerSet does not say."""
+    seen: int | None = section(workload, "status").get("observedGeneration")
+    return seen is not None and seen < workload["metadata"].get("generation", 0)
+
+
 def unfinished(workload: Manifest, copies: int) -> str:
     """What a Deployment or LeaderWorkerSet lacks of so many copies of its present content; empty when nothing."""
     status = section(workload, "status")
-    seen: int | None = status.get("observedGeneration")
-    if seen is not None and seen < workload["metadata"].get("generation", 0):
+    if is_behind(workload):
         return "its controller has not seen the latest change"
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:

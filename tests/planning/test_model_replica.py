@@ -137,6 +137,15 @@ def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
     )
 
 
+def test_a_workload_that_its_controller_has_not_looked_at_again_answers_for_what_it_was() -> None:
+    one = subject()
+    changed = [
+        change(child, "metadata.generation", 2) if child["kind"] == "Deployment" else child for child in children(one)
+    ]
+
+    assert told(plan(seen(one, *changed, pods=[pod(one)])))["ModelReady"][1] == "ModelStarting"
+
+
 def test_a_gang_on_a_cluster_without_leader_worker_sets_says_so_and_keeps_what_it_has() -> None:
     one = subject(stages=2)
     decided = plan(seen(one))
