@@ -221,11 +221,13 @@ class Connection:
 
     async def _beat(self, kube: Kube) -> None:
         """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
-        pace = self._pace
+        pace, opened = self._pace, False
         while True:
             self._doubt.clear()
             try:
                 latency = await kube.ping(deadline=pace.deadline)
+                if not opened:  # the first answer took the time of connecting, too
+                    opened, latency = True, await kube.ping(deadline=pace.deadline)
             except Unauthorized:
                 raise
             except Forbidden:

@@ -57,7 +57,7 @@ from modelplane_operator.rendering.serving_stack import render_stack
 CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
 
-LEAST_LATENCY = 10  # milliseconds; what is less makes no difference to anybody
+LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 SOON = 0.5  # until a connection that has just begun has seen everything
 AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served
 
