@@ -43,7 +43,7 @@ class Hub:
     """The endpoints that the gateway sends requests to: it follows a tick later."""
     _since: dict[Key, int] = field(default_factory=dict[Key, int])
     _asked: set[Key] = field(default_factory=set[Key])
-    """Those that have ever been sent requests."""
+    """Those that have been sent requests since they were made or changed."""
     _ticks: int = 0
     _moved: int = 0
     """The tick of the last decision that changed something."""
@@ -99,6 +99,7 @@ class Hub:
                     self._store(manifest, generation=before["metadata"]["generation"] + other)
                     if other:
                         assert key_of(manifest) not in self.routes, "changed under requests"
+                        self._asked.discard(key_of(manifest))  # whoever had asked has been answered
                 case Apply(manifest):
                     self.endpoints[key_of(manifest)] = change(manifest, "metadata.uid", "uid-of-endpoint")
                 case Delete(kind, key) if kind == ENDPOINTS:
