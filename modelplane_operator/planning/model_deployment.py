@@ -77,6 +77,22 @@ class Observed:
         """The endpoints, by key: that of their replica."""
         return {key_of(one): one for one in self.endpoints}
 
+    @cached_property
+    def standing(self) -> Mapping[Key, Live]:
+        """The same as a rollout sees them.
+
+        One serves when it answers and, if any route leads to the deployment, when one leads to it.
+        """
+        return {
+            key: Live(
+                key,
+                serving=self.answers(one) and (key in self.reached or not self.routed),
+                draining_since=_since(one),
+                routed=key in self.endpoint or key in self.routed,
+            )
+            for key, one in self.live.items()
+        }
+
     def answers(self, replica: Manifest) -> bool:
         """Whether a replica is known to answer in its present shape."""
         found = condition(replica, ModelReady.__name__)
@@ -107,19 +123,21 @@ def plan(seen: Observed) -> Plan:
     course = _course(seen)
     again = [at for at in (course.decision.again_at, course.moves.again_at) if at is not None]
     wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
-    return Plan((*_steps(seen, course),), _status(seen, course), requeue_after=wait)
+    return Plan(tuple(_steps(seen, course)), _status(seen, course), requeue_after=wait)
 
 
 def _course(seen: Observed) -> _Course:
     asked = ask(seen.deployment, seen.cache)
     rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
     decision = schedule(asked, seen.fleet, now=seen.now)
-    target, changed, surge = decision, _changed(seen, decision), not decision.missing
+    target, surge, wanted = decision, not decision.missing, _wanted(seen, decision)
+    changed = _changed(seen, decision, wanted)
     if changed and rollout.max_surge and surge:
         wider = schedule(_with_more(asked, min(rollout.max_surge, len(changed))), seen.fleet, now=seen.now)
         surge = not wider.missing
         if surge:
-            target, changed = wider, _changed(seen, wider)
+            target, wanted = wider, _wanted(seen, wider)
+            changed = _changed(seen, wider, wanted)
     disturbed = [*(removal.replica.key for removal in target.removed), *changed]
     forced = frozenset(removal.replica.key for removal in target.removed if _must_go(removal, surge=surge))
     budget = Budget(
@@ -128,8 +146,8 @@ def _course(seen: Observed) -> _Course:
         unavailable=rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
         grace=seen.grace,
     )
-    paced = moves(dict.fromkeys(disturbed), forced, _live(seen), budget, now=seen.now)
-    return _Course(decision, target, _wanted(seen, target), changed, surge, paced)
+    paced = moves(dict.fromkeys(disturbed), forced, seen.standing, budget, now=seen.now)
+    return _Course(decision, target, wanted, changed, surge, paced)
 
 
 def _with_more(asked: Ask, more: int) -> Ask:
@@ -146,33 +164,16 @@ def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     return {replica_key(deployment, each): render_replica(deployment, each) for each in decision.placements}
 
 
-def _changed(seen: Observed, decision: Decision) -> tuple[Key, ...]:
+def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest]) -> tuple[Key, ...]:
     """Replicas that stay and have another shape than they are to have; while something is amiss, none is changed."""
     if decision.problems:
         return ()
-    wanted = _wanted(seen, decision)
     return tuple(key for key in sorted(wanted) if key in seen.live and not _same_shape(seen.live[key], wanted[key]))
 
 
 def _same_shape(live: Manifest, wanted: Manifest) -> bool:
     """Whether both specs mean the same: the server has filled in defaults."""
     return ModelReplica.parse(live).spec == ModelReplica.parse(wanted).spec
-
-
-def _live(seen: Observed) -> Mapping[Key, Live]:
-    """The replicas as a rollout sees them.
-
-    One serves when it answers and, if any route leads to the deployment, when one leads to it.
-    """
-    return {
-        key: Live(
-            key,
-            serving=seen.answers(one) and (key in seen.reached or not seen.routed),
-            draining_since=_since(one),
-            routed=key in seen.endpoint or key in seen.routed,
-        )
-        for key, one in seen.live.items()
-    }
 
 
 def _since(replica: Manifest) -> datetime | None:
@@ -316,7 +317,7 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
     moving = {*paced.go, *paced.drain, *paced.wait}
     if not moving:
         return Progressing.SETTLED.condition(now)
-    serving = sum(each.serving for each in _live(seen).values())
+    serving = sum(each.serving for each in seen.standing.values())
     parts = [f"{len(moving)} to be moved, changed or removed"]
     if paced.drain:
         parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
