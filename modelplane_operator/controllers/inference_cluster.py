@@ -33,7 +33,7 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.reading import applied, find, placed_on
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
@@ -55,11 +55,6 @@ OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERE
 MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
 
 VERSION_LASTS = timedelta(minutes=5)
-
-
-def placed_on(replica: Manifest) -> tuple[str, ...]:
-    """The cluster of a replica."""
-    return (replica["spec"].get("clusterName", ""),)
 
 
 def _guarded(secret: Manifest) -> tuple[bool, ...]:

@@ -30,7 +30,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find
+from modelplane_operator.controllers.reading import applied, find, placed_on
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
@@ -62,11 +62,7 @@ _OPTIONAL = {INFERENCE_POOL: INFERENCE_POOLS, LEADER_WORKER_SET: LEADER_WORKER_S
 REPLICAS = of(ModelReplica)
 
 
-def _cluster(replica: Manifest) -> Iterable[str]:
-    yield replica["spec"].get("clusterName", "")
-
-
-INDEXES = {REPLICAS: {"cluster": _cluster}}
+INDEXES = {REPLICAS: {"cluster": placed_on}}
 
 
 def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -> Controller[ModelReplica, Observed]:
