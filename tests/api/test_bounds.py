@@ -32,13 +32,14 @@ COMPLAINTS = {
 }
 
 # How the shortest and the longest text look where a pattern rules.
-PATTERNS = {"^cr-[0-9a-f]+$": "cr-", "^[a-z][a-z0-9]{0,11}$": ""}
+PATTERNS = {"^cr-[0-9a-f]+$": "cr-", "^(https?|oci)://[^ ]+$": "oci://"}
 
 # Values at a bound that another rule refuses; the object with every field set shows one that is stored.
 REFUSED_FOR_ANOTHER_REASON = {
     "containers[].name minLength": "the container is always called engine",
     "failover.after maxLength": "it is a time",
     "failover.maxShare maxLength": "it is a percentage",
+    "spec.components maxItems": "there are fewer names than that",
     "members minItems": "a gang needs both; the second engine has one member",
 }
 
@@ -86,7 +87,7 @@ def _cases(of: str, path: str, field: dict[str, Any], found: Any) -> Iterator[Ca
             case "maxProperties":
                 yield Case(of, path, keyword, _entries(found, bound), _entries(found, bound + 1))
             case "pattern":
-                yield Case(of, path, keyword, found, found.upper())
+                yield Case(of, path, keyword, found, f"!{found}")
             case "enum":
                 yield Case(of, path, keyword, found, "Bogus")
             case "keys":
