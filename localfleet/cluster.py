@@ -52,6 +52,7 @@ class Plan:
     pools: Sequence[Pool]
     binaries: Mapping[str, Path]
     data_plane: bool = True  # run Traefik or Envoy Gateway from the start; else only when somebody installs it
+    audit: bool = False
 
     @property
     def is_hub(self) -> bool:
@@ -93,7 +94,7 @@ def commands(plan: Plan) -> dict[str, Command]:
     ]
     all_of_them = [
         control_plane.etcd(layout, binaries),
-        control_plane.api_server(layout, binaries),
+        control_plane.api_server(layout, binaries, *(control_plane.audit_flags(layout) if plan.audit else ())),
         control_plane.controller_manager(layout, binaries),
         control_plane.scheduler(layout, binaries),
         Command("kwok", kwok, layout.log("kwok")),
@@ -148,6 +149,8 @@ class Cluster:
         """Return when the cluster is ready for use; raise with the reason when it does not get there."""
         shutil.copytree(seed.ensure(kinds(self.plan.binaries, hub=self.plan.is_hub)), self.layout.folder / "etcd")
         control_plane.write_credentials(self.layout)
+        if self.plan.audit:
+            control_plane.write_audit_policy(self.layout)
         network.connect(self.plan.wire)
         with self.lock:
             self.wait_all(self.start_missing(FIRST))

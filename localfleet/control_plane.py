@@ -13,6 +13,8 @@ from pathlib import Path
 from localfleet.pki import Authority, kubeconfig, write
 from localfleet.processes import Command
 
+AUDIT_POLICY, AUDIT_LOG = "audit-policy.yaml", "audit.jsonl"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -124,6 +126,20 @@ def api_server(layout: Layout, binaries: Mapping[str, Path], *flags: str) -> Com
             *flags,
         ],
         layout.log("kube-apiserver"),
+    )
+
+
+def write_audit_policy(layout: Layout) -> None:
+    (layout.folder / AUDIT_POLICY).write_text(
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+    )
+
+
+def audit_flags(layout: Layout) -> tuple[str, ...]:
+    """What has an API server write down every request: one JSON object a line, without content."""
+    return (
+        f"--audit-policy-file={layout.folder / AUDIT_POLICY}",
+        f"--audit-log-path={layout.folder / AUDIT_LOG}",
     )
 
 

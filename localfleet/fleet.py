@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localfleet import binaries, control, network, profiles
+import orjson
+
+from localfleet import binaries, control, control_plane, network, profiles
 from localfleet.cluster import BINARIES
 from localfleet.control import NoFleetError
 from localfleet.errors import DeadlineError, FleetError
@@ -41,6 +43,7 @@ class Options:
     base_port: int = 0  # 0: free ones; else the hub's API server gets this one, its gateway the next, and so on
     data_plane: bool = True
     fault_proxy: bool = False
+    audit: bool = False  # have the API servers write who asked for what: `Fleet.audit` reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Fleet:
                 profile=str(options.profile.resolve()),
                 data_plane=options.data_plane,
                 fault_proxy=options.fault_proxy,
+                audit=options.audit,
             )
 
     def add_worker(self, name: str, options: Options = Options()) -> None:
@@ -137,6 +141,11 @@ class Fleet:
     def inner_kubeconfig(self, name: str) -> Path:
         """The one for use in the fleet's network: what an operator there is told by."""
         return self.folder / "clusters" / name / "kubeconfig"
+
+    def audit(self, name: str) -> list[Any]:
+        """The audit events of a cluster that was started with `audit`."""
+        log = self.folder / "clusters" / name / control_plane.AUDIT_LOG
+        return [orjson.loads(line) for line in log.read_bytes().splitlines()]
 
     def down(self) -> bool:
         """End every process of the fleet and remove its folder; answer whether there was anything to end."""

@@ -79,6 +79,7 @@ class Supervisor:
             pools=profiles.load(Path(request["profile"])).pools(index),
             binaries=binaries.ensure(*BINARIES),
             data_plane=request["data_plane"],
+            audit=request["audit"],
         )
         with self.lock:
             if name in self.clusters:

@@ -1,4 +1,4 @@
-"""Write what follows from the models: crds/, the chart's copy of it, and docs/reference/.
+"""Write what follows from the models: crds/, the chart's copy of it, and docs/reference/; and docs/permissions.md.
 
 With --check nothing is written: it says which files are not what the models say, and fails when there are any.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from modelplane_operator.api import KINDS, Kind, crd, reference
+from scripts import permissions
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (Path("crds"), Path("charts/modelplane-operator/crds"), Path("docs/reference"))
@@ -18,7 +19,8 @@ HEADER = "# Written by `make crds` from modelplane_operator/api; edit the models
 
 
 def generated() -> Iterator[tuple[Path, str]]:
-    """Every file that follows from the models, with what it must hold."""
+    """Every file that follows from others, with what it must hold."""
+    yield permissions.PAGE, permissions.page()
     for kind in KINDS:
         for folder in FOLDERS[:2]:
             yield folder / f"{kind.definition.plural}.yaml", HEADER + crd.to_yaml(kind)
@@ -41,7 +43,7 @@ def main() -> None:
     check = parser.parse_args().check
     wanted = dict(generated())
     present = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).glob("*") if file.is_file()}
-    stale = [path for path, text in wanted.items() if path not in present or (ROOT / path).read_text() != text]
+    stale = [path for path, text in wanted.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
     left_over = sorted(present - wanted.keys())
     if check and (stale or left_over):
         names = "\n".join(f"  {path}" for path in (*stale, *left_over))

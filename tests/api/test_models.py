@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import KINDS, Kind, ModelCache, ModelDeployment
 from tests.api.contract import rich
-from tests.support.manifests import ABSENT, ROOT, Manifest, change, load
+from tests.support.manifests import ABSENT, EXAMPLES, ROOT, Manifest, change, load
 
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}
-EXAMPLES = [
+OBJECTS = [
     pytest.param(manifest, id=f"{file.relative_to(ROOT)} {manifest['kind']} {manifest['metadata']['name']}")
-    for file in sorted((ROOT / "examples").rglob("*.yaml"))
+    for file in EXAMPLES
     for manifest in load(file)
 ]
 RICH = [pytest.param(manifest, id=name) for name, manifest in rich().items()]
@@ -31,7 +31,7 @@ def kind_of(manifest: Manifest) -> Kind:
     return BY_NAME[manifest["kind"]]
 
 
-@pytest.mark.parametrize("manifest", [*EXAMPLES, *RICH])
+@pytest.mark.parametrize("manifest", [*OBJECTS, *RICH])
 def test_object_comes_back_as_it_was_written(manifest: Manifest) -> None:
     assert kind_of(manifest).parse(manifest).to_manifest() == manifest
 

@@ -16,11 +16,10 @@ from modelplane_operator.api import KINDS, InferenceCluster, ModelDeployment, cr
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.golden import assert_golden
-from tests.support.manifests import ROOT, Manifest, change, load
+from tests.support.manifests import EXAMPLES, ROOT, Manifest, change, load
 
 pytestmark = pytest.mark.fleet
 
-EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 CONDITIONS = [
     {"type": "Synced", "status": "True", "reason": "ReconcileSuccess", "lastTransitionTime": "2026-11-21T11:40:00Z"},
     {"type": "Ready", "status": "False", "reason": "Creating", "lastTransitionTime": "2026-11-21T11:40:00Z"},

@@ -16,6 +16,8 @@ import yaml
 Manifest = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(file for file in (ROOT / "examples").rglob("*.yaml") if file.parent.name != "access")
+"""The examples of our own kinds."""
 
 
 class _Absent:

@@ -1,0 +1,88 @@
+"""The tables of docs/permissions.md: what the operator may do, rule by rule, and the comment above each rule.
+
+The manifests are the table: what is granted and what is told cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = Path("docs/permissions.md")
+HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
+CLUSTER = ROOT / "examples/access/own-software.yaml"
+TABLES = {"hub": (HUB, "ClusterRole"), "system namespace": (HUB, "Role"), "cluster": (CLUSTER, "ClusterRole")}
+"""What the page calls them, and the manifest and the kind of role that each is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a role, and why it is there."""
+
+    why: str
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Only objects of these names; none: all."""
+    condition: str = ""
+    """The value of the chart without which there is no such rule."""
+
+    def row(self) -> str:
+        of = f" of {listed(self.groups)}" if any(self.groups) else ""
+        named = f" named {listed(self.names)}" if self.names else ""
+        why = f"{self.why} With `{self.condition}`." if self.condition else self.why
+        return f"| {listed(self.resources)}{of}{named} | {', '.join(self.verbs)} | {why} |"
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def page() -> str:
+    """The page, with its tables as the manifests have them."""
+    text = (ROOT / PAGE).read_text()
+    for name, (file, kind) in TABLES.items():
+        rows = "\n".join(rule.row() for rule in rules(file.read_text(), kind))
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}| Objects | May | What for |\n|---|---|---|\n{rows}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def rules(text: str, kind: str) -> list[Rule]:
+    """The rules of the role of that kind in a manifest, or in a chart's template of one."""
+    for document in text.split("\n---\n"):
+        head, _, body = document.partition("\nrules:\n")
+        if body and f"\nkind: {kind}\n" in head:
+            return list(_rules(body.splitlines()))
+    raise SystemExit(f"permissions: there is no {kind}")
+
+
+def _rules(lines: Iterable[str]) -> Iterator[Rule]:
+    why, rule, condition = list[str](), list[str](), ""
+    for line in [*lines, "  #"]:
+        template = re.match(r"\s*{{-? *(if|end)\b *(.*?) *-?}}", line)
+        comment = line.lstrip().startswith("#")
+        if rule and (template or comment or line.startswith("  - ")):
+            yield _rule(" ".join(why), "\n".join(rule), condition)
+            why, rule = [], []
+        if template:
+            condition = template[2].removeprefix(".Values.")
+        elif comment:
+            why.append(line.strip(" #"))
+        else:
+            rule.append(line)
+
+
+def _rule(why: str, text: str, condition: str) -> Rule:
+    if not why:
+        raise SystemExit(f"permissions: a comment is missing that says what this rule is for:\n{text}")
+    (said,) = yaml.safe_load(re.sub(r"{{.*default \"([^\"]*)\" *}}", r"\1", text))  # as it is without values
+    parts = (tuple(said.get(part, ())) for part in ("apiGroups", "resources", "verbs", "resourceNames"))
+    return Rule(why, *parts, condition=condition)
