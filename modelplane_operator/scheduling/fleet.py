@@ -9,11 +9,11 @@ This is the one place of the package that changes; whatever it hands out is a va
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
-from typing import NamedTuple, TypeVar, cast
+from itertools import islice, takewhile
+from typing import TypeVar, cast
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
@@ -24,7 +24,7 @@ from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.matching import Hosting, Hosts, hosts
+from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Owner, Placement, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
@@ -35,26 +35,33 @@ from modelplane_operator.scheduling.survey import Fit, Survey, answer
 LEAST_VIEWS = 64
 MOST_ANSWERS = 200_000
 
+SORTED_AGAIN = 16  # when more than one in so many places of a view may have changed, all are sorted again
+
 Shared = TypeVar("Shared", Offer, Profile)
 
 Entry = tuple[Nearness, str]
 """A cluster's place within its group: nearness, then name."""
 
 
-class _Place(NamedTuple):
+@dataclass(slots=True)
+class _Place:
     """Where a cluster stands in a view: as it was when it was asked, and which of its pools could host a replica."""
 
+    site: Site
+    hosting: Hosting
     group: Group
     entry: Entry
-    hosting: Hosting
-    site: Site
 
     def still_holds(self, site: Site) -> bool:
         """Whether nothing has changed that the answer depends on: other pools than those that could host do not."""
         if site.cluster is not self.site.cluster:
             return False
-        pools = self.hosting.pools if isinstance(self.hosting, Hosts) else ()
-        return all(site.free[pool] == self.site.free[pool] for pool in pools)
+        if isinstance(self.hosting, Hosts):
+            now, then = site.free, self.site.free
+            for pool in self.hosting.pools:  # as a loop: nothing is asked more often
+                if now[pool] != then[pool]:
+                    return False
+        return True
 
 
 @dataclass(slots=True)
@@ -66,40 +73,45 @@ class _View:
     places: dict[str, _Place] = field(default_factory=dict[str, _Place])
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
 
-    def fill(self, sites: Iterable[Site]) -> None:
-        """Ask every cluster; sorting once is quicker than putting one by one."""
+    def put(self, sites: Sequence[Site]) -> None:
+        """Ask these clusters, as far as their answers may be others than before."""
+        engines = [OnNodes(engine) for engine in self.need.engines]
         known: dict[Profile, Hosting] = {}
+        sort = len(sites) > len(self.places) // SORTED_AGAIN
         for site in sites:
-            profile = site.cluster.pools.profile
-            hosting = known.get(profile)
-            if hosting is None:
-                hosting = known[profile] = hosts.__wrapped__(self.need.engines, profile)
+            name, profile = site.cluster.name, site.cluster.pools.profile
+            place = self.places.get(name)
+            if place is not None and place.still_holds(site):
+                continue
+            if place is not None and place.site.cluster.pools.profile is profile:
+                hosting = place.hosting
+            elif (hosting := known.get(profile)) is None:
+                hosting = known[profile] = hosts_by(engines, profile)
             found = answer(self.need, site, hosting)
-            entry = (found.nearness, site.cluster.name)
-            self.places[site.cluster.name] = _Place(found.group, entry, hosting, site)
-            self.groups.setdefault(found.group, []).append(entry)
-        for entries in self.groups.values():
-            entries.sort()
+            if place is not None and not sort:
+                self._leave(place)
+            place = self.places[name] = _Place(site, hosting, found.group, (found.nearness, name))
+            if not sort:
+                insort(self.groups.setdefault(place.group, []), place.entry)
+        if sort:
+            self._sort()
 
-    def put(self, site: Site) -> None:
-        """Ask one cluster again, if its answer may be another."""
-        name, profile = site.cluster.name, site.cluster.pools.profile
-        known = self.places.get(name)
-        if known is not None and known.still_holds(site):
-            return
-        same = known is not None and known.site.cluster.pools.profile is profile
-        hosting = known.hosting if known and same else hosts(self.need.engines, profile)
-        found = answer(self.need, site, hosting)
-        self.drop(name)
-        entry = (found.nearness, name)
-        self.places[name] = _Place(found.group, entry, hosting, site)
-        insort(self.groups.setdefault(found.group, []), entry)
+    def _sort(self) -> None:
+        """Group all places anew: when many have changed, that is quicker than one by one."""
+        groups: defaultdict[Group, list[Entry]] = defaultdict(list)
+        for place in self.places.values():
+            groups[place.group].append(place.entry)
+        for entries in groups.values():
+            entries.sort()
+        self.groups = dict(groups)
 
     def drop(self, name: str) -> None:
         """The cluster is gone."""
         place = self.places.pop(name, None)
-        if place is None:
-            return
+        if place is not None:
+            self._leave(place)
+
+    def _leave(self, place: _Place) -> None:
         entries = self.groups[place.group]
         del entries[bisect_left(entries, place.entry)]
         if not entries:
@@ -120,6 +132,7 @@ class FleetModel:
         self._sites: dict[str, Site] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[Offer | Profile, Offer | Profile] = {}
+        self._contents = 0  # offers and profiles that are published, each as often as it is
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._observed: dict[Key, Replica] = {}
         self._assumed: dict[Key, Replica] = {}
@@ -143,7 +156,8 @@ class FleetModel:
         """The cluster does not exist any more."""
         if self._sites.pop(name, None) is None:
             return
-        del self._published[name], self._changes[name]
+        self._contents -= _contents(self._published.pop(name)[1])
+        del self._changes[name]
         for view in self._views.values():
             view.drop(name)
 
@@ -216,15 +230,13 @@ class FleetModel:
         view = self._views.get(need)
         if view is None:
             view = self._views[need] = _View(need)
-            view.fill(self._sites.values())
+            view.put(tuple(self._sites.values()))
             while len(self._views) > max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(need)
-            for name, revision in reversed(self._changes.items()):
-                if revision <= view.revision:
-                    break
-                view.put(self._sites[name])
+            since = takewhile(lambda change: change[1] > view.revision, reversed(self._changes.items()))
+            view.put([self._sites[name] for name, _ in since])
         view.revision = self._revision
         return view
 
@@ -278,7 +290,8 @@ class FleetModel:
         if known is not None and known[0] == published:
             return known[1]
         read = clusters.read_pools(published)
-        if len(self._interned) > 2 * sum(1 + len(pools.names) for _, pools in self._published.values()) + 64:
+        self._contents += _contents(read) - (_contents(known[1]) if known else 0)
+        if len(self._interned) > 2 * self._contents + 64:
             self._interned.clear()  # the contents that are gone go with it; those in use come back as they are read
         pools = Pools(read.names, read.nodes, self._intern(Profile(tuple(map(self._intern, read.profile.offers)))))
         self._published[name] = (published, pools)
@@ -287,3 +300,7 @@ class FleetModel:
     def _intern(self, content: Shared) -> Shared:
         """The one value for this content: equal contents are then found equal at a glance, and held once."""
         return cast("Shared", self._interned.setdefault(content, content))
+
+
+def _contents(pools: Pools) -> int:
+    return len(pools.profile.offers) + 1

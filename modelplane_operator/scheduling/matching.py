@@ -4,7 +4,7 @@ All of it depends only on content, so that it is worked out once for a cluster's
 way to fit, it is found (see `assignment`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,8 +32,7 @@ class Option(NamedTuple):
     claims: tuple[tuple[Claim, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
+class Hosts(NamedTuple):
     """For each engine the pools that can run it, in published order, and the places of all such pools."""
 
     options: tuple[tuple[Option, ...], ...]
@@ -60,18 +59,6 @@ class Unhosted:
 
 
 Hosting = Hosts | Unmatched | Unhosted
-
-
-@lru_cache(maxsize=4_096)
-def hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> Hosting:
-    """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
-    options: list[tuple[Option, ...]] = []
-    for engine in engines:
-        found = _options(engine, profile)
-        if not isinstance(found, tuple):
-            return found
-        options.append(found)
-    return Hosts(tuple(options), tuple(sorted({option.pool for found in options for option in found})))
 
 
 @lru_cache(maxsize=16_384)
@@ -118,12 +105,44 @@ def _on_node(engine: EngineNeed, offer: Offer) -> _OnNode:
     )
 
 
-def _options(engine: EngineNeed, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
+class OnNodes(dict[Offer, _OnNode]):
+    """One engine on nodes with each of many offers: looked up for every pool of a fleet, and mostly the same few."""
+
+    def __init__(self, engine: EngineNeed) -> None:
+        super().__init__()
+        self.engine = engine
+
+    def __missing__(self, offer: Offer) -> _OnNode:
+        found = self[offer] = _on_node(self.engine, offer)
+        return found
+
+
+@lru_cache(maxsize=4_096)
+def hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> Hosting:
+    """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
+    return hosts_by([OnNodes(engine) for engine in engines], profile)
+
+
+def hosts_by(engines: Iterable[OnNodes], profile: Profile) -> Hosting:
+    """The same, for whoever asks for one profile after the other."""
+    options: list[tuple[Option, ...]] = []
+    for on_nodes in engines:
+        found = _options(on_nodes, profile)
+        if not isinstance(found, tuple):
+            return found
+        options.append(found)
+    if len(options) == 1:  # nearly always, and then no pool is named twice
+        return Hosts(tuple(options), tuple([option.pool for option in options[0]]))
+    return Hosts(tuple(options), tuple(sorted({option.pool for found in options for option in found})))
+
+
+def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
     """The pools that can run the engine: each of its members matches.
 
     A member that could claim a device on some pool of the cluster must claim one: else its pods would run without.
     """
-    pools = [_on_node(engine, offer) for offer in profile.offers]
+    engine = on_nodes.engine
+    pools = [on_nodes[offer] for offer in profile.offers]
     everyone = (1 << len(engine.members)) - 1
     matched = claiming = 0
     for pool in pools:
