@@ -62,6 +62,12 @@ class ControllerReady(ConditionType):
     """Whether the gateway's controller runs."""
 
     INSTALLING = "Installing", "False", "The controller's Helm release is not there yet."
+    UPGRADING = (
+        "Upgrading",
+        "False",
+        "A change of a Helm release is on its way; what was there before answers requests.",
+    )
+    ROLLED_BACK = "RolledBack", "False", "A change failed; what was there before answers requests."
     HEALTHY = "ControllerHealthy", "True", "The controller's Helm release is deployed and its pods are up."
     NOT_SERVED = "NotServed", "False", "Only the InferenceGateway named default is served through; this one is not."
 
