@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
@@ -10,6 +10,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part
 from modelplane_operator.clients.helm import HelmError
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ownership import is_current, marked, owned_fields
 from modelplane_operator.clients.releases import Revision, revisions
 from modelplane_operator.clients.resources import (
     CUSTOM_RESOURCE_DEFINITION,
@@ -82,9 +83,18 @@ def _workload(manifest: Manifest, release: Key) -> Workload:
     return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
 
 
-async def ours(kube: Kube, definitions: Iterable[Manifest]) -> AsyncIterator[Manifest]:
-    """Definitions of kinds that nobody else has made: theirs may be newer, and some clouds bring them along."""
-    for definition in definitions:
-        there = await kube.find(CUSTOM_RESOURCE_DEFINITION, key_of(definition))
-        if there is None or labels.APPLIED in annotations_of(there):
-            yield definition
+async def ours(kube: Kube, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
+    """Definitions of kinds that are to be applied: those that are missing, and those of ours that say something else.
+
+    What somebody else has made stays: theirs may be newer, and some clouds bring them along.
+    """
+    listed = (await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items if definitions else ()
+    there = {key_of(one): one for one in listed}
+    return tuple(one for one in definitions if _differs(there.get(key_of(one)), one))
+
+
+def _differs(live: Manifest | None, definition: Manifest) -> bool:
+    if live is None:
+        return True
+    ours = labels.APPLIED in annotations_of(live)
+    return ours and not is_current(live, owned_fields(live), marked(definition))

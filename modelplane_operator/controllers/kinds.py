@@ -13,9 +13,9 @@ from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers import (
+    gateway_stack,
     inference_class,
     inference_cluster,
-    inference_gateway,
     model_deployment,
     model_endpoint,
     model_replica,
@@ -37,17 +37,18 @@ def kinds(world: World) -> Kinds:
     connections = Connections(world.fleet, world.connection_changed)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
     with_helm = bool(settings.helm)
-    definitions = read_definitions(settings.definitions / "cluster") if settings.definitions else ()
+    folder = settings.definitions
+    on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
             inference_cluster.controller(connections, helm=with_helm),
-            inference_gateway.CONTROLLER,
+            gateway_stack.controller(on_hub),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),
             model_service.controller(originals),
-            *((serving_stack.controller(definitions),) if with_helm else ()),
+            *((serving_stack.controller(on_cluster),) if with_helm else ()),
         ),
         listeners=(fleet.listen, connections.listen),
         on_health=(fleet.on_health,),

@@ -88,7 +88,7 @@ def controller(definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Ob
     )
 
 
-async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: Iterable[Manifest]) -> There:
+async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: tuple[Manifest, ...]) -> There:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
     charts = await look(site, uid, wanted, clients)
@@ -99,7 +99,7 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
         charts=charts,
         children=children,
         taken=frozenset() if going else await _taken(stack, site.kube, children),
-        definitions=() if going else tuple([one async for one in ours(site.kube, definitions)]),
+        definitions=() if going else await ours(site.kube, definitions),
         balancers=await _balancers(site.kube) if going else (),
         no_devices=await _without_devices(site, clients.hub) if has_driver and not going else (),
     )

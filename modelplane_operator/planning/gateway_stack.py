@@ -1,77 +1,133 @@
 """The hub's front door with its software: what the routing half decides, once there is something that can do it.
 
-It goes from the front: the Gateway and its class while Traefik still runs, which takes the address away; then Traefik,
-then MetalLB, which gave it. Definitions of kinds stay.
+It goes from the front: the Gateway and its class while their controller still runs, which takes the address away; then
+the controller, then MetalLB, which gave it. Definitions of kinds stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGateway, InferenceGatewayStatus
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGatewayStatus
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
+from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, remove
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
-from modelplane_operator.rendering.gateway_stack import METALLB, TRAEFIK, gateway_parts, render_addresses
+from modelplane_operator.rendering.gateway_stack import METALLB, gateway_parts, render_addresses, render_namespaces
+
+UNREADY = 15.0  # until we look again for what no event tells of: pods that come up
+AT_REST = 60.0  # the same for releases and pods that somebody changes
 
 
-def with_charts(
-    gateway: InferenceGateway,
-    routing: Plan,
-    charts: Seen,
-    children: Sequence[Manifest],
-    definitions: Iterable[Manifest],
-) -> Plan:
-    """`routing` is what is decided where Traefik runs; `children` are the Gateway and its class, as far as there."""
-    if gateway.metadata.deletion_timestamp is not None:
-        return _teardown(gateway, charts, children)
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A front door, and what was seen of its software."""
+
+    routing: routing.Observed
+    charts: Seen | None
+    """None where the operator has no Helm."""
+    taken: frozenset[str] = frozenset()
+    """Namespaces that are somebody else's, and in which we install all the same."""
+    definitions: tuple[Manifest, ...] = ()
+    """Those of the Gateway API's kinds that are to be applied."""
+
+
+def plan(seen: Observed) -> Plan:
+    gateway, routed = seen.routing.gateway, routing.plan(seen.routing)
+    held = labels.FINALIZER in gateway.metadata.finalizers
+    going = gateway.metadata.deletion_timestamp is not None
+    if seen.charts is None:
+        return _leaving(seen, "its charts go as soon as the operator has a Helm again") if going and held else routed
+    if going:
+        return _teardown(seen, seen.charts) if held else Plan()
     if gateway.key.name != names.DEFAULT_GATEWAY:
-        return routing
-    standings = {one.part.name: one for one in judge(gateway_parts(gateway), charts)}
-    steps: list[Step] = [Apply(definition) for definition in definitions]
-    steps += [one.step for one in standings.values() if one.step is not None]
-    if METALLB in standings and standings[METALLB].runs:
+        return routed
+    if seen.routing.children and not held and not seen.charts.releases:
+        return routed  # it was there before Helm was: somebody else runs what answers requests, and goes on to
+    return _in_service(seen, seen.charts, routed)
+
+
+# In service -----------------------------------------------------------------------------------------------------------
+
+
+def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
+    gateway = seen.routing.gateway
+    wanted = gateway_parts(gateway)
+    standings = judge(wanted, charts)
+    there = all(one.runs for one in standings)
+    steps: list[Step] = [Apply(definition) for definition in seen.definitions]
+    steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
+    steps += (one.step for one in standings if one.step is not None)
+    # What is no longer wanted has done its work until what is wanted instead is there.
+    unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there else ()
+    steps += routed.steps if there else ()
+    steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
+    # Last, because MetalLB refuses them for some moments after it has come up.
+    if any(one.part.name == METALLB and one.state == "Deployed" for one in standings):
         steps += map(Apply, render_addresses(gateway))
-    there = all(one.runs for one in standings.values())
-    if there:
-        steps += routing.steps
-    again = [one.again for one in standings.values() if one.again is not None]
-    status = routing.status if there else _installing(gateway, standings.values(), charts)
-    return Plan(tuple(steps), status, requeue_after=min(again, default=routing.requeue_after), hold=True)
+    again = [one.again for one in standings if one.again is not None]
+    again += [LOOK] if unwanted else [UNREADY] if any(one.state == "Starting" for one in standings) else [AT_REST]
+    return Plan(tuple(steps), _status(seen, standings, routed), requeue_after=min(again), hold=True)
 
 
-def _installing(gateway: InferenceGateway, standings: Iterable[Standing], charts: Seen) -> InferenceGatewayStatus:
-    words = "; ".join(
-        f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
-        for one in standings
-        if not one.runs
-    )
-    known = gateway.status or InferenceGatewayStatus()
-    conditions = (
-        ControllerReady.INSTALLING.condition(charts.now, message=words),
-        Ready.CREATING.condition(charts.now, message=words),
-    )
-    return known.model_copy(update={"conditions": conditions})
+def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> InferenceGatewayStatus:
+    """What the routing half says, but for what charts know better."""
+    now, lacking = seen.routing.now, "; ".join(_lacking(standings))
+    known = seen.routing.gateway.status or InferenceGatewayStatus()
+    there = all(one.runs for one in standings)
+    said = routed.status if there and isinstance(routed.status, InferenceGatewayStatus) else known
+    if lacking:
+        conditions = (
+            ControllerReady.INSTALLING.condition(now, message=lacking),
+            Ready.CREATING.condition(now, message=lacking),
+        )
+    else:
+        change = _change(seen, standings)
+        conditions = tuple(change if change and one.type == change.type else one for one in said.conditions)
+    return said.model_copy(update={"conditions": conditions})
 
 
-def _teardown(gateway: InferenceGateway, charts: Seen, children: Sequence[Manifest]) -> Plan:
-    if labels.FINALIZER not in gateway.metadata.finalizers:
-        return Plan()
-    if children:
+def _lacking(standings: Iterable[Standing]) -> Iterator[str]:
+    """Why no requests are answered, as far as charts go. An upgrade that waits or failed is no reason."""
+    for one in standings:
+        if not one.runs:
+            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
+        elif one.state == "Starting":
+            yield f"{one.part.name}: {one.message}"
+
+
+def _change(seen: Observed, standings: Iterable[Standing]) -> Condition | None:
+    """What is on its way, or failed, while what was there before answers requests."""
+    for reason, states in (
+        (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
+        (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
+    ):
+        words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in standings if one.state in states]
+        if words:
+            return reason.condition(seen.routing.now, message="; ".join(words))
+    return None
+
+
+# On its way out -------------------------------------------------------------------------------------------------------
+
+
+def _teardown(seen: Observed, charts: Seen) -> Plan:
+    if children := seen.routing.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if first["metadata"].get("deletionTimestamp") else (delete(first),)
-        return _leaving(gateway, charts, f"being deleted: {first['kind']} {key_of(first)}", *steps)
+        return _leaving(seen, f"being deleted: {first['kind']} {key_of(first)}", *steps)
     if not charts.releases:
         return Plan((Release(),))
-    last = sorted(charts.releases, key=lambda release: release.name != f"mp-{TRAEFIK}")[0]
+    last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     words, step = remove(last, charts)
-    return _leaving(gateway, charts, words, *([step] if step else []))
+    return _leaving(seen, words, *([step] if step else []))
 
 
-def _leaving(gateway: InferenceGateway, charts: Seen, words: str, *steps: Step) -> Plan:
-    known = gateway.status or InferenceGatewayStatus()
-    going = Ready.DELETING.condition(charts.now, message=words)
+def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
+    known = seen.routing.gateway.status or InferenceGatewayStatus()
+    going = Ready.DELETING.condition(seen.routing.now, message=words)
     return Plan(steps, known.model_copy(update={"conditions": (going,)}), requeue_after=LOOK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
@@ -42,6 +43,9 @@ def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
             "kubernetesIngress": {"enabled": False},
         },
         "service": {"nameOverride": balancer.name},
+        "experimental": {"fastProxy": {"enabled": True}},
+        # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.
+        "ingressClass": {"enabled": False},
         # The Gateway and its class are ours to make.
         "gateway": {"enabled": False},
         "gatewayClass": {"enabled": False},
@@ -59,6 +63,17 @@ def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
                 labels=ours,
             ),
         ),
+    )
+
+
+def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
+    """Where the charts go; for a hub that has none of that name yet."""
+    # What MetalLB announces addresses with uses the node's own network.
+    privileged = {METALLB_NAMESPACE: {labels.POD_SECURITY: "privileged"}}
+    wanted = dict.fromkeys(part.release.key.namespace for part in gateway_parts(gateway))
+    return tuple(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": on_hub(gateway, name, extra=privileged.get(name))}
+        for name in wanted
     )
 
 

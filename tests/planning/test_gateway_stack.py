@@ -11,8 +11,10 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.api.release import Part
 from modelplane_operator.clients.releases import Revision
 from modelplane_operator.planning import gateway_stack
-from modelplane_operator.planning.charts import Seen
-from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.gateway_stack import Observed
+from modelplane_operator.planning.inference_gateway import Observed as Routing
+from modelplane_operator.planning.inference_gateway import plan as routed
 from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
 from modelplane_operator.rendering.gateway_stack import gateway_parts
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
@@ -28,23 +30,33 @@ DEFINITION: Manifest = {
 }
 
 
-def gateway(name: str = "default", *, going: bool = False, **traefik: Any) -> InferenceGateway:
+def gateway(name: str = "default", *, going: bool = False, held: bool = True, **traefik: Any) -> InferenceGateway:
     when = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if going else {}
-    metadata = {"name": name, "uid": "u", "finalizers": [labels.FINALIZER], **when}
+    metadata = {"name": name, "uid": "u", "finalizers": [labels.FINALIZER] if held else [], **when}
     return InferenceGateway.parse(
         {"metadata": metadata, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0", **traefik}}}
     )
 
 
-def revision(part: Part) -> Revision:
+def revision(part: Part, status: str = "deployed", number: int = 1) -> Revision:
     release = part.release
-    return Revision(release.key, 1, "deployed", Key("a", "b"), "s", "1", NOW.timestamp() - 999, release.digest, "u")
+    when = NOW.timestamp() - 999 + number
+    return Revision(release.key, number, status, Key("a", "b"), "s", "1", when, release.digest, "u")
 
 
-def planned(known: InferenceGateway, *installed: str, children: tuple[Manifest, ...] = ()) -> Plan:
-    there = {part.release.key: (revision(part),) for part in gateway_parts(known) if part.name in installed}
-    routing = plan(Observed(known, children, namespace=True, now=NOW))
-    return gateway_stack.with_charts(known, routing, Seen("", NOW, 420.0, history=there), children, (DEFINITION,))
+def routing(known: InferenceGateway, *children: Manifest) -> Routing:
+    return Routing(known, children, namespace=True, now=NOW)
+
+
+def installed(known: InferenceGateway, *names: str) -> dict[Key, tuple[Revision, ...]]:
+    return {part.release.key: (revision(part),) for part in gateway_parts(known) if part.name in names}
+
+
+def planned(known: InferenceGateway, *names: str, children: tuple[Manifest, ...] = (), **charts: Any) -> Plan:
+    charts = {"history": installed(known, *names), **charts}
+    return gateway_stack.plan(
+        Observed(routing(known, *children), Seen("", NOW, 420.0, **charts), definitions=(DEFINITION,))
+    )
 
 
 def brief(step: Step) -> str:
@@ -67,6 +79,7 @@ def test_traefik_comes_first() -> None:
 
     assert list(map(brief, found.steps)) == [
         "apply CustomResourceDefinition",
+        "apply Namespace",
         "install traefik-system/mp-traefik",
     ]
     assert said(found) == {
@@ -77,12 +90,17 @@ def test_traefik_comes_first() -> None:
 
 
 def test_the_gateway_comes_when_traefik_is_there() -> None:
-    known = gateway()
-    routing = plan(Observed(known, (), namespace=True, now=NOW))
-    found = planned(known, "traefik")
+    found = planned(gateway(), "traefik")
 
-    assert found.steps[1:] == routing.steps
-    assert found.status == routing.status
+    assert found.steps[2:] == routed(routing(gateway())).steps
+    assert found.status == routed(routing(gateway())).status
+
+
+def test_somebody_elses_namespace_stays_theirs() -> None:
+    known = gateway()
+    found = gateway_stack.plan(Observed(routing(known), Seen("", NOW, 420.0), taken=frozenset({"traefik-system"})))
+
+    assert list(map(brief, found.steps)) == ["install traefik-system/mp-traefik"]
 
 
 def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
@@ -92,25 +110,72 @@ def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
         "install metallb-system/mp-metallb",
         "install traefik-system/mp-traefik",
     ]
-    assert list(map(brief, then.steps))[2:] == ["apply IPAddressPool", "apply L2Advertisement"]
+    assert list(map(brief, then.steps))[-2:] == ["apply IPAddressPool", "apply L2Advertisement"]
     assert said(then)["ControllerReady"] == ("Installing", "traefik is not installed")
 
 
+def test_metallb_goes_when_it_is_no_longer_asked_for_and_traefik_is_there() -> None:
+    there = installed(gateway(**POOL), "metallb", "traefik")
+    alone = {key: known for key, known in there.items() if key.name == "mp-metallb"}
+
+    assert "uninstall Helm release metallb-system/mp-metallb" in map(str, planned(gateway(), history=there).steps)
+    assert not any(isinstance(step, Uninstall) for step in planned(gateway(), history=alone).steps)
+
+
+def test_pods_that_are_down_are_said_although_the_chart_is_deployed() -> None:
+    down = Workload(Key("traefik-system", "mp-traefik"), "Deployment", "traefik", wanted=2, ready=0)
+    words = "traefik: 0 of 2 pods of Deployment traefik are ready"
+
+    found = said(planned(gateway(), "traefik", workloads=(down,)))
+    assert found == {"ControllerReady": ("Installing", words), "Ready": ("Creating", words)}
+
+
+def test_a_change_that_failed_is_said_and_what_was_there_before_goes_on() -> None:
+    known = gateway()
+    (part,) = gateway_parts(known)
+    history = {part.release.key: (revision(part, "failed", 2), revision(part))}
+    live = [{**one, "metadata": {**one["metadata"], "generation": 1}} for one in render_inference_gateway(known)]
+    for one, aspect in zip(live, ("Accepted", "Programmed"), strict=True):
+        told = {"type": aspect, "status": "True", "reason": aspect, "observedGeneration": 1}
+        one["status"] = {"conditions": [told], "addresses": [{"value": "192.0.2.7"}]}
+
+    found = planned(known, history=history, children=tuple(live))
+    assert "roll back Helm release traefik-system/mp-traefik to revision 1" in map(str, found.steps)
+    assert said(found)["ControllerReady"] == ("RolledBack", "traefik: it failed")
+    assert said(found)["Ready"][0] == "Available"
+
+
+def test_what_was_there_before_helm_is_left_to_whoever_made_it() -> None:
+    known = gateway(held=False)
+    live = render_inference_gateway(known)
+
+    assert planned(known, children=live) == routed(routing(known, *live))
+
+
+def test_without_helm_only_the_gateway_is_ours() -> None:
+    known, going = gateway(), gateway(going=True)
+
+    assert gateway_stack.plan(Observed(routing(known), None)) == routed(routing(known))
+    left = gateway_stack.plan(Observed(routing(going), None))
+    assert left.steps == ()
+    assert said(left)["Ready"] == ("Deleting", "its charts go as soon as the operator has a Helm again")
+
+
 def test_another_gateway_installs_nothing() -> None:
-    assert planned(gateway("second")) == plan(Observed(gateway("second"), (), namespace=True, now=NOW))
+    assert planned(gateway("second")) == routed(routing(gateway("second")))
 
 
 def test_it_goes_from_the_front() -> None:
-    known, installed = gateway(going=True, **POOL), ["metallb", "traefik"]
+    known, there = gateway(going=True, **POOL), ["metallb", "traefik"]
     left = [{**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in render_inference_gateway(gateway())]
     done: list[Step] = []
     while not done or done[-1] != Release():
-        for step in (found := planned(known, *installed, children=tuple(left))).steps:
+        for step in (found := planned(known, *there, children=tuple(left))).steps:
             done.append(step)
             if isinstance(step, Delete):
                 left = [one for one in left if one["metadata"]["uid"] != step.uid]
             elif isinstance(step, Uninstall):
-                installed.remove(step.release.name.removeprefix("mp-"))
+                there.remove(step.release.name.removeprefix("mp-"))
         assert found.steps
 
     assert list(map(brief, done)) == [

@@ -1,0 +1,42 @@
+"""InferenceGateway with its software: what to read beside what the routing half reads."""
+
+from __future__ import annotations
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import NAMESPACE, labels_of
+from modelplane_operator.controllers import inference_gateway as routing
+from modelplane_operator.controllers.charts import look, ours
+from modelplane_operator.controllers.loop import Clients, Controller
+from modelplane_operator.controllers.reading import find
+from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.planning.gateway_stack import Observed, plan
+from modelplane_operator.rendering.gateway_stack import gateway_parts, render_namespaces
+
+
+def controller(definitions: tuple[Manifest, ...]) -> Controller[InferenceGateway, Observed]:
+    """`definitions` are those of the Gateway API's kinds."""
+
+    async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
+        routed = await routing.observe(gateway, clients)
+        if clients.helm is None:
+            return Observed(routed, None)
+        hub, going = clients.hub, gateway.metadata.deletion_timestamp is not None
+        return Observed(
+            routed,
+            charts=await look(hub, gateway.metadata.uid or "", gateway_parts(gateway), clients),
+            taken=_taken(gateway, hub),
+            definitions=() if going else await ours(hub.kube, definitions),
+        )
+
+    return Controller(InferenceGateway, observe, plan, woken_by=routing.CONTROLLER.woken_by)
+
+
+def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
+    named = (one["metadata"]["name"] for one in render_namespaces(gateway))
+    there = {name: found for name in named if (found := find(hub, NAMESPACE, Key("", name)))}
+    return frozenset(
+        name for name, found in there.items() if labels_of(found).get(labels.OWNER_UID) != gateway.metadata.uid
+    )
