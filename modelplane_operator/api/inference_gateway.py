@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model, Rule
-from modelplane_operator.api.shared import ClusterSpec
+from modelplane_operator.api.model import ATOMIC, Model, Rule, must
+from modelplane_operator.api.shared import ClusterSpec, String253
 
 
 class MetalLB(Model):
@@ -35,6 +37,44 @@ class Traefik(Model):
     """Settings of MetalLB; read only with `loadBalancer: MetalLB`."""
 
 
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+Hostname = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^(\*\.)?{_NAME}$")]
+
+
+class CertificateRef(Model):
+    """A Secret in `modelplane-system`."""
+
+    name: String253
+    """Name of a Secret of type `kubernetes.io/tls` in `modelplane-system`, with `tls.crt` and `tls.key`."""
+
+
+class TLS(Model):
+    """HTTPS for those who ask."""
+
+    secret_ref: CertificateRef
+    """The certificate. It may change at any time, and is then used from the next connection on."""
+    hostnames: Annotated[
+        tuple[Hostname, ...],
+        Field(min_length=1, max_length=16),
+        ATOMIC,
+        must(
+            Rule(
+                "!self[0].startsWith('*')",
+                "The first host name begins every model's URL: it must not be a wildcard.",
+            ),
+            Rule("self.all(h, self.exists_one(other, other == h))", "Every host name may be listed only once: remove the one that is there twice."),
+            Rule(
+                "!self.exists(h, h.matches('^[0-9.]+$'))",
+                "An IP address is no host name: clients find the front door by a name that the certificate proves.",
+            ),
+        ),
+    ]
+    """Host names that are answered by https, such as `models.example.com` or `*.example.com`; no others are. The first
+    one is in every model's URL. That they lead to the front door's address is for your DNS to say."""
+    http: Literal["Served", "Refused"] = "Served"
+    """Whether models are reached without TLS as well."""
+
+
 class InferenceGatewaySpec(ClusterSpec):
     """The front door on the hub."""
 
@@ -49,6 +89,8 @@ class InferenceGatewaySpec(ClusterSpec):
     """What answers requests."""
     traefik: Traefik | None = None
     """Settings of Traefik."""
+    tls: TLS | None = None
+    """A certificate and the host names that it proves: then models are reached by https."""
 
 
 class InferenceGatewayStatus(Status):
@@ -56,6 +98,8 @@ class InferenceGatewayStatus(Status):
 
     address: str | None = None
     """IP address or host name under which models are reached."""
+    url: str | None = None
+    """What every model's URL begins with."""
 
 
 class ControllerReady(ConditionType):
@@ -72,6 +116,19 @@ class ControllerReady(ConditionType):
     NOT_SERVED = "NotServed", "False", "Only the InferenceGateway named default is served through; this one is not."
 
 
+class TLSReady(ConditionType):
+    """Whether requests by https are answered; only where `spec.tls` asks for that, or did."""
+
+    SERVED = "Served", "True", "The gateway listens with the certificate."
+    CERTIFICATE_UNUSABLE = (
+        "CertificateUnusable",
+        "False",
+        "The Secret is missing or holds no certificate; the message says which.",
+    )
+    CONFIGURING = "Configuring", "False", "The gateway does not listen yet."
+    NOT_ASKED = "NotAsked", "False", "`spec.tls` is gone."
+
+
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
     """The front door on the hub. The one named `default` is the one that models are served through."""
 
@@ -81,5 +138,5 @@ class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
         short="ig",
         scope="Cluster",
         columns=(Column("GATEWAY", ".spec.backend"), Column("ADDRESS", ".status.address")),
-        conditions=(ControllerReady, Synced, Ready),
+        conditions=(ControllerReady, TLSReady, Synced, Ready),
     )

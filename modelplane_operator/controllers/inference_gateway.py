@@ -40,7 +40,8 @@ def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
 def _of_interest(child: Manifest) -> tuple[Any, ...]:
     metadata, status = child["metadata"], child.get("status", {})
     written = (metadata.get("generation"), metadata.get("labels"), metadata.get("annotations"))
-    return *written, metadata.get("deletionTimestamp"), status.get("conditions"), status.get("addresses")
+    listeners = [(one["name"], one.get("conditions")) for one in status.get("listeners") or ()]
+    return *written, metadata.get("deletionTimestamp"), status.get("conditions"), status.get("addresses"), listeners
 
 
 def _home(change: Change, _: Cluster) -> Iterable[Key]:

@@ -133,4 +133,7 @@ def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
 
 
 def _front(gateway: Manifest | None) -> tuple[object, ...] | None:
-    return (gateway["spec"].get("backend"), gateway.get("status", {}).get("address")) if gateway else None
+    if gateway is None:
+        return None
+    spec, status = gateway["spec"], gateway.get("status", {})
+    return spec.get("backend"), spec.get("tls"), status.get("address"), status.get("url")

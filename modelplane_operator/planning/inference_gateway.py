@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGateway, InferenceGatewayStatus
+from modelplane_operator.api.inference_gateway import (
+    TLS,
+    ControllerReady,
+    InferenceGateway,
+    InferenceGatewayStatus,
+    TLSReady,
+)
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, type_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, prune
-from modelplane_operator.rendering.inference_gateway import address_of, data_plane, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway import (
+    address_of,
+    data_plane,
+    render_inference_gateway,
+    secure_listeners,
+    url_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +65,69 @@ def _not_served(seen: Observed) -> InferenceGatewayStatus:
 
 
 def _status(seen: Observed) -> InferenceGatewayStatus:
-    plane, live = data_plane(seen.gateway), _child(seen, GATEWAY)
-    known = seen.gateway.status.address if seen.gateway.status else None
-    address = address_of(live) if live else None
+    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY), seen.gateway.spec.tls
+    known = seen.gateway.status or InferenceGatewayStatus()
+    # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
+    found = address_of(live) if live else None
+    address = found or known.address
+    asked_before = any(one.type == TLSReady.__name__ for one in known.conditions)
+    secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED if asked_before else None, "")
+    url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
     controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", _child(seen, GATEWAY_CLASS), "Accepted"))
     lacking = [
         *([controller] if controller else []),
         *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
-        *([] if address else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address"]),
+        *([] if found else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address"]),
+        *([lack] if lack else []),
     ]
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
     ready = Ready.CREATING if lacking else Ready.AVAILABLE
     conditions = (
         healthy.condition(seen.now, message=controller),
-        ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {address}"),
+        ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {url}"),
+        *([secured.condition(seen.now, message=lack)] if secured else []),
     )
-    # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
-    return InferenceGatewayStatus(address=address or known, conditions=conditions)
+    return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
+
+
+def _url(tls: TLS | None, address: str | None, known: str | None, *, secured: bool) -> str | None:
+    """What models' URLs begin with. Once that is https it stays: no key shall begin to travel in the open."""
+    if tls:
+        if secured:
+            return f"https://{tls.hostnames[0]}"
+        if known and known.startswith("https:"):
+            return known
+        if tls.http == "Refused":
+            return None
+    return url_of(address) if address else None
+
+
+def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
+    """Whether all listeners by https do their work, and what the first that does not says."""
+    listeners: list[Manifest] = (live or {}).get("status", {}).get("listeners") or []
+    said = {one["name"]: {each["type"]: each for each in one.get("conditions") or ()} for one in listeners}
+    for name, hostname in secure_listeners(tls).items():
+        reason, why = _listens(said.get(name, {}), (live or {}).get("metadata", {}).get("generation"))
+        if reason is TLSReady.CERTIFICATE_UNUSABLE:
+            return reason, f"Secret {names.SYSTEM_NAMESPACE}/{tls.secret_ref.name} cannot be used: {why}"
+        if reason is TLSReady.CONFIGURING:
+            return reason, f"The gateway does not listen to https for {hostname}: {why}"
+    return TLSReady.SERVED, ""
+
+
+def _listens(said: Mapping[str, Manifest], generation: int | None) -> tuple[TLSReady, str]:
+    for aspect, reason in (
+        ("ResolvedRefs", TLSReady.CERTIFICATE_UNUSABLE),
+        ("Accepted", TLSReady.CONFIGURING),
+        ("Programmed", TLSReady.CONFIGURING),
+    ):
+        condition = said.get(aspect)
+        if condition and condition.get("observedGeneration") == generation and condition["status"] != "True":
+            return reason, f"{condition['reason']}: {condition.get('message', '')}"
+    programmed = said.get("Programmed", {})
+    if programmed.get("observedGeneration") != generation:
+        return TLSReady.CONFIGURING, "no gateway controller has looked at it"
+    return TLSReady.SERVED, ""
 
 
 def _child(seen: Observed, kind: ResourceType) -> Manifest | None:

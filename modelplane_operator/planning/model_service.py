@@ -27,7 +27,7 @@ from modelplane_operator.clients.resources import HTTP_ROUTE, key_of, type_of
 from modelplane_operator.planning.plan import Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
-from modelplane_operator.rendering.inference_gateway import TRAEFIK, data_plane
+from modelplane_operator.rendering.inference_gateway import front_door, models_url
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
@@ -76,7 +76,7 @@ def plan(seen: Observed) -> Plan:
     targets = {key: target for key, target in found.items() if isinstance(target, Target)}
     lacking = [target for target in found.values() if isinstance(target, Unusable)]
     shared = shares(service, groups, targets)
-    wanted = render_model_service(service, shared, data_plane(seen.gateway) if seen.gateway else TRAEFIK)
+    wanted = render_model_service(service, shared, front_door(seen.gateway))
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=service.metadata.uid or ""))
     secret = any(endpoint.spec.credentials for group in groups for endpoint in group)
     return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secret else None)
@@ -102,9 +102,9 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
 def _status(
     seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
-    address = seen.gateway.status.address if seen.gateway and seen.gateway.status else None
+    models = models_url(seen.gateway) if seen.gateway else None
     resolved, counted = _resolved(groups, lacking)
-    routing, routed = _routing(seen, shared, wanted, address=address, counted=counted)
+    routing, routed = _routing(seen, shared, wanted, models=models, counted=counted)
     short = _short(seen.service, groups, shared) or (counted if lacking else "")
     if routing.status != "True":
         ready, why = Ready.CREATING, routed
@@ -113,7 +113,7 @@ def _status(
     judged = ((resolved, counted), (routing, routed), (ready, why))
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
-        address=service_url(seen.service.key, address) if address else None,
+        address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
         conditions=tuple(reason.condition(seen.now, message=message) for reason, message in judged),
     )
@@ -127,10 +127,10 @@ def _resolved(groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsRes
 
 
 def _routing(
-    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, address: str | None, counted: str
+    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None, counted: str
 ) -> tuple[RoutingReady, str]:
-    if address is None:
-        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} with an address"
+    if models is None:
+        none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
         return RoutingReady.WAITING_FOR_GATEWAY, none
     if not shared:
         return RoutingReady.CONFIGURING, f"No endpoint can answer. {counted}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.rendering.owned import on_hub
 
@@ -20,15 +20,18 @@ class DataPlane:
     controller: str
     port: int
     """Of the Gateway's listener. The load balancer listens on 80."""
+    tls_port: int
+    """Of its listeners by https. The load balancer listens on 443."""
     load_balancer: Key
     """The Service of type LoadBalancer that gives the Gateway its address."""
 
 
-# Traefik listens on 8000 inside, and wants its listeners to say so; its chart makes the load balancer.
+# Traefik listens on 8000 and 8443 inside, and wants its listeners to say so; its chart makes the load balancer.
 TRAEFIK = DataPlane(
     gateway_class="traefik",
     controller="traefik.io/gateway-controller",
     port=8000,
+    tls_port=8443,
     load_balancer=Key("traefik-system", "traefik"),
 )
 DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK}
@@ -36,6 +39,22 @@ DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK}
 
 def data_plane(gateway: InferenceGateway) -> DataPlane:
     return DATA_PLANES[gateway.spec.backend]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontDoor:
+    """What the route of a service has to know."""
+
+    plane: DataPlane = TRAEFIK
+    tls_only: bool = field(default=False)
+    """Whether clients are answered by https alone."""
+
+
+def front_door(gateway: InferenceGateway | None) -> FrontDoor:
+    if gateway is None:
+        return FrontDoor()
+    tls = gateway.spec.tls
+    return FrontDoor(data_plane(gateway), tls_only=tls is not None and tls.http == "Refused")
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
@@ -54,26 +73,52 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
             "spec": {
                 "gatewayClassName": plane.gateway_class,
-                "listeners": [
-                    {
-                        "name": "web",
-                        "protocol": "HTTP",
-                        "port": plane.port,
-                        "allowedRoutes": {
-                            "namespaces": {"from": "All"},
-                            "kinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}],
-                        },
-                    }
-                ],
+                # The gateway calls itself by http (shares.py), even where clients cannot.
+                "listeners": [_listener("web", "HTTP", plane.port), *_tls_listeners(gateway, plane)],
             },
         },
     )
+
+
+def secure_listeners(tls: TLS) -> Mapping[str, str]:
+    """The host name of each listener by https."""
+    return {f"https-{number}": hostname for number, hostname in enumerate(tls.hostnames)}
+
+
+def _tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Manifest]:
+    tls = gateway.spec.tls
+    if tls is None:
+        return
+    certificate = {"group": "", "kind": "Secret", "name": tls.secret_ref.name}
+    terminated = {"mode": "Terminate", "certificateRefs": [certificate]}
+    for name, hostname in secure_listeners(tls).items():
+        yield {**_listener(name, "HTTPS", plane.tls_port), "hostname": hostname, "tls": terminated}
+
+
+def _listener(name: str, protocol: str, port: int) -> Manifest:
+    return {
+        "name": name,
+        "protocol": protocol,
+        "port": port,
+        "allowedRoutes": {
+            "namespaces": {"from": "All"},
+            "kinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}],
+        },
+    }
 
 
 def address_of(gateway: Manifest) -> str | None:
     """Where clients reach a Gateway as it was observed; None until its load balancer has an address."""
     addresses: list[Manifest] = gateway.get("status", {}).get("addresses") or []
     return addresses[0].get("value") if addresses else None
+
+
+def models_url(gateway: InferenceGateway) -> str | None:
+    """The beginning of every model's URL, as far as the gateway is known to answer there."""
+    known = gateway.status
+    if known is None or known.url or gateway.spec.tls or known.address is None:
+        return known.url if known else None
+    return url_of(known.address)  # an older operator's status has no URL
 
 
 def url_of(address: str) -> str:

@@ -17,7 +17,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane, url_of
+from modelplane_operator.rendering.inference_gateway import FrontDoor
 from modelplane_operator.rendering.model_endpoint import asked_name, slice_labels
 from modelplane_operator.rendering.owned import on_hub
 from modelplane_operator.rendering.shares import Group, Share, fitted, grouped
@@ -32,13 +32,15 @@ def service_prefix(service: Key, group: int = 0) -> str:
     return f"/{service.namespace}/{service.name}~{group}/" if group else f"/{service.namespace}/{service.name}/"
 
 
-def service_url(service: Key, gateway: str) -> str:
-    """What clients append the engine's own path to, given the address of the hub's gateway."""
-    return f"{url_of(gateway)}{service_prefix(service).rstrip('/')}"
+def service_url(service: Key, models: str) -> str:
+    """What clients append the engine's own path to, given the beginning of all models' URLs."""
+    return f"{models}{service_prefix(service).rstrip('/')}"
 
 
 def render_model_service(
-    service: ModelService, shared: Sequence[Share], plane: DataPlane = TRAEFIK
+    service: ModelService,
+    shared: Sequence[Share],
+    door: FrontDoor = FrontDoor(),  # noqa: B008 - frozen
 ) -> tuple[Manifest, ...]:
     """The routes of a service and the Services that they need; the route that clients meet comes last.
 
@@ -46,9 +48,11 @@ def render_model_service(
     """
     groups = grouped(shared)
     rules = iter([_rule(service.key, group) for group in groups])
-    parts = [*iter(lambda: list(islice(rules, MAX_RULES)), [])]
-    routes = [_route(service, number, part) for number, part in enumerate(parts)]
-    relay = _relay(service, plane) if len(groups) > 1 else ()
+    # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
+    first = [[next(rules)]] if door.tls_only else []
+    parts = [*first, *iter(lambda: list(islice(rules, MAX_RULES)), [])]
+    routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
+    relay = _relay(service, door) if len(groups) > 1 else ()
     return (*_fallback(service), *relay, *reversed(routes))
 
 
@@ -60,13 +64,13 @@ def _fallback(service: ModelService) -> Iterator[Manifest]:
     yield _slice(service, name, "IPv4", [])
 
 
-def _relay(service: ModelService, plane: DataPlane) -> Iterator[Manifest]:
+def _relay(service: ModelService, door: FrontDoor) -> Iterator[Manifest]:
     """A Service that leads to the gateway itself.
 
     By a name that is completed as for every pod of the cluster, whose own domain we need not know.
     """
-    name = names.service_relay(*service.key)
-    host = f"{plane.load_balancer.name}.{plane.load_balancer.namespace}.svc"
+    name, balancer = names.service_relay(*service.key), door.plane.load_balancer
+    host = f"{balancer.name}.{balancer.namespace}.svc"
     yield _service(service, name)
     yield _slice(service, name, "FQDN", [{"addresses": [host], "conditions": {"ready": True}}])
 
@@ -88,7 +92,8 @@ def _slice(service: ModelService, name: str, address_type: str, endpoints: list[
     }
 
 
-def _route(service: ModelService, number: int, rules: list[Manifest]) -> Manifest:
+def _route(service: ModelService, number: int, rules: list[Manifest], door: FrontDoor) -> Manifest:
+    port = {"port": door.plane.port if number else door.plane.tls_port} if door.tls_only else {}
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "HTTPRoute",
@@ -100,6 +105,7 @@ def _route(service: ModelService, number: int, rules: list[Manifest]) -> Manifes
                     "kind": "Gateway",
                     "name": names.HUB_GATEWAY,
                     "namespace": names.SYSTEM_NAMESPACE,
+                    **port,
                 }
             ],
             "rules": rules,

@@ -100,7 +100,7 @@ def _cases(of: str, path: str, field: dict[str, Any], found: Any) -> Iterator[Ca
                 pass
 
 
-def _each(of: str, path: str, bounds: dict[str, int], found: Any) -> Iterator[Case]:
+def _each(of: str, path: str, bounds: dict[str, Any], found: Any) -> Iterator[Case]:
     """The bounds of a list's items, or of a map's values."""
     inside = f"{path}[]" if isinstance(found, list) else f"{path}{{}}"
     for keyword, bound in bounds.items():
@@ -111,6 +111,8 @@ def _each(of: str, path: str, bounds: dict[str, int], found: Any) -> Iterator[Ca
                 yield Case(of, inside, keyword, _text(bound), _text(bound + 1))
             case "minProperties":
                 yield Case(of, inside, keyword, found[0], {})
+            case "pattern":
+                yield Case(of, inside, keyword, found[0], f"!{found[0]}")
             case _:
                 raise AssertionError(f"no case for {keyword} of {inside}")
 
@@ -121,10 +123,14 @@ def _text(length: int, pattern: str = "") -> str:
 
 
 def _items(found: list[Any], count: int, field: dict[str, Any]) -> list[Any]:
-    """As many items, told apart by the first of the list's keys."""
+    """As many items, told apart by the first of the list's keys, or as texts."""
     key = field.get("keys", [None])[0]
     items = [*found, *[found[-1]] * count][:count]
-    if key is None or count <= len(found):
+    if count <= len(found):
+        return items
+    if isinstance(found[-1], str):
+        return [f"{item}{index}" for index, item in enumerate(items)]
+    if key is None:
         return items
     return [{**item, key: f"{item[key]}{index}"} for index, item in enumerate(items)]
 

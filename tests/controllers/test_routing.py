@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import pytest
+import trustme
 import yaml
 
 from localfleet import binaries
@@ -41,6 +44,7 @@ Manifest = dict[str, Any]
 pytestmark = pytest.mark.fleet
 
 WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
+HOST = "models.example.com"
 TRAEFIK = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
 
 
@@ -80,6 +84,33 @@ class Hub:
         status, body = await asyncio.to_thread(self.front.get, service, **headers)
         return status, body.split()[2:]
 
+    async def answer_by_https(self, service: str, authority: trustme.CA, host: str = HOST) -> tuple[int, str]:
+        """Status and body, over a connection to HOST that this authority verifies."""
+        trust = ssl.create_default_context()
+        authority.configure_trust(trust)
+        url = f"https://127.0.0.1:{self.front.secure}/{TEAM}/{service}/v1/models?all=1"
+        headers = {"Host": host}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers=headers, ssl=trust, server_hostname=HOST) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def until_answered_by_https(self, service: str, authority: trustme.CA) -> None:
+        said: object = None
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        said = await self.answer_by_https(service, authority)
+                    except aiohttp.ClientError as refused:
+                        said = refused
+                    else:
+                        if said[0] == 200:
+                            return
+        except TimeoutError:
+            pytest.fail(f"{service} went on to answer {said} by https")
+
     async def until_answered(self, service: str, status: int, *body: str, **headers: str) -> None:
         answered: tuple[int, list[str]] | None = None
         try:
@@ -110,14 +141,14 @@ def service(name: str, *selected: str) -> Manifest:
     }
 
 
-def gateway(name: str) -> Manifest:
+def gateway(name: str, **spec: Any) -> Manifest:
     kind = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "InferenceGateway"}
-    return {**kind, "metadata": {"name": name}, "spec": TRAEFIK}
+    return {**kind, "metadata": {"name": name}, "spec": {**TRAEFIK, **spec}}
 
 
-def secret(name: str, **data: str) -> Manifest:
+def secret(name: str, namespace: str = TEAM, **data: str) -> Manifest:
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": TEAM}, "data": encoded}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": encoded}
 
 
 @pytest.fixture(scope="module")
@@ -129,14 +160,15 @@ def backend() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 async def front(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    folder, (port,) = tmp_path_factory.mktemp("traefik"), free_ports(1)
+    folder = tmp_path_factory.mktemp("traefik")
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     programs = binaries.ensure("gateway-api-crds", "traefik")
     await api.kubectl("apply", "--server-side", "-f", str(programs["gateway-api-crds"]))
     await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     await api.kubectl("create", "namespace", TEAM)
-    with pytest.MonkeyPatch.context() as patch, traefik(api.server.kubeconfig, programs["traefik"], folder, port) as it:
-        patch.setitem(planes.DATA_PLANES, "Traefik", replace(planes.TRAEFIK, port=port))  # 8000 may be taken here
+    with pytest.MonkeyPatch.context() as patch, traefik(api.server.kubeconfig, programs["traefik"], folder) as it:
+        ports = {"port": it.port, "tls_port": it.secure}  # 8000 and 8443 may be taken here
+        patch.setitem(planes.DATA_PLANES, "Traefik", replace(planes.TRAEFIK, **ports))
         yield it
 
 
@@ -260,3 +292,48 @@ async def test_a_route_that_somebody_changed_is_mended(hub: Hub) -> None:
 
     await hub.until_answered("mending", 200, "/inner/v1/models?all=1")
     await hub.until_ready(ModelService, "mending")
+
+
+def certificate(authority: trustme.CA) -> Manifest:
+    issued = authority.issue_cert(HOST)
+    chain = "".join(part.bytes().decode() for part in issued.cert_chain_pems)
+    key = issued.private_key_pem.bytes().decode()
+    return secret("front-door", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+
+
+async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None:
+    first, second = trustme.CA(), trustme.CA()
+    tls = {"secretRef": {"name": "front-door"}, "hostnames": [HOST]}
+    await hub.apply(gateway("default", tls=tls), endpoint("safe", hub.backend), service("secure", "safe"))
+    unusable = ("False", "CertificateUnusable")
+    await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the Secret to be missed")
+    assert "Secret modelplane-system/front-door" in hub.said(InferenceGateway, "default")[2]
+    await hub.until_ready(ModelService, "secure")
+    assert hub.status(ModelService, "secure")["address"] == f"http://{ADDRESS}/{TEAM}/secure"
+
+    await hub.apply(certificate(first))
+    await hub.until_ready(InferenceGateway, "default")
+    await hub.until_answered_by_https("secure", first)
+    secured = f"https://{HOST}/{TEAM}/secure"
+    await until(lambda: hub.status(ModelService, "secure")["address"] == secured, "the service's URL")
+    assert (await hub.answer_by_https("secure", first, "other.example.com"))[0] == 404
+    await hub.until_answered("secure", 200, "/inner/v1/models?all=1")
+
+    await hub.apply(certificate(second))
+    await hub.until_answered_by_https("secure", second)
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await hub.answer_by_https("secure", first)
+
+    await hub.apply(gateway("default", tls={**tls, "http": "Refused"}))
+    await hub.until_answered("secure", 404)
+    await hub.until_answered_by_https("secure", second)
+    await hub.until_ready(ModelService, "secure")
+
+    await hub.apply(secret("front-door", "modelplane-system", **{"tls.crt": "nonsense", "tls.key": "nonsense"}))
+    await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the nonsense to be told")
+    assert hub.status(ModelService, "secure")["address"] == secured
+
+    await hub.apply(gateway("default"))
+    await hub.until_ready(InferenceGateway, "default")
+    await hub.until_answered("secure", 200, "/inner/v1/models?all=1")
+    assert hub.status(InferenceGateway, "default")["url"] == f"http://{ADDRESS}"

@@ -19,10 +19,14 @@ Manifest = dict[str, Any]
 ADDRESS = "10.0.0.42"
 
 
-def gateway(name: str = "default", *, going: bool = False, address: str | None = None) -> InferenceGateway:
+TLS = {"secretRef": {"name": "front-door"}, "hostnames": ["models.example.com", "*.example.org"]}
+
+
+def gateway(
+    name: str = "default", *, going: bool = False, tls: Manifest | None = None, **status: Any
+) -> InferenceGateway:
     when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
-    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
-    status = {"address": address} if address else {}
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, **({"tls": tls} if tls else {})}
     return InferenceGateway.parse({"metadata": {"name": name, "uid": "u", **when}, "spec": spec, "status": status})
 
 
@@ -45,15 +49,48 @@ def judged(observed: Observed, *, status: str = "True", generation: int = 1, add
             for one in aspects
         ]
         addresses = [{"type": "IPAddress", "value": address}] if address and type_of(child) == GATEWAY else []
-        return {**child, "status": {"conditions": conditions, "addresses": addresses}}
+        listeners = [
+            {"name": one["name"], "conditions": listens(status, generation)}
+            for one in child["spec"].get("listeners", ())
+        ]
+        return {**child, "status": {"conditions": conditions, "addresses": addresses, "listeners": listeners}}
 
     return replace(observed, children=tuple(map(said, observed.children)))
 
 
-def address(observed: Observed) -> str | None:
+def listens(status: str, generation: int = 1, aspect: str = "") -> list[Manifest]:
+    """What a listener says of itself; with an aspect, only that has the status."""
+    return [
+        {
+            "type": one,
+            "status": status if aspect in {one, ""} else "True",
+            "reason": "Because",
+            "message": "why",
+            "observedGeneration": generation,
+        }
+        for one in ("Accepted", "ResolvedRefs", "Programmed")
+    ]
+
+
+def listening(observed: Observed, listener: str, conditions: list[Manifest]) -> Observed:
+    """The same where one listener says something else."""
+
+    def said(child: Manifest) -> Manifest:
+        listeners = child["status"]["listeners"]
+        changed = [{**one, "conditions": conditions} if one["name"] == listener else one for one in listeners]
+        return {**child, "status": {**child["status"], "listeners": changed}}
+
+    return replace(observed, children=tuple(map(said, observed.children)))
+
+
+def reported(observed: Observed) -> InferenceGatewayStatus:
     status = plan(observed).status
     assert isinstance(status, InferenceGatewayStatus)
-    return status.address
+    return status
+
+
+def address(observed: Observed) -> str | None:
+    return reported(observed).address
 
 
 def test_nothing_is_there_yet() -> None:
@@ -91,7 +128,7 @@ def test_a_gateway_that_is_programmed_and_has_an_address_is_ready() -> None:
     assert address(ready) == ADDRESS
     assert told(plan(ready)) == {
         "ControllerReady": ("True", "ControllerHealthy", ""),
-        "Ready": ("True", "Available", f"Models are reached at {ADDRESS}"),
+        "Ready": ("True", "Available", f"Models are reached at http://{ADDRESS}"),
     }
     assert plan(written(ready)) == plan(ready), "a fixpoint"
 
@@ -142,3 +179,77 @@ def test_a_gateway_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> No
     assert plan(leaving).steps == ()
     assert address(leaving) == ADDRESS
     assert told(plan(leaving))["Ready"][:2] == ("False", "Deleting")
+
+
+# TLS ------------------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_reached_by_https_once_all_host_names_are_answered() -> None:
+    ready = judged(written(seen(gateway(tls=TLS))))
+
+    assert reported(ready).url == "https://models.example.com"
+    assert reported(ready).address == ADDRESS
+    assert told(plan(ready)) == {
+        "ControllerReady": ("True", "ControllerHealthy", ""),
+        "TLSReady": ("True", "Served", ""),
+        "Ready": ("True", "Available", "Models are reached at https://models.example.com"),
+    }
+
+
+LACKS = [
+    (
+        listens("False", aspect="ResolvedRefs"),
+        "CertificateUnusable",
+        "Secret modelplane-system/front-door cannot be used: Because: why",
+    ),
+    (
+        listens("False", aspect="Programmed"),
+        "Configuring",
+        "The gateway does not listen to https for *.example.org: Because: why",
+    ),
+    (
+        listens("True", generation=0),
+        "Configuring",
+        "The gateway does not listen to https for *.example.org: no gateway controller has looked at it",
+    ),
+    (
+        [],
+        "Configuring",
+        "The gateway does not listen to https for *.example.org: no gateway controller has looked at it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "reason", "why"), LACKS, ids=["certificate", "refused", "outdated", "silent"])
+def test_what_keeps_https_from_being_answered_is_said(said: list[Manifest], reason: str, why: str) -> None:
+    found = listening(judged(written(seen(gateway(tls=TLS)))), "https-1", said)
+
+    assert told(plan(found))["TLSReady"] == ("False", reason, why)
+    assert told(plan(found))["Ready"] == ("False", "Creating", why)
+
+
+@pytest.mark.parametrize(
+    ("known", "http", "url"),
+    [
+        (None, "Served", f"http://{ADDRESS}"),
+        (None, "Refused", None),
+        (f"http://{ADDRESS}", "Refused", None),
+        ("https://models.example.com", "Served", "https://models.example.com"),
+        ("https://before.example.com", "Refused", "https://before.example.com"),
+    ],
+)
+def test_without_a_certificate_no_url_goes_back_to_http(known: str | None, http: str, url: str | None) -> None:
+    found = judged(written(seen(gateway(tls={**TLS, "http": http}, url=known))))
+    lost = listening(found, "https-0", listens("False", aspect="ResolvedRefs"))
+
+    assert reported(lost).url == url
+
+
+def test_without_tls_again_the_condition_does_not_go_on_to_say_that_all_is_well() -> None:
+    before = plan(judged(written(seen(gateway(tls=TLS))))).status
+    assert isinstance(before, InferenceGatewayStatus)
+    found = judged(written(seen(gateway(**before.to_manifest()))))
+
+    assert told(plan(found))["TLSReady"][:2] == ("False", "NotAsked")
+    assert told(plan(found))["Ready"][0] == "True"
+    assert reported(found).url == f"http://{ADDRESS}"

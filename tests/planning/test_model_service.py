@@ -216,7 +216,7 @@ def test_without_a_gateway_the_route_is_there_and_waits(behind: InferenceGateway
     assert told(plan(alone))["RoutingReady"] == (
         "False",
         "WaitingForGateway",
-        "There is no InferenceGateway named default with an address",
+        "There is no InferenceGateway named default that is reached yet",
     )
     assert told(plan(alone))["Ready"][0] == "False"
 

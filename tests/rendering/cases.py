@@ -20,7 +20,7 @@ from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
-from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
@@ -96,7 +96,8 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     unusable = _seen(documents).get("unusable", ())
     secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
     targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
-    return render_model_service(service, shares(service, selected(service, endpoints), targets))
+    gateway = next(map(InferenceGateway.parse, _kind(documents, "InferenceGateway")), None)
+    return render_model_service(service, shares(service, selected(service, endpoints), targets), front_door(gateway))
 
 
 def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:

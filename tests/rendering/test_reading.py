@@ -122,7 +122,7 @@ def test_url_of_a_gateway(address: str, url: str) -> None:
 
 
 def test_url_of_a_service_has_no_slash_at_its_end() -> None:
-    assert service_url(Key("ml-team", "qwen"), "10.0.0.1") == "http://10.0.0.1/ml-team/qwen"
+    assert service_url(Key("ml-team", "qwen"), "http://10.0.0.1") == "http://10.0.0.1/ml-team/qwen"
 
 
 def test_every_expected_output_has_its_input() -> None:

@@ -54,6 +54,8 @@ class Front:
     """The running gateway."""
 
     port: int
+    secure: int
+    """Its port for https."""
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -163,23 +165,26 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backen
 
 @pytest.fixture(scope="module")
 async def front(api: Api, backends: tuple[Backends, Path]) -> AsyncIterator[Front]:
-    (ports, folder), port = backends, free_ports(1)[0]
+    ports, folder = backends
     programs = binaries.ensure("gateway-api-crds", "traefik")
     await api.kubectl("apply", "--server-side", "-f", str(programs["gateway-api-crds"]))
     await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces()))
-    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests(ports, port)))
-    with traefik(api.server.kubeconfig, programs["traefik"], folder, port) as running:
+    with traefik(api.server.kubeconfig, programs["traefik"], folder) as running:
+        rendered = manifests(ports, running.port)
+        await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(rendered))
         running.wait_until_routed("plain")
         yield running
 
 
 @contextmanager
-def traefik(kubeconfig: Path, program: Path, folder: Path, port: int) -> Iterator[Front]:
+def traefik(kubeconfig: Path, program: Path, folder: Path) -> Iterator[Front]:
+    port, secure = free_ports(2)
     script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
     unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", script, "sh"]
     arguments = [
-        *(f"--entryPoints.web.address=:{port}", "--providers.kubernetesgateway=true"),
+        *(f"--entryPoints.web.address=:{port}", f"--entryPoints.websecure.address=:{secure}"),
+        *("--entryPoints.websecure.http.tls=true", "--providers.kubernetesgateway=true"),
         *("--providers.providersThrottleDuration=100ms", "--global.checknewversion=false"),
         *("--global.sendanonymoususage=false", f"--providers.kubernetesgateway.statusaddress.ip={ADDRESS}"),
     ]
@@ -192,7 +197,7 @@ def traefik(kubeconfig: Path, program: Path, folder: Path, port: int) -> Iterato
             stderr=log,
         )
         try:
-            yield Front(port, process, folder / "log")
+            yield Front(port, secure, process, folder / "log")
         finally:
             process.terminate()
             process.wait(timeout=30)
