@@ -62,7 +62,10 @@ class TLS(Model):
                 "!self[0].startsWith('*')",
                 "The first host name begins every model's URL: it must not be a wildcard.",
             ),
-            Rule("self.all(h, self.exists_one(other, other == h))", "Every host name may be listed only once: remove the one that is there twice."),
+            Rule(
+                "self.all(h, self.exists_one(other, other == h))",
+                "Every host name may be listed only once: remove the one that is there twice.",
+            ),
             Rule(
                 "!self.exists(h, h.matches('^[0-9.]+$'))",
                 "An IP address is no host name: clients find the front door by a name that the certificate proves.",
