@@ -11,12 +11,12 @@ docs/selector-language.md lists the differences.
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from modelplane_operator.scheduling.cel_compile import Program, compile_expression
-from modelplane_operator.scheduling.cel_cost import LIMIT, worst_cost
-from modelplane_operator.scheduling.cel_device import Attribute, Device, Version
-from modelplane_operator.scheduling.cel_reasons import nearness, reason
-from modelplane_operator.scheduling.cel_syntax import Fault, SelectorError, parse
-from modelplane_operator.scheduling.cel_values import EvaluationError, OutOfBudget
+from modelplane_operator.scheduling.selectors.compile import Program, compile_expression
+from modelplane_operator.scheduling.selectors.cost import LIMIT, worst_cost
+from modelplane_operator.scheduling.selectors.device import Attribute, Device, Version
+from modelplane_operator.scheduling.selectors.reasons import nearness, reason
+from modelplane_operator.scheduling.selectors.syntax import Fault, SelectorError, parse
+from modelplane_operator.scheduling.selectors.values import EvaluationError, OutOfBudget
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
 

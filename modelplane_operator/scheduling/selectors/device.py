@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from modelplane_operator.scheduling import quantity, semver
-from modelplane_operator.scheduling.cel_values import INT64_MAX, INT64_MIN, DomainMap, Malformed
+from modelplane_operator.scheduling.selectors.values import INT64_MAX, INT64_MIN, DomainMap, Malformed
 
 
 class Version(str):

@@ -11,11 +11,11 @@ arguments: its implementation gets `spend` first.
 import re
 from dataclasses import dataclass
 
-from modelplane_operator.scheduling import cel_operations as op
-from modelplane_operator.scheduling import cel_types as t
-from modelplane_operator.scheduling.cel_operations import Implementation
-from modelplane_operator.scheduling.cel_values import NOTHING, UInt
 from modelplane_operator.scheduling.quantity import Quantity
+from modelplane_operator.scheduling.selectors import operations as op
+from modelplane_operator.scheduling.selectors import types as t
+from modelplane_operator.scheduling.selectors.operations import Implementation
+from modelplane_operator.scheduling.selectors.values import NOTHING, UInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ _ROWS: list[tuple[str, Implementation]] = [
         (f"{kind}.isGreaterThan({kind}) -> bool", lambda a, b: a.compare(b) > 0),
         (f"{kind}.isLessThan({kind}) -> bool", lambda a, b: a.compare(b) < 0),
     )],
-    # Checked like any other, but evaluated in cel_compile: they take what is no value, or not all their operands.
+    # Checked like any other, but evaluated in `compile`: they take what is no value, or not all their operands.
     *[(f"_{sign}_(A, A) -> bool", op.itself) for sign in ("==", "!=")],
     ("_?_:_(bool, A, A) -> A", op.itself),
     ("_[_](map(A, B), A) -> B", op.itself),

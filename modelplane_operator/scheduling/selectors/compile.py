@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from modelplane_operator.scheduling import cel_evaluate as ev
-from modelplane_operator.scheduling import cel_functions as f
-from modelplane_operator.scheduling import cel_operations as op
-from modelplane_operator.scheduling import cel_types as t
-from modelplane_operator.scheduling.cel_evaluate import Frame, Run
-from modelplane_operator.scheduling.cel_refusals import explain_refusal, missing_entry, path_of
-from modelplane_operator.scheduling.cel_syntax import (
+from modelplane_operator.scheduling.selectors import evaluate as ev
+from modelplane_operator.scheduling.selectors import functions as f
+from modelplane_operator.scheduling.selectors import operations as op
+from modelplane_operator.scheduling.selectors import types as t
+from modelplane_operator.scheduling.selectors.evaluate import Frame, Run
+from modelplane_operator.scheduling.selectors.refusals import explain_refusal, missing_entry, path_of
+from modelplane_operator.scheduling.selectors.syntax import (
     Bind,
     Call,
     Comprehension,
@@ -30,7 +30,7 @@ from modelplane_operator.scheduling.cel_syntax import (
     Select,
     children,
 )
-from modelplane_operator.scheduling.cel_values import EvaluationError, UInt, Value
+from modelplane_operator.scheduling.selectors.values import EvaluationError, UInt, Value
 
 
 @dataclass(frozen=True, slots=True)

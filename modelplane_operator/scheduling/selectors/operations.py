@@ -14,7 +14,8 @@ from typing import Any, TypeAlias, cast
 import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
 
 from modelplane_operator.scheduling import quantity, semver
-from modelplane_operator.scheduling.cel_values import (
+from modelplane_operator.scheduling.quantity import Quantity
+from modelplane_operator.scheduling.selectors.values import (
     INT64_MAX,
     INT64_MIN,
     NOTHING,
@@ -27,7 +28,6 @@ from modelplane_operator.scheduling.cel_values import (
     equal,
     order,
 )
-from modelplane_operator.scheduling.quantity import Quantity
 from modelplane_operator.scheduling.semver import Semver
 
 Implementation: TypeAlias = Callable[..., Any]

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
-from modelplane_operator.scheduling import cel_types as t
-from modelplane_operator.scheduling.cel_compile import Program
-from modelplane_operator.scheduling.cel_functions import Overload
-from modelplane_operator.scheduling.cel_syntax import (
+from modelplane_operator.scheduling.selectors import types as t
+from modelplane_operator.scheduling.selectors.compile import Program
+from modelplane_operator.scheduling.selectors.functions import Overload
+from modelplane_operator.scheduling.selectors.syntax import (
     Bind,
     Call,
     Comprehension,

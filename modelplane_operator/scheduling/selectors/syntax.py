@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 
 import lark
 
-from modelplane_operator.scheduling.cel_values import INT64_MAX, INT64_MIN, UINT64_MAX, UInt, Value
+from modelplane_operator.scheduling.selectors.values import INT64_MAX, INT64_MIN, UINT64_MAX, UInt, Value
 
 MAX_LENGTH = 10_240  # the API server's limit, in bytes
 MAX_DEPTH = 100  # the API server allows 250; nobody writes 20, and each level costs us stack

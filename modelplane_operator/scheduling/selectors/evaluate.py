@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from modelplane_operator.scheduling import cel_operations as op
-from modelplane_operator.scheduling import cel_types as t
-from modelplane_operator.scheduling.cel_functions import Overload
-from modelplane_operator.scheduling.cel_values import (
+from modelplane_operator.scheduling.selectors import operations as op
+from modelplane_operator.scheduling.selectors import types as t
+from modelplane_operator.scheduling.selectors.functions import Overload
+from modelplane_operator.scheduling.selectors.values import (
     KINDS,
     NOTHING,
     DomainMap,

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from modelplane_operator.scheduling.cel_compile import Program
-from modelplane_operator.scheduling.cel_device import Device, shown
-from modelplane_operator.scheduling.cel_refusals import path_of
-from modelplane_operator.scheduling.cel_syntax import Call, Expr, Ident, Literal, Logic, Select
-from modelplane_operator.scheduling.cel_values import EvaluationError, Value
 from modelplane_operator.scheduling.quantity import Quantity
+from modelplane_operator.scheduling.selectors.compile import Program
+from modelplane_operator.scheduling.selectors.device import Device, shown
+from modelplane_operator.scheduling.selectors.refusals import path_of
+from modelplane_operator.scheduling.selectors.syntax import Call, Expr, Ident, Literal, Logic, Select
+from modelplane_operator.scheduling.selectors.values import EvaluationError, Value
 
 MAX_LENGTH = 256  # of a reason: it becomes part of a condition's message
 _WRITTEN = 80  # of a part of the selector quoted in it

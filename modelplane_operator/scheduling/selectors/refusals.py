@@ -1,8 +1,8 @@
 """Why a selector is refused, and what a device lacks, in words that say what to write instead."""
 
-from modelplane_operator.scheduling import cel_functions as f
-from modelplane_operator.scheduling import cel_types as t
-from modelplane_operator.scheduling.cel_syntax import Call, Expr, Fault, Ident, Literal, Select
+from modelplane_operator.scheduling.selectors import functions as f
+from modelplane_operator.scheduling.selectors import types as t
+from modelplane_operator.scheduling.selectors.syntax import Call, Expr, Fault, Ident, Literal, Select
 
 
 def path_of(node: Expr) -> tuple[str, str, str] | None:
