@@ -118,6 +118,9 @@ class Settings:
         (), _places, "more that they may not lead to: the hub's own pod and Service networks, its cluster domain"
     )
     helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
+    front_door: str = _option(
+        "helm", _one_of("helm", "own"), "who installs the hub's gateway: helm, where there is one, or you on your own"
+    )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
     helm_timeout: float = _option(300.0, _seconds, "how long one may take")

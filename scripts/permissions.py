@@ -15,8 +15,15 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/permissions.md")
 HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
+FRONT_DOOR = ROOT / "charts/modelplane-operator/templates/front-door.yaml"
 CLUSTER = ROOT / "examples/access/own-software.yaml"
-TABLES = {"hub": (HUB, "ClusterRole"), "system namespace": (HUB, "Role"), "cluster": (CLUSTER, "ClusterRole")}
+TABLES = {
+    "hub": (HUB, "ClusterRole"),
+    "system namespace": (HUB, "Role"),
+    "front door": (FRONT_DOOR, "ClusterRole"),
+    "front door namespaces": (FRONT_DOOR, "Role"),
+    "cluster": (CLUSTER, "ClusterRole"),
+}
 """What the page calls them, and the manifest and the kind of role that each is of."""
 
 
@@ -73,7 +80,7 @@ def _rules(lines: Iterable[str]) -> Iterator[Rule]:
             yield _rule(" ".join(why), "\n".join(rule), condition)
             why, rule = [], []
         if template:
-            condition = template[2].removeprefix(".Values.")
+            condition = template[2].removeprefix("$").removeprefix(".Values.")
         elif comment:
             why.append(line.strip(" #"))
         else:

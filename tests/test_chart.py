@@ -69,7 +69,8 @@ async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
     pod["metadata"] = {**template["metadata"], "name": "trial", "namespace": NAMESPACE}
 
     assert "STATUS: pending-install" in said
-    objects = [one for one in await rendered() if one["kind"] != "ServiceMonitor"]
+    objects = [one for one in await rendered() if one["kind"] not in {"ServiceMonitor", "Namespace"}]
+    await server.kubectl("create", "namespace", "traefik-system")
     tried = await server.kubectl(
         *("create", "--dry-run=server", "--validate=strict", "-f", "-"), stdin=yaml.safe_dump_all([*objects, pod])
     )
@@ -93,6 +94,8 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert Settings.read(flags, {}).listen == ("", 8080)
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
+    (given,) = (one for one in await rendered("frontDoor.traefik=false") if one["kind"] == "Deployment")
+    assert "--front-door=own" in given["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def split(argument: str) -> tuple[str, str, str]:
@@ -115,9 +118,18 @@ async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> N
     for kind in map(of, KINDS):
         assert {(kind.group, kind.plural, verb) for verb in ("get", "list", "watch", "patch")} <= granted
         assert (kind.group, f"{kind.plural}/status", "update") in granted
-    everywhere = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
-    secrets = [rule for rule in everywhere if "secrets" in rule["resources"]]
-    assert [rule["verbs"] for rule in secrets] == [["get"]]
+
+
+@pytest.mark.parametrize(
+    ("traefik", "verbs"),
+    [("false", {"get"}), ("true", {"get", "list", "watch"})],  # Traefik's own role has these
+)
+async def test_nobody_writes_secrets_everywhere(traefik: str, verbs: set[str]) -> None:
+    roles = [one for one in await rendered(f"frontDoor.traefik={traefik}") if one["kind"] == "ClusterRole"]
+
+    assert {
+        verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]
+    } == verbs
 
 
 async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tmp_path: Path) -> None:
@@ -141,10 +153,10 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
     assert re.findall("forbidden.*", operator.running.command.log.read_text()) == []
 
 
-async def rights() -> list[Manifest]:
-    """What of the chart says who the operator is and what it may do."""
-    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    return [one for one in await rendered() if one["kind"] in kinds]
+async def rights(*values: str) -> list[Manifest]:
+    """What of the chart says who the operator is and what it may do, and where."""
+    kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    return [one for one in await rendered(*values) if one["kind"] in kinds]
 
 
 async def as_operator(server: Api) -> str:

@@ -16,12 +16,12 @@ from modelplane_operator.planning.gateway_stack import Observed, plan
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_namespaces
 
 
-def controller(definitions: tuple[Manifest, ...]) -> Controller[InferenceGateway, Observed]:
-    """`definitions` are those of the Gateway API's kinds."""
+def controller(definitions: tuple[Manifest, ...], *, helm: bool) -> Controller[InferenceGateway, Observed]:
+    """`definitions` are those of the Gateway API's kinds; without `helm`, somebody else installs the software."""
 
     async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
         routed = await routing.observe(gateway, clients)
-        if clients.helm is None:
+        if not helm:
             return Observed(routed, None)
         hub, going = clients.hub, gateway.metadata.deletion_timestamp is not None
         return Observed(

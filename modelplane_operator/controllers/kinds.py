@@ -43,7 +43,7 @@ def kinds(world: World) -> Kinds:
         controllers=(
             inference_class.CONTROLLER,
             inference_cluster.controller(connections, helm=with_helm),
-            gateway_stack.controller(on_hub),
+            gateway_stack.controller(on_hub, helm=with_helm and settings.front_door == "helm"),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),

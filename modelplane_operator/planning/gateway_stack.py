@@ -29,7 +29,7 @@ class Observed:
 
     routing: routing.Observed
     charts: Seen | None
-    """None where the operator has no Helm."""
+    """None where somebody else installs the software."""
     taken: frozenset[str] = frozenset()
     """Namespaces that are somebody else's, and in which we install all the same."""
     definitions: tuple[Manifest, ...] = ()
@@ -41,7 +41,8 @@ def plan(seen: Observed) -> Plan:
     held = labels.FINALIZER in gateway.metadata.finalizers
     going = gateway.metadata.deletion_timestamp is not None
     if seen.charts is None:
-        return _leaving(seen, "its charts go as soon as the operator has a Helm again") if going and held else routed
+        waits = _leaving(seen, "its charts go as soon as the operator may use Helm on the hub again")
+        return waits if going and held else routed
     if going:
         return _teardown(seen, seen.charts) if held else Plan()
     if gateway.key.name != names.DEFAULT_GATEWAY:

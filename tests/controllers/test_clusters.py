@@ -132,9 +132,11 @@ def kinds(world: World) -> Kinds:
 
 
 @contextmanager
-def operating(fleet: Fleet, settings: Settings = QUIET, build: Build = kinds) -> Iterator[None]:
-    """The operator, in a thread of its own."""
-    access = read_kubeconfig(fleet.kubeconfig("hub").read_text())
+def operating(
+    fleet: Fleet, settings: Settings = QUIET, build: Build = kinds, *, kubeconfig: str = ""
+) -> Iterator[None]:
+    """The operator, in a thread of its own; as the administrator, unless a kubeconfig says otherwise."""
+    access = read_kubeconfig(kubeconfig or fleet.kubeconfig("hub").read_text())
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def run() -> None:

@@ -1,66 +1,270 @@
-"""The operator with Helm and a hub that has nothing: the front door comes, changes and goes by the charts' names."""
+"""The operator with Helm on a hub that has nothing: the front door comes, changes, and goes.
+
+It runs as the chart's account, with the rights that the chart gives it. Traefik is the real one, in a small chart under
+the name of the real one; what stands in for MetalLB has its kinds and its rights, and the fleet gives the addresses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from localfleet import binaries
+from localfleet.charts import stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
 from tests.controllers.test_clusters import SYSTEM, Hub, operating
-from tests.support.charts import SIMPLE, pack
+from tests.support.charts import pack
 from tests.support.helm import noted_helm
 from tests.support.manifests import ROOT
+from tests.test_chart import rights
 
 Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-TRAEFIK = (ROOT / "localfleet/manifests/hub/traefik.yaml").read_text().split("\n---\n", 1)[1]
-"""What the real chart brings, but for the namespace, as the fleet's hub runs it."""
+GROUP = "gateway.networking.k8s.io"
+ABSENT = f"grpcroutes.{GROUP}"
+"""A kind of the Gateway API that this hub lacks; the others are somebody else's."""
+RANGE = "192.0.2.10-192.0.2.20"
+METALLB = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
+ACCOUNT = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
+REFUSED = """
+apiVersion: v1
+kind: Service
+metadata: {name: refused}
+spec: {ports: [{port: 99999}]}
+"""
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Iterator[Fleet]:
-    """A hub that has everything but software."""
-    fleet = Fleet(tmp_path / "fleet")
+def metallb() -> str:
+    """What the real MetalLB's chart brings, as far as it takes rights to bring it."""
+    cluster = (
+        ("", "services,namespaces", "get,list,watch"),
+        ("", "nodes", "list"),
+        ("", "services/status", "update"),
+        ("", "events", "create,patch"),
+        ("", "endpoints", "get,list,watch"),
+        ("discovery.k8s.io", "endpointslices", "get,list,watch"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list,watch"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "create,delete,get,list,patch,update,watch"),
+        ("metallb.io", "servicel2statuses,servicel2statuses/status", "*"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    )
+    inside = (
+        ("", "pods", "list,get"),
+        ("", "secrets", "create,delete,get,list,patch,update,watch"),
+        ("", "configmaps", "get,list,watch"),
+        ("apps", "deployments", "get"),
+        ("metallb.io", "bfdprofiles,bgppeers,l2advertisements,bgpadvertisements,ipaddresspools", "get,list,watch"),
+        ("metallb.io", "ipaddresspools/status", "update"),
+        ("metallb.io", "servicebgpstatuses,servicebgpstatuses/status", "*"),
+    )
+    kinds = (definition("IPAddressPool", "ipaddresspools"), definition("L2Advertisement", "l2advertisements"))
+    bound: list[Manifest] = []
+    for scope, rules in (("ClusterRole", cluster), ("Role", inside)):
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": scope, "name": "metallb"}
+        who = {"kind": "ServiceAccount", "name": "metallb", "namespace": "metallb-system"}
+        bound += [
+            {**rbac(scope), "rules": list(map(rule, rules))},
+            {**rbac(f"{scope}Binding"), "roleRef": role, "subjects": [who]},
+        ]
+    account: Manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "metallb"}}
+    return yaml.safe_dump_all([*kinds, account, *bound])
+
+
+def definition(kind: str, plural: str) -> Manifest:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.metallb.io"},
+        "spec": {
+            "group": "metallb.io",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [version],
+        },
+    }
+
+
+def rbac(kind: str) -> Manifest:
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "metallb"}}
+
+
+def rule(told: tuple[str, str, str]) -> Manifest:
+    group, resources, verbs = told
+    return {"apiGroups": [group], "resources": resources.split(","), "verbs": verbs.split(",")}
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A hub that has everything but software; it writes down who asks for what."""
+    fleet = Fleet(tmp_path_factory.mktemp("front-door") / "fleet")
     try:
-        fleet.up(Options(workers=0, data_plane=False))
-        yield fleet
+        fleet.up(Options(workers=0, data_plane=False, audit=True))
+        hub = Hub(fleet)
+        hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        hub.kubectl("create", "namespace", SYSTEM)
+        yield hub
     finally:
         fleet.down()
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def mirror(tmp_path: Path) -> Path:
+    """The charts, and versions of Traefik's to go on to: one that works, and one that no API server takes."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
-    pack(mirror, "traefik", "40.2.0", {**SIMPLE, "templates/all.yaml": TRAEFIK})
-    helm = noted_helm(tmp_path)
-    return Settings(listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=60.0, stop_grace=20)
+    traefik = stand_in("traefik")
+    for version in ("40.2.0", "40.2.1"):
+        pack(mirror, "traefik", version, traefik)
+    pack(mirror, "traefik", "40.2.2", {**traefik, "templates/refused.yaml": REFUSED})
+    pack(mirror, "metallb", "0.14.9", {"templates/all.yaml": metallb()})
+    return mirror
 
 
-def front_door(version: str = "40.2.0", **traefik: Any) -> Manifest:
+@pytest.fixture
+def settings(tmp_path: Path, mirror: Path) -> Settings:
+    folder = tmp_path / "definitions"
+    shutil.copytree(binaries.ensure("gateway-api-crds")["gateway-api-crds"], folder / "hub")
+    return Settings(
+        listen=("127.0.0.1", 0),
+        helm=str(noted_helm(tmp_path)),
+        chart_mirror=str(mirror),
+        helm_timeout=60.0,
+        stop_grace=20,
+        definitions=folder,
+    )
+
+
+def front_door(version: str = "40.2.0", name: str = "default", **traefik: Any) -> Manifest:
     return {
         "apiVersion": "modelplane.ai/v1alpha1",
         "kind": "InferenceGateway",
-        "metadata": {"name": "default"},
+        "metadata": {"name": name},
         "spec": {"backend": "Traefik", "traefik": {"version": version, **traefik}},
     }
 
 
-def test_it_comes_and_goes(bare: Fleet, settings: Settings, tmp_path: Path) -> None:
-    hub = Hub(bare)
-    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    hub.kubectl("create", "namespace", SYSTEM)
-    with operating(bare, settings, kinds):
+def test_with_the_charts_rights_it_comes_changes_and_goes(hub: Hub, settings: Settings, tmp_path: Path) -> None:
+    granted = asyncio.run(rights("frontDoor.metallb=true"))
+    hub.apply({"apiVersion": "v1", "kind": "List", "items": granted})
+    token = hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()
+    config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
+    config["users"][0]["user"] = {"token": token}
+    hub.kubectl("delete", "crd", ABSENT)
+    before = versions(hub, "crd")
+    with operating(hub.fleet, settings, kinds, kubeconfig=yaml.safe_dump(config)):
+        comes(hub)
+        assert ABSENT in str(versions(hub, "crd"))
+        kept = versions(hub, "gateway,gatewayclass,ig,namespace")
+    with operating(hub.fleet, settings, kinds, kubeconfig=yaml.safe_dump(config)):
+        changes(hub)
+        now = versions(hub, "gateway,gatewayclass,ig,namespace")
+        assert {name for name, version in kept.items() if now[name] != version} == {"InferenceGateway default"}
+        goes(hub)
+    after = versions(hub, "crd")
+    assert {name: version for name, version in after.items() if name in before} == before
+    assert after.keys() - before.keys() == {f"CustomResourceDefinition {ABSENT}"}
+    assert Counter((tmp_path / "runs").read_text().splitlines()) == {
+        "upgrade mp-metallb": 1,
+        "upgrade mp-traefik": 3,
+        "rollback mp-traefik": 1,
+        "uninstall mp-metallb": 1,
+        "uninstall mp-traefik": 1,
+    }
+    assert token not in (tmp_path / "argv").read_text() + (tmp_path / "environment").read_text()
+    assert list(tmp_path.glob("**/kubeconfig")) == []
+    asked = [event for event in hub.fleet.audit("hub") if event["user"]["username"] == ACCOUNT]
+    assert [event for event in asked if event.get("responseStatus", {}).get("code") == 403] == []
+    assert in_order(asked, "gateways", "gatewayclasses", "deployments")
+
+
+def comes(hub: Hub) -> None:
+    hub.apply(front_door(name="second"))
+    hub.apply(front_door(**METALLB))
+    hub.says("default", "Ready", "Available: Models are reached at http://10.", what="ig")
+    hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
+    hub.says("second", "ControllerReady", "NotServed", what="ig")
+    pool = ("ipaddresspool", "modelplane", "-n", "metallb-system")
+    hub.until(lambda: hub.get(*pool) is not None, "MetalLB's addresses")
+    assert (hub.get(*pool) or {})["spec"] == {"addresses": [RANGE]}
+    assert answered(hub) == 404, "Traefik answers, and has no route"
+
+
+def changes(hub: Hub) -> None:
+    hub.apply(front_door("40.2.1"))  # without MetalLB, which is not asked for any more
+    hub.until(lambda: deployed(hub, "mp-traefik") == ["2"], "the other version")
+    hub.until(lambda: deployed(hub, "mp-metallb") == [], "MetalLB to go")
+    hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
+    hub.apply(front_door("40.2.2"))
+    hub.says("default", "ControllerReady", "RolledBack: traefik: ", what="ig")
+    hub.until(lambda: deployed(hub, "mp-traefik") == ["4"], "the version before")
+    hub.until(lambda: "Invalid value: 99999" in hub.reason("ig", "default", "ControllerReady"), "the reason")
+    assert hub.reason("ig", "default", "Ready").startswith("Available")
+    assert answered(hub) == 404
+
+
+def goes(hub: Hub) -> None:
+    hub.kubectl("delete", "ig", "--all", "--timeout=60s")
+    assert hub.kubectl("get", "gateway,gatewayclass", "-A", "-oname") == ""
+    assert hub.kubectl("get", "secret", "-A", "-l", "owner=helm", "-oname") == ""
+    assert hub.kubectl("get", "deployment,service", "-n", "traefik-system", "-oname") == ""
+
+
+def test_the_namespaces_that_it_makes_go_with_it(hub: Hub, settings: Settings) -> None:
+    hub.kubectl("delete", "namespace", "traefik-system", "metallb-system", "--ignore-not-found")
+    with operating(hub.fleet, settings, kinds):
         hub.apply(front_door())
         hub.says("default", "Ready", "Available", what="ig")
-        hub.kubectl("delete", "ig", "default", "--wait=false")
-        hub.gone("ig", "default")
-        hub.gone("namespace", "traefik-system")
+        hub.kubectl("delete", "ig", "default", "--timeout=60s")
+    hub.gone("namespace", "traefik-system")
+
+
+def versions(hub: Hub, what: str) -> dict[str, str]:
+    found = json.loads(hub.kubectl("get", what, "-A", "-ojson"))["items"]
+    return {f"{one['kind']} {one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in found}
+
+
+def deployed(hub: Hub, release: str) -> list[str]:
+    """The revisions of a release that are deployed."""
+    selector = f"owner=helm,status=deployed,name={release}"
+    found = json.loads(hub.kubectl("get", "secret", "-A", "-l", selector, "-ojson"))["items"]
+    return [one["metadata"]["labels"]["version"] for one in found]
+
+
+def answered(hub: Hub) -> int:
+    """The status with which the front door answers."""
+    address = (hub.get("ig", "default") or {})["status"]["address"]
+    ask = (
+        "import http.client, sys; door = http.client.HTTPConnection(sys.argv[1]); door.request('GET', '/')"
+        "; print(door.getresponse().status)"
+    )
+    command = hub.fleet.inside([sys.executable, "-c", ask, address], "hub")
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def in_order(events: Iterable[Manifest], *resources: str) -> bool:
+    """Whether objects of these types were last deleted in this order."""
+    last = {
+        event["objectRef"]["resource"]: event["requestReceivedTimestamp"]
+        for event in events
+        if event["verb"] == "delete"
+    }
+    moments = [last[resource] for resource in resources]
+    return moments == sorted(moments)

@@ -158,7 +158,7 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     assert gateway_stack.plan(Observed(routing(known), None)) == routed(routing(known))
     left = gateway_stack.plan(Observed(routing(going), None))
     assert left.steps == ()
-    assert said(left)["Ready"] == ("Deleting", "its charts go as soon as the operator has a Helm again")
+    assert said(left)["Ready"] == ("Deleting", "its charts go as soon as the operator may use Helm on the hub again")
 
 
 def test_another_gateway_installs_nothing() -> None:
