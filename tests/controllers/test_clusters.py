@@ -166,6 +166,9 @@ def hub(fleet: Fleet) -> Iterator[Hub]:
     for name in (*left, *hub.kubectl("-n", SYSTEM, "get", "secret", "-oname").split()):  # a test that failed half-way
         hub.kubectl("-n", SYSTEM, "patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
         hub.kubectl("-n", SYSTEM, "delete", name, "--ignore-not-found")
+    if left:
+        for worker in ("worker-1", "worker-2"):
+            hub.kubectl("delete", "namespace/modelplane-system", "gatewayclass/envoy", "--ignore-not-found", on=worker)
 
 
 def status(hub: Hub) -> Manifest:

@@ -101,7 +101,7 @@ async def test_an_address_without_a_living_engine_closes_the_connection() -> Non
 
 async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
     async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, tokens_per_second=400))
+        town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, tokens_per_second=100))
         body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "tools": [{"type": "function"}]}
 
         arrivals: list[float] = []
@@ -123,7 +123,7 @@ async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
         whole = await town.post("127.61.0.1", "/v1/chat/completions", CHAT)
         text = "".join(delta["delta"].get("content", "") for delta in deltas)
         assert text == (await whole.json())["choices"][0]["message"]["content"]
-        assert arrivals[-1] - arrivals[0] > 30 / 400, "the tokens must come over time, not at once"
+        assert arrivals[-1] - arrivals[0] > 10 / 100, "the tokens must come over time, not at once"
 
 
 async def test_completions_are_cut_at_sixteen_tokens_or_where_the_request_says() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -83,6 +83,11 @@ def apply(fleet: Fleet, cluster: str, manifests: Iterable[Manifest]) -> None:
     )
 
 
+def delete(fleet: Fleet, cluster: str, manifests: Iterable[Manifest]) -> None:
+    """Delete them in this order, and wait until they are gone."""
+    fleet.kubectl(cluster, "delete", "--ignore-not-found", "-f", "-", documents=yaml.safe_dump_all(manifests))
+
+
 def stored(fleet: Fleet, kind: type[AnyResource], manifest: Manifest) -> AnyResource:
     """The object as the hub keeps it, with its uid."""
     said = fleet.kubectl(
@@ -154,8 +159,8 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def gateways(fleet: Fleet) -> str:
-    """Both gateways and our kinds; the address of the cluster's."""
+def gateways(fleet: Fleet) -> Iterator[str]:
+    """Both gateways and our kinds; the address of the cluster's. Others have operators that make their own there."""
     fleet.kubectl("hub", "apply", "--server-side", "-f", str(ROOT / "crds"))
     fleet.kubectl("hub", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     apply(fleet, WORKER, CLUSTER_GATEWAY)
@@ -166,9 +171,14 @@ def gateways(fleet: Fleet) -> str:
         "metadata": {"name": "default"},
         "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
     }
-    apply(fleet, "hub", render_inference_gateway(stored(fleet, InferenceGateway, written)))
-    gateway_address(fleet, "hub", names.HUB_GATEWAY)
-    return gateway_address(fleet, WORKER, names.CLUSTER_GATEWAY)
+    front = render_inference_gateway(stored(fleet, InferenceGateway, written))
+    apply(fleet, "hub", front)
+    try:
+        gateway_address(fleet, "hub", names.HUB_GATEWAY)
+        yield gateway_address(fleet, WORKER, names.CLUSTER_GATEWAY)
+    finally:
+        delete(fleet, WORKER, reversed(CLUSTER_GATEWAY))
+        delete(fleet, "hub", [written, *reversed(front), CLUSTER_GATEWAY[0]])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
