@@ -41,8 +41,7 @@ def plan(seen: Observed) -> Plan:
     held = labels.FINALIZER in gateway.metadata.finalizers
     going = gateway.metadata.deletion_timestamp is not None
     if seen.charts is None:
-        waits = _leaving(seen, "its charts go as soon as the operator may use Helm on the hub again")
-        return waits if going and held else routed
+        return _left_over(seen) if going and held else routed
     if going:
         return _teardown(seen, seen.charts) if held else Plan()
     if gateway.key.name != names.DEFAULT_GATEWAY:
@@ -126,6 +125,14 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
     last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     words, step = remove(last, charts)
     return _leaving(seen, words, *([step] if step else []))
+
+
+def _left_over(seen: Observed) -> Plan:
+    """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
+    if seen.routing.gateway.metadata.annotations.get(labels.ABANDON) == "true":
+        return Plan((Release(),))
+    words = "its charts go as soon as the operator may use Helm on the hub again"
+    return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
 
 
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:

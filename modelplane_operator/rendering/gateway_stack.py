@@ -22,7 +22,15 @@ _POOL: Final = "modelplane"
 
 
 def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
-    """The charts of the front door; none for one that is not Traefik."""
+    """The charts of the front door, each after what it needs."""
+    match gateway.spec.backend:
+        case "Traefik":
+            return _traefik(gateway)
+        case "EnvoyGateway":
+            return ()
+
+
+def _traefik(gateway: InferenceGateway) -> tuple[Part, ...]:
     traefik = gateway.spec.traefik
     if traefik is None:
         return ()

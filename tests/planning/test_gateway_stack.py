@@ -30,8 +30,11 @@ DEFINITION: Manifest = {
 }
 
 
-def gateway(name: str = "default", *, going: bool = False, held: bool = True, **traefik: Any) -> InferenceGateway:
-    when = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if going else {}
+def gateway(
+    name: str = "default", *, going: bool = False, held: bool = True, noted: str = "", **traefik: Any
+) -> InferenceGateway:
+    when: dict[str, Any] = {"annotations": {noted: "true"}} if noted else {}
+    when |= {"deletionTimestamp": "2026-01-01T11:59:00Z"} if going else {}
     metadata = {"name": name, "uid": "u", "finalizers": [labels.FINALIZER] if held else [], **when}
     return InferenceGateway.parse(
         {"metadata": metadata, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0", **traefik}}}
@@ -158,7 +161,9 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     assert gateway_stack.plan(Observed(routing(known), None)) == routed(routing(known))
     left = gateway_stack.plan(Observed(routing(going), None))
     assert left.steps == ()
-    assert said(left)["Ready"] == ("Deleting", "its charts go as soon as the operator may use Helm on the hub again")
+    assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
+    abandoned = gateway(going=True, noted=labels.ABANDON)
+    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (Release(),)
 
 
 def test_another_gateway_installs_nothing() -> None:
