@@ -11,6 +11,7 @@ object; what those say about our own fields is kept aside, as `ownership.is_curr
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from modelplane_operator.clients.resources import HUB, ResourceType, key_of, lab
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
+EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
 Index = Callable[[Manifest], Iterable[Hashable]]
@@ -99,6 +101,8 @@ class Collection:
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
     _progress: int = field(default=0, init=False)
     _complete: int = field(default=0, init=False)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _expecting_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.indexes = {**OWNER, **self.indexes}
@@ -135,6 +139,27 @@ class Collection:
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every change from now on."""
         self._listeners.append(listener)
+
+    # Whether there is anything to watch ------------------------------------------------------------------------------
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nothing is there, and nothing of ours is on its way."""
+        return not self._entries and self.now() >= self._expecting_until
+
+    def expect(self) -> None:
+        """Something of ours is about to be written, or may have been."""
+        self._expecting_until = self.now() + EXPECT_SECONDS
+        self.stir()
+
+    def stir(self) -> None:
+        """Wake whoever waits for something to look at."""
+        self._stirred.set()
+
+    async def stirred(self) -> None:
+        """Wait for that, from now on."""
+        self._stirred.clear()
+        await self._stirred.wait()
 
     # What comes in ---------------------------------------------------------------------------------------------------
 

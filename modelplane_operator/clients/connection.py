@@ -42,6 +42,8 @@ class Watched:
     """No more than their metadata: of Secrets, say, whose content nobody here needs."""
     keeping: Keep | None = None
     """What is kept of an object, for large ones of which little is needed."""
+    ours: bool = False
+    """Nobody but us makes such objects: while there are none, no connection is spent on watching them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Connection:
             )
             for one in watched
         }
-        self._namespaces = {one.type: one.namespace for one in watched}
+        self._watched = {one.type: one for one in watched}
         self._watches: list[ListWatch] = []
 
     @property
@@ -142,6 +144,11 @@ class Connection:
     @property
     def watches(self) -> Sequence[ListWatch]:
         return self._watches
+
+    def look_again(self) -> None:
+        """Another process like this one may have written there since we last looked at what we do not watch."""
+        for watch in self._watches:
+            watch.look_again()
 
     def update(self, access: Access) -> None:
         """Reach the cluster this way from now on. A renewed token disturbs nothing."""
@@ -212,8 +219,8 @@ class Connection:
         """The watches, going on with this client."""
         if not self._watches:
             self._watches = [
-                ListWatch(kube, collection, self._chance, self._namespaces[kind], self._pace.watch, self._doubt.set)
-                for kind, collection in self._collections.items()
+                ListWatch(kube, collection, self._chance, one.namespace, self._pace.watch, self._doubt.set, one.ours)
+                for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
             ]
         for watch in self._watches:
             watch.kube = kube

@@ -3,6 +3,9 @@
 A watch that ends or breaks off is resumed where it was. All is listed again only when the server no longer knows that
 place (410), or when something else is wrong than the way to it. Both wait longer after each failure in a row, by chance
 more or less, so that a thousand watches that broke together do not return together.
+
+A watch is a connection of its own. Of a type that nobody but us makes objects of, there is nothing to watch while there
+are none: then a list now and then does, until we are about to write one.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -41,6 +44,7 @@ class Pace:
     silence: float = SILENCE
     steady: float = 5.0  # a watch that lived that long has worked
     unserved: float = 30.0  # how often to ask again for a type that the server does not have
+    vacant: float = 1200.0  # how often to list what nobody but us makes, while there is nothing
     backoff: Backoff = RETURNING
 
 
@@ -55,10 +59,20 @@ class ListWatch:
     pace: Pace = Pace()
     on_broken: Callable[[], None] = lambda: None
     """Told when the server does not answer, or breaks off."""
+    ours: bool = False
+    """Whether nobody but us makes such objects."""
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
+    asleep: bool = field(default=False, init=False)
+    """Whether there is nothing to watch."""
     _version: str = field(default="", init=False)
+
+    def look_again(self) -> None:
+        """Another process like this one may have written something since we last looked."""
+        if self.asleep:
+            self.collection.synced = False
+            self.collection.stir()
 
     async def run(self) -> None:
         """Go on until cancelled; raises Unauthorized and KubeconfigError, which another connection has to mend."""
@@ -78,15 +92,10 @@ class ListWatch:
     async def _follow(self) -> None:
         """List where needed, and watch until that ends."""
         if not self._version:
-            listing = await self.kube.list(
-                self.collection.type,
-                namespace=self.namespace,
-                selector=self.collection.selecting or "",
-                bare=self.collection.bare,
-            )
-            self.lists += 1
-            self.collection.listed(listing)
-            self._version = listing.version
+            await self._list()
+        while self.ours and self.collection.vacant:
+            await self._sleep()
+            await self._list()
         watch = self.kube.watch(
             self.collection.type,
             self._version,
@@ -101,6 +110,28 @@ class ListWatch:
             async for event in events:
                 self.collection.seen(event)
                 self._version = event.manifest["metadata"]["resourceVersion"]
+
+    async def _list(self) -> None:
+        self._version = ""
+        listing = await self.kube.list(
+            self.collection.type,
+            namespace=self.namespace,
+            selector=self.collection.selecting or "",
+            bare=self.collection.bare,
+        )
+        self.lists += 1
+        self.collection.listed(listing)
+        self._version = listing.version
+
+    async def _sleep(self) -> None:
+        """Until something of ours is expected, or it is time to look whether there is something after all."""
+        self.asleep, self.failing = True, None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
+                    await self.collection.stirred()
+        finally:
+            self.asleep = False
 
     def _after(self, error: ClientError | None, failures: int) -> float:
         """The seconds to wait after a watch has ended in this way."""

@@ -67,7 +67,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     SECRET: {"guarded": _guarded},
 }
 WATCHED_AFAR = (
-    *map(Watched, (*OF_MODELS, *APIS.values())),
+    *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
     Watched(NODE, labels.POOL, keeping=cut_node),
     Watched(RESOURCE_SLICE, None, keeping=cut_slice),
 )

@@ -52,7 +52,11 @@ def kinds(world: World) -> Kinds:
         ),
         listeners=(fleet.listen, connections.listen),
         on_health=(fleet.on_health,),
-        watched_afar=(*inference_cluster.WATCHED_AFAR, *(serving_stack.WATCHED_AFAR if with_helm else ())),
+        watched_afar=(
+            *inference_cluster.WATCHED_AFAR,
+            *model_replica.WATCHED_AFAR,
+            *(serving_stack.WATCHED_AFAR if with_helm else ()),
+        ),
         indexes=_merged(
             inference_class.INDEXES,
             inference_cluster.INDEXES,

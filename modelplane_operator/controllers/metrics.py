@@ -153,7 +153,8 @@ class State(Collector):
                 trip.add_metric(name, health.latency)
             if health.last_contact is not None:
                 contact.add_metric(name, now - health.last_contact)
-            heard = [one.heard for one in connection.collections if one.heard is not None]
+            awake = (one.collection for one in connection.watches if not one.asleep)
+            heard = [one.heard for one in awake if one.heard is not None]
             if heard:
                 age.add_metric(name, now - min(heard))
         yield from (answers, trip, contact, age)

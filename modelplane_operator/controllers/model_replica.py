@@ -8,6 +8,7 @@ from dataclasses import replace
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import (
@@ -63,6 +64,8 @@ REPLICAS = of(ModelReplica)
 
 
 INDEXES = {REPLICAS: {"cluster": placed_on}}
+WATCHED_AFAR = (Watched(POD),)
+"""What others make for us, and not we."""
 
 
 def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -> Controller[ModelReplica, Observed]:

@@ -129,6 +129,8 @@ class Operator:
 
     async def _work(self) -> None:
         """Reconcile everything. What another leader has begun and not ended, no event would tell of."""
+        for connection in self.fleet:
+            connection.look_again()
         for one in self.crews:
             collection = self.hub.find(one.controller.type)
             for key in collection.keys() if collection else ():
@@ -202,18 +204,18 @@ def _helm(settings: Settings) -> Helm | None:
 
 
 def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """What to watch on the hub, and on workload clusters."""
+    """What to watch on the hub, and on workload clusters, where most of what has our label is made by us alone."""
     near, afar = wanted_types(kinds.controllers)
     whole = (Watched(kind, None) for kind in OURS | {NAMESPACE})
     secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
     return (
-        _merged(kinds, near, (*whole, secrets, *kinds.watched)),
-        _merged(kinds, afar, kinds.watched_afar),
+        _merged(kinds, map(Watched, near), (*whole, secrets, *kinds.watched)),
+        _merged(kinds, (Watched(kind, ours=True) for kind in afar), kinds.watched_afar),
     )
 
 
-def _merged(kinds: Kinds, types: Iterable[ResourceType], special: Iterable[Watched]) -> tuple[Watched, ...]:
-    watched = {kind: Watched(kind) for kind in types} | {one.type: one for one in special}
+def _merged(kinds: Kinds, usual: Iterable[Watched], special: Iterable[Watched]) -> tuple[Watched, ...]:
+    watched = {one.type: one for one in (*usual, *special)}
     return tuple(
         replace(one, indexes={**one.indexes, **kinds.indexes.get(kind, {})}) for kind, one in sorted(watched.items())
     )

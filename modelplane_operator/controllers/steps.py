@@ -128,6 +128,8 @@ class Actor:
         kind, key = type_of(manifest), key_of(manifest)
         seen = cluster.find(kind)
         live = seen.entry(key) if seen else None
+        if seen and live is None:
+            seen.expect()
         if live is None:
             # Nothing of that name was seen, but a watch sees only what carries our labels, and not at once: an object
             # of somebody else must not become ours by being applied to, and be deleted as ours some day.

@@ -43,7 +43,8 @@ class Kinds:
     """All that the operator runs.
 
     Every type that wakes a controller is watched. On the hub, our own kinds and Namespaces are watched whole, and the
-    Secrets of our own namespace; of every other type, and on workload clusters, what carries our owner label.
+    Secrets of our own namespace; of every other type, and on workload clusters, what carries our owner label. There it
+    is taken to be made by us alone, and is not watched while there is none.
     """
 
     controllers: tuple[Controller[Any, Any], ...] = ()

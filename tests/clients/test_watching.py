@@ -40,11 +40,17 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 @asynccontextmanager
 async def following(
-    kube: Kube, namespace: str, pace: Pace = QUICK, kind: ResourceType = CONFIG_MAP, *, bare: bool = False
+    kube: Kube,
+    namespace: str,
+    pace: Pace = QUICK,
+    kind: ResourceType = CONFIG_MAP,
+    *,
+    bare: bool = False,
+    ours: bool = False,
 ) -> AsyncIterator[tuple[ListWatch, Collection]]:
     loop = asyncio.get_running_loop()
     collection = Collection(kind, now=loop.time, bare=bare)
-    watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace)
+    watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(watch.run())
         await until(lambda: collection.synced, "the first list")
@@ -207,3 +213,42 @@ async def compacted(kube: Kube, version: str) -> bool:
     except Gone:
         return True
     return False
+
+
+async def test_what_only_we_make_is_watched_from_the_first_write_on(
+    kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    async with following(kube, namespace, ours=True) as (watch, collection):
+        await until(lambda: watch.asleep, "nothing to be watched")
+        collection.expect()
+        made = await kube.apply(config_map("ours"))  # and the answer is lost
+
+        await until(lambda: "ours" in content(collection), "an object of which only the watch tells")
+        await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
+        await until(lambda: not content(collection), "its end")
+        assert not watch.asleep, "another may follow soon"
+
+
+async def test_what_another_leader_has_made_is_looked_for(kube: Kube, config_map: ConfigMap, namespace: str) -> None:
+    async with following(kube, namespace, ours=True) as (watch, collection):
+        await until(lambda: watch.asleep, "nothing to be watched")
+        await kube.apply(config_map("theirs"))
+        watch.look_again()
+
+        assert not collection.synced, "until then nobody knows"
+        await until(lambda: collection.synced, "the list")
+        assert "theirs" in content(collection)
+        await kube.apply(config_map("more"))
+        await until(lambda: "more" in content(collection), "what is there to be watched")
+
+
+async def test_where_there_is_nothing_to_watch_a_list_comes_now_and_then(
+    kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    pace = Pace(vacant=0.2, backoff=QUICK.backoff)
+    async with following(kube, namespace, pace, ours=True) as (watch, collection):
+        await until(lambda: watch.asleep, "nothing to be watched")
+        await kube.apply(config_map("by-hand"))
+
+        await until(lambda: "by-hand" in content(collection), "the next list")
+        assert watch.lists >= 2
