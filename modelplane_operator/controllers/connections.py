@@ -1,4 +1,5 @@
-"""Connections: keeps the fleet in step with the clusters that are brought along and the kubeconfigs that they name.
+"""Connections: keeps the fleet in step with all that names a kubeconfig: clusters that are brought along, and
+ServingStacks that no cluster has.
 
 A kubeconfig that is missing or cannot be read changes nothing about a connection that is there: bad input never cuts a
 cluster off. Whichever order the objects are seen in, the end is the same.
@@ -10,36 +11,69 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
-from modelplane_operator.api import InferenceCluster, names
+from modelplane_operator.api import InferenceCluster, ServingStack, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.collection import Collection, Index
 from modelplane_operator.clients.errors import ClientError, KubeconfigError
 from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.resources import SECRET, ResourceType, of
+from modelplane_operator.clients.resources import SECRET, ResourceType, entries, key_of, labels_of, of, section
 
-CLUSTERS = of(InferenceCluster)
+CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
 
 
-def kubeconfig_of(cluster: Manifest) -> tuple[str, str] | None:
-    """The Secret of our own namespace, and the key in it, that a cluster names; None when it is not one you bring."""
-    origin: Mapping[str, Any] = cluster["spec"].get("cluster") or {}
+class Way(NamedTuple):
+    """How somebody wants a cluster to be reached."""
+
+    name: str
+    """Of the connection."""
+    secret: Key | None
+    """None when it is not for a kubeconfig to say."""
+    key: str = ""
+    """Within the Secret."""
+
+
+def _way_to_cluster(cluster: Manifest) -> Way:
+    name, origin = cluster["metadata"]["name"], section(cluster, "spec", "cluster")
     if origin.get("source") != "Existing":
+        return Way(name, None)
+    named = section(origin, "existing", "secretRef")
+    return Way(name, Key(names.SYSTEM_NAMESPACE, named.get("name", "")), named.get("key", "kubeconfig"))
+
+
+def cluster_of(stack: Manifest) -> str:
+    """The connection by which a stack's cluster is reached: its InferenceCluster's, or one of its own."""
+    key, named = key_of(stack), labels_of(stack)
+    if key.namespace == names.SYSTEM_NAMESPACE and named.get(labels.OWNER_KIND) == "InferenceCluster":
+        return named.get(labels.OWNER_NAME, "")  # elsewhere anybody may have written the labels
+    return str(key)
+
+
+def _way_of_stack(stack: Manifest) -> Way | None:
+    """None for a stack that an InferenceCluster has: it goes the cluster's way."""
+    name = str(key_of(stack))
+    if cluster_of(stack) != name:
         return None
-    existing: Mapping[str, Mapping[str, str]] = origin.get("existing") or {}
-    named = existing.get("secretRef") or {}
-    return named.get("name", ""), named.get("key", "kubeconfig")
+    named = next(one for one in entries(stack, "spec", "secrets") if one["type"] == "Kubeconfig")
+    return Way(name, Key(key_of(stack).namespace, named["name"]), named["key"])
 
 
-def _secret_name(cluster: Manifest) -> tuple[str, ...]:
-    named = kubeconfig_of(cluster)
-    return (named[0],) if named else ()
+WayOf = Callable[[Manifest], Way | None]
+WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _way_to_cluster, STACKS: _way_of_stack}
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {CLUSTERS: {"kubeconfig": _secret_name}}
+def _secret_of(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
+    way = way_of(manifest)
+    return (way.secret.name,) if way and way.secret else ()
+
+
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()
+}
 
 
 @dataclass(slots=True)
@@ -48,15 +82,15 @@ class Connections:
 
     fleet: Fleet
     changed: Callable[[str], None]
-    _clusters: Collection | None = field(default=None, init=False)
+    _named: list[Collection] = field(default_factory=list[Collection], init=False)
     _secrets: Collection | None = field(default=None, init=False)
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
 
     def listen(self, collection: Collection) -> None:
         """Follow a collection of the hub, if it is one of those that matter."""
-        if collection.type == CLUSTERS:
-            self._clusters = collection
-            collection.subscribe(self._cluster_seen)
+        if way_of := WAYS.get(collection.type):
+            self._named.append(collection)
+            collection.subscribe(partial(self._named_seen, way_of))
         elif collection.type == SECRET:
             self._secrets = collection
             collection.subscribe(self._secret_seen)
@@ -65,32 +99,38 @@ class Connections:
         """What is wrong with the kubeconfig that a cluster names. The cluster may be connected all the same."""
         return self._wrong.get(cluster)
 
-    def _cluster_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        if old is None or new is None or kubeconfig_of(old) != kubeconfig_of(new):
-            self._settle(key.name, new)
+    def _named_seen(self, way_of: WayOf, _: Key, old: Manifest | None, new: Manifest | None) -> None:
+        before, after = (way_of(one) if one else None for one in (old, new))
+        if before == after:
+            return
+        if after is not None:
+            self._settle(after)
+        elif before is not None:
+            self._wrong.pop(before.name, None)
+            self.fleet.remove(before.name)
 
     def _secret_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if old and new and old.get("data") == new.get("data"):
             return
-        for cluster in self._clusters.by("kubeconfig", key.name) if self._clusters else ():
-            self._settle(cluster["metadata"]["name"], cluster)
+        for collection in self._named:
+            for one in collection.by("kubeconfig", key.name):
+                if way := WAYS[collection.type](one):
+                    self._settle(way)
 
-    def _settle(self, name: str, cluster: Manifest | None) -> None:
+    def _settle(self, way: Way) -> None:
         """Bring the connection in line with what is known now."""
-        self._wrong.pop(name, None)
-        if cluster is None:
-            self.fleet.remove(name)
-            return
-        if (named := kubeconfig_of(cluster)) is None:
+        self._wrong.pop(way.name, None)
+        if way.secret is None:
             return
         try:
-            self.fleet.set(name, self._access(*named))
+            self.fleet.set(way.name, self._access(way.secret, way.key))
         except ClientError as error:
-            self._wrong[name] = error
-        self.changed(name)
+            self._wrong[way.name] = error
+        self.changed(way.name)
 
-    def _access(self, name: str, key: str) -> Access:
-        where = Key(names.SYSTEM_NAMESPACE, name)
+    def _access(self, where: Key, key: str) -> Access:
+        if where.namespace != names.SYSTEM_NAMESPACE:
+            raise KubeconfigError(f"Secret {where} is not read: those of kubeconfigs are in {names.SYSTEM_NAMESPACE}")
         secret = self._secrets.get(where) if self._secrets else None
         if secret is None:
             raise KubeconfigError(f"Secret {where} does not exist")

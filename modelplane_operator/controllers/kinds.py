@@ -48,7 +48,7 @@ def kinds(world: World) -> Kinds:
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),
             model_service.controller(originals),
-            *((serving_stack.controller(on_cluster),) if with_helm else ()),
+            *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
         listeners=(fleet.listen, connections.listen),
         on_health=(fleet.on_health,),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.errors import ClientError, Unreachable
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import (
     NAMESPACE,
@@ -24,7 +24,9 @@ from modelplane_operator.clients.resources import (
     labels_of,
     of,
 )
+from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
+from modelplane_operator.controllers.connections import cluster_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import applied, find
 from modelplane_operator.controllers.steps import Cluster
@@ -37,24 +39,21 @@ STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelRep
 _OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
 
 
-def cluster_of(stack: Manifest) -> str:
-    """The connection by which a stack's cluster is reached: its InferenceCluster's, or one of its own."""
-    named = labels_of(stack)
-    if named.get(labels.OWNER_KIND) == "InferenceCluster":
-        return named.get(labels.OWNER_NAME, "")
-    return str(key_of(stack))
-
-
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    STACKS: {"cluster": lambda stack: (cluster_of(stack),)},
+    STACKS: {"cluster": lambda stack: (cluster_of(stack),), **connections.INDEXES[STACKS]},
     REPLICAS: {"cluster": lambda replica: (replica["spec"].get("clusterName", ""),)},
 }
 WATCHED_AFAR = (Watched(SECRET, bare=True),)
 """Of Helm's records the metadata tell enough; their content may be a megabyte each."""
 
 
-def controller(definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Observed]:
-    """`definitions` are those of the kinds that the stack needs and no chart brings."""
+def controller(
+    definitions: tuple[Manifest, ...], why: Callable[[str], ClientError | None] = lambda _: None
+) -> Controller[ServingStack, Observed]:
+    """`definitions` are those of the kinds that the stack needs and no chart brings.
+
+    `why` tells what is wrong with the kubeconfig of a connection.
+    """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
         name = cluster_of(stack.to_manifest())
@@ -62,7 +61,7 @@ def controller(definitions: tuple[Manifest, ...]) -> Controller[ServingStack, Ob
             site = clients.fleet(name)
             silence = site.health.error
         except Unreachable as error:
-            site, silence = None, error
+            site, silence = None, why(name) or error
         there = None
         if site is not None and site.health.answers and site.synced:
             there = await _there(stack, site, clients, definitions)
@@ -138,7 +137,7 @@ async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
 
 def _abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:
     """Whether somebody has said so, of the stack or of its cluster, or the cluster is no longer known."""
-    owned = stack.metadata.labels.get(labels.OWNER_KIND) == "InferenceCluster"
+    owned = name != str(stack.key)
     cluster = find(hub, CLUSTERS, Key("", name)) if owned else None
     if owned and cluster is None:
         return True

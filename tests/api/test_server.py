@@ -28,7 +28,7 @@ CONDITIONS = [
 
 @pytest.fixture(scope="module", autouse=True)
 async def namespaces(api: Api) -> AsyncIterator[None]:
-    for name in ("ml-team", "platform"):
+    for name in ("ml-team", "platform", "modelplane-system"):
         await api.kubectl("create", "namespace", name)
     yield
 

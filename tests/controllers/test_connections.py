@@ -17,7 +17,7 @@ from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resources import CONFIG_MAP, SECRET
 from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers.connections import CLUSTERS, INDEXES, Connections
+from modelplane_operator.controllers.connections import CLUSTERS, INDEXES, STACKS, Connections
 
 Manifest = dict[str, Any]
 
@@ -51,8 +51,9 @@ class Hub:
         self.fleet = Fleet(store, opened)
         self.connections = Connections(self.fleet, self.told.append)
         self.clusters = Collection(CLUSTERS, now=lambda: 0.0, indexes=INDEXES[CLUSTERS])
+        self.stacks = Collection(STACKS, now=lambda: 0.0, indexes=INDEXES[STACKS])
         self.secrets = Collection(SECRET, now=lambda: 0.0)
-        for collection in (self.clusters, self.secrets, Collection(CONFIG_MAP, now=lambda: 0.0)):
+        for collection in (self.clusters, self.stacks, self.secrets, Collection(CONFIG_MAP, now=lambda: 0.0)):
             self.connections.listen(collection)
 
     def see(self, what: Collection, manifest: Manifest, *, gone: bool = False) -> None:
@@ -64,6 +65,14 @@ class Hub:
         named = {"name": of, **({"key": key} if key else {})}
         origin = {"source": "Existing", "existing": {"secretRef": named}}
         self.see(self.clusters, {"metadata": {"name": name}, "spec": {"cluster": origin}}, gone=gone)
+
+    def stack(
+        self, name: str, of: str, *, namespace: str = "modelplane-system", gone: bool = False, **marks: str
+    ) -> None:
+        identity = {"type": "GoogleApplicationCredentials", "name": "identity", "key": "key"}
+        secrets = [identity, {"type": "Kubeconfig", "name": of, "key": "kubeconfig"}]
+        metadata = {"name": name, "namespace": namespace, "labels": {f"modelplane.ai/{k}": v for k, v in marks.items()}}
+        self.see(self.stacks, {"metadata": metadata, "spec": {"secrets": secrets}}, gone=gone)
 
     def secret(self, name: str = "s", *, gone: bool = False, **data: str) -> None:
         metadata = {"name": name, "namespace": "modelplane-system"}
@@ -169,6 +178,53 @@ def test_a_cluster_of_a_cloud_is_left_to_its_own_connection(hub: Hub) -> None:
 
     assert hub.server("g") == "https://cloud"
     assert hub.connections.why("g") is None
+
+
+@pytest.mark.parametrize("first", ["the stack", "the Secret"])
+def test_a_stack_that_no_cluster_has_is_connected_until_it_is_gone(hub: Hub, first: str) -> None:
+    steps = [lambda: hub.stack("x", "s"), lambda: hub.secret(kubeconfig=kubeconfig("one"))]
+    for step in steps if first == "the stack" else reversed(steps):
+        step()
+    assert hub.server("modelplane-system/x") == "https://one:6443"
+    assert hub.told[-1] == "modelplane-system/x"
+
+    hub.secret(kubeconfig=kubeconfig("two"))
+    assert hub.server("modelplane-system/x") == "https://two:6443"
+
+    hub.stack("x", "s", gone=True)
+    assert hub.server("modelplane-system/x") is None
+
+
+def test_a_stack_of_a_cluster_goes_its_way_and_leaves_it_open(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+    marks = {"owner-kind": "InferenceCluster", "owner-name": "a"}
+
+    hub.stack("a-serving-stack", "s", **marks)
+    assert [one.name for one in hub.fleet] == ["a"]
+
+    hub.stack("a-serving-stack", "s", gone=True, **marks)
+    assert hub.server("a") == "https://one:6443"
+
+
+def test_labels_alone_lead_nobody_to_another_cluster(hub: Hub) -> None:
+    marks = {"owner-kind": "InferenceCluster", "owner-name": "a"}
+
+    hub.stack("x", "s", namespace="team", **marks)
+
+    assert hub.told == ["team/x"]
+
+
+def test_a_secret_elsewhere_is_not_read(hub: Hub) -> None:
+    """Whoever may make a stack in some namespace must not have a Secret of ours used by naming it."""
+    hub.secret(kubeconfig=kubeconfig("one"))
+
+    hub.stack("x", "s", namespace="team")
+
+    assert hub.server("team/x") is None
+    assert str(hub.connections.why("team/x")) == (
+        "Secret team/s is not read: those of kubeconfigs are in modelplane-system"
+    )
 
 
 LAST = (("cluster", "a", "s"), ("cluster", "b", "t"), ("secret", "s", "one"), ("secret", "t", "two"))

@@ -57,7 +57,7 @@ Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-SOME = Key("platform", "east")
+SOME = Key("modelplane-system", "east")
 # Any will do: here one that is at hand.
 DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
 OURS = (ServingStack, InferenceCluster, ModelReplica)
@@ -215,7 +215,7 @@ async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> Ma
 
 @asynccontextmanager
 async def operating(
-    kube: Kube, access: Access, folder: Path, *, name: str = "platform/east"
+    kube: Kube, access: Access, folder: Path, *, name: str = "modelplane-system/east"
 ) -> AsyncIterator[Platform]:
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
