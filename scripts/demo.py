@@ -1,5 +1,8 @@
 """A model answers on your machine: a fleet, the operator, two GPU clusters, one deployment, one URL.
 
+The clusters have nothing on them to begin with. The operator installs their software, and the hub's, with the real
+Helm; the charts are small ones under the real ones' names (`localfleet/charts.py`), since those are not to be had here.
+
 Everything stays up, to be played with; `make demo-down` ends it. A second run uses what is up and starts the operator
 anew, from the code as it is now.
 """
@@ -28,10 +31,13 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Column
 
 from localfleet import binaries
+from localfleet.charts import pack, stand_in
 from localfleet.errors import FleetError
 from localfleet.fleet import Fleet, Options, default_folder, path
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect, entries, section
 from localfleet.processes import tail
+from modelplane_operator.api.serving_stack import Versions
+from modelplane_operator.rendering.serving_stack import STACK
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
@@ -39,8 +45,10 @@ PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("pla
 WORKERS = ("worker-1", "worker-2")
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
+HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
+STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servingstacks"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEADLINE = 180.0
 LOOK_AGAIN = 0.2
@@ -107,8 +115,14 @@ class Operator:
     def pid_file(self) -> Path:
         return self.fleet.folder / "operator.pid"
 
+    @property
+    def mirror(self) -> Path:
+        """Where all charts are."""
+        return self.fleet.folder / "charts"
+
     def start(self) -> None:
         run = [sys.executable, "-m", "modelplane_operator", "run", *HURRIED]
+        run += [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}", f"--chart-mirror={self.mirror}"]
         command = self.fleet.inside([*run, f"--kubeconfig={self.fleet.inner_kubeconfig('hub')}"], "hub")
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -183,12 +197,24 @@ class Hub:
             missing = [note for name in names if (note := unready(await self.get(plural, name, namespace)))]
             if not missing:
                 return
-            if (news := "; ".join(missing)) != said:
+            if (news := await self.installing() or "; ".join(missing)) != said:
                 say(said := news)
             if time.monotonic() > deadline:
                 raise DemoError(f"waited {DEADLINE:g} s in vain: {said}\nThe operator's log: {self.operator.log}")
             self.operator.check()
             await asyncio.sleep(LOOK_AGAIN)
+
+    async def installing(self) -> str:
+        """How far the software of the clusters is; empty when all of it is there."""
+        stacks = (await self.client.request("GET", STACKS))["items"]
+        return "; ".join(filter(None, map(unfinished, sorted(stacks, key=lambda one: one["metadata"]["name"]))))
+
+
+def unfinished(stack: Manifest) -> str:
+    """How many charts of a cluster are there; empty when all are."""
+    (owner,) = stack["metadata"]["ownerReferences"]
+    there = sum(one["state"] == "Deployed" for one in entries(stack, "status", "components"))
+    return f"{owner['name']}: {there} of {len(STACK)} charts" if there < len(STACK) else ""
 
 
 def condition(manifest: Manifest, kind: str) -> Manifest:
@@ -277,9 +303,10 @@ async def run(console: Console) -> None:
             with display.step("Our kinds, on the hub"):
                 await hub.install(definitions())
             with display.step("The operator, in the hub's network"):
+                fill(operator.mirror)
                 operator.stop()
                 operator.start()
-            with display.step("The platform team: a gateway, two classes, two clusters") as say:
+            with display.step("The platform team: a gateway, two classes, two clusters, and their software") as say:
                 publish(fleet)
                 await hub.ready(say, "inferencegateways", "default")
                 await hub.ready(say, "inferenceclusters", *WORKERS)
@@ -307,9 +334,19 @@ def definitions() -> Sequence[Manifest]:
 
 
 def bring_up(fleet: Fleet, say: Say) -> None:
-    fleet.up(Options(workers=len(WORKERS), profile=PROFILE), say)
+    fleet.up(Options(workers=len(WORKERS), profile=PROFILE, data_plane=False), say)
     for name in WORKERS:
         fleet.heal(name)  # perhaps it was cut off while the demo was played with
+
+
+def fill(mirror: Path) -> None:
+    """Put every chart there that the operator will ask for."""
+    mirror.mkdir(exist_ok=True)
+    wanted = [(one.chart, one.version(Versions())) for one in STACK]
+    gateway = next(yaml.safe_load_all(PLATFORM.read_text()))
+    wanted.append(("traefik", gateway["spec"]["traefik"]["version"]))
+    for chart, version in wanted:
+        pack(mirror, chart, version, stand_in(chart))
 
 
 @asynccontextmanager
@@ -364,6 +401,7 @@ Ask again:
 
 Look:
   kubectl get inferenceclusters,modelservices -A
+  kubectl get servingstacks -A -o yaml
   kubectl get modeldeployments,modelreplicas,modelendpoints -n {NAMESPACE}
   kubectl describe modeldeployment {NAME} -n {NAMESPACE}
 

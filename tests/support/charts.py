@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from localfleet import charts
 
 CONFIG = """
 apiVersion: v1
@@ -39,11 +39,4 @@ SIMPLE: Mapping[str, str] = {"templates/config.yaml": CONFIG, "templates/hook.ya
 
 def pack(mirror: Path, name: str, version: str, files: Mapping[str, str] = SIMPLE) -> Path:
     """Put a chart into the mirror."""
-    described = {"Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: {version}\n", **files}
-    package = mirror / f"{name}-{version}.tgz"
-    with tarfile.open(package, "w:gz") as archive:
-        for path, text in described.items():
-            entry = tarfile.TarInfo(f"{name}/{path}")
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return package
+    return charts.pack(mirror, name, version, files)

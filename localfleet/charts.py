@@ -1,0 +1,47 @@
+"""Charts under the names of real ones, for whoever installs charts on a fleet that can fetch none.
+
+What a fleet runs for real (see `cloud/pods.py`), its stand-in installs whole. Any other is one pod, which says that it
+is ready and does nothing: its work is done by the fleet's own parts, or not needed there.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+MANIFESTS = Path(__file__).parent / "manifests"
+WHOLE = {
+    "traefik": MANIFESTS / "hub" / "traefik.yaml",
+    "gateway-helm": MANIFESTS / "worker" / "envoy-gateway.yaml",
+}
+"""Each begins with its namespace, which charts leave to whoever installs them."""
+POD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}}
+spec:
+  selector: {matchLabels: {app: {{ .Release.Name }}}}
+  template:
+    metadata: {labels: {app: {{ .Release.Name }}}}
+    spec: {containers: [{name: main, image: {{ .Chart.Name | quote }}}]}
+"""
+
+
+def stand_in(chart: str) -> Mapping[str, str]:
+    """The files of the chart that stands in for one of that name."""
+    manifest = WHOLE.get(chart)
+    return {"templates/all.yaml": manifest.read_text().split("\n---\n", 1)[1] if manifest else POD}
+
+
+def pack(mirror: Path, name: str, version: str, files: Mapping[str, str]) -> Path:
+    """Put a chart into a folder, as `helm pull` would."""
+    described = {"Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: {version}\n", **files}
+    package = mirror / f"{name}-{version}.tgz"
+    with tarfile.open(package, "w:gz") as archive:
+        for path, text in described.items():
+            entry = tarfile.TarInfo(f"{name}/{path}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return package
