@@ -36,6 +36,8 @@ pytestmark = pytest.mark.fleet
 
 ABSENT = "grpcroutes.gateway.networking.k8s.io"
 """A kind of the Gateway API that a hub lacks; the others are somebody else's."""
+MIDDLEWARES = "middlewares.traefik.io"
+"""A kind that Traefik's chart brings, and Helm leaves where it is."""
 RANGE = "192.0.2.10-192.0.2.20"
 METALLB = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
 ACCOUNT = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
@@ -71,7 +73,10 @@ def metallb() -> str:
         ("metallb.io", "ipaddresspools/status", "update"),
         ("metallb.io", "servicebgpstatuses,servicebgpstatuses/status", "*"),
     )
-    kinds = (definition("IPAddressPool", "ipaddresspools"), definition("L2Advertisement", "l2advertisements"))
+    kinds = [
+        definition(f"{plural}.metallb.io", kind)
+        for kind, plural in (("IPAddressPool", "ipaddresspools"), ("L2Advertisement", "l2advertisements"))
+    ]
     bound: list[Manifest] = []
     for scope, rules in (("ClusterRole", cluster), ("Role", inside)):
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": scope, "name": "metallb"}
@@ -84,19 +89,16 @@ def metallb() -> str:
     return yaml.safe_dump_all([*kinds, account, *bound])
 
 
-def definition(kind: str, plural: str) -> Manifest:
+def definition(name: str, kind: str) -> Manifest:
+    plural, _, group = name.partition(".")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
+    names = {"kind": kind, "plural": plural}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.metallb.io"},
-        "spec": {
-            "group": "metallb.io",
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [version],
-        },
+        "metadata": {"name": name},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -129,7 +131,8 @@ def mirror(tmp_path: Path) -> Path:
     """The charts, and versions of Traefik's to go on to: one that works, and one that no API server takes."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
-    traefik = stand_in("traefik")
+    middlewares = yaml.safe_dump(definition(MIDDLEWARES, "Middleware"))
+    traefik = {**stand_in("traefik"), "crds/middlewares.yaml": middlewares}
     for version in ("40.2.0", "40.2.1"):
         pack(mirror, "traefik", version, traefik)
     pack(mirror, "traefik", "40.2.2", {**traefik, "templates/refused.yaml": REFUSED})
@@ -185,7 +188,7 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(hub: Hub, settings: Se
         assert {name for name, version in kept.items() if now[name] != version} == {"InferenceGateway default"}
         goes(hub)
     after = definitions(hub)
-    assert after.keys() - before.keys() == {ABSENT}
+    assert after.keys() == before.keys() | {ABSENT, MIDDLEWARES}
     assert all(after[name] == known for name, known in before.items())
     assert Counter((tmp_path / "runs").read_text().splitlines()) == {
         "upgrade mp-metallb": 1,
