@@ -220,3 +220,5 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         )
     finally:
         fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(fleet_namespace), "--wait=false")
+        # A namespace takes its time to go, and replicas without an operator would count on their cluster until then.
+        fleet.kubectl("hub", "delete", "mr", "--all", f"--namespace={fleet_namespace}")
