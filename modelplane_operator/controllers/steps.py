@@ -191,7 +191,10 @@ class Actor:
         ):
             return  # somebody is at work on it after all
         self.may_write()
-        _note(cluster.find(SECRET), await cluster.kube.replace(given_up(secret)))
+        stored = await cluster.kube.replace(given_up(secret))
+        seen = cluster.find(SECRET)
+        if seen and seen.bare:  # else that watch is for other Secrets than Helm's
+            seen.written(stored)
 
     async def _hold(self) -> bool:
         """Have our finalizer on the object; raises Terminating when it is too late for that."""
