@@ -11,6 +11,7 @@ import os
 import signal
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.controllers.operator import Build, assemble
@@ -45,7 +46,13 @@ async def host(settings: Settings, access: Access, build: Build) -> None:
             await asyncio.wait({running})
 
     await kopf.operator(
-        registry=registry, settings=_kopf_settings(settings), standalone=True, clusterwide=True, stop_flag=ending
+        registry=registry,
+        settings=_kopf_settings(settings),
+        # Nobody asks for it; but left to find one, Kopf asks for the user's name, and in a container there is none.
+        identity=Identity("modelplane-operator"),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=ending,
     )
     if running is not None:
         await running

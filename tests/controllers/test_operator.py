@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,13 +103,22 @@ async def eventually(
 
 @contextmanager
 def operating(
-    kubeconfig: Path, folder: Path, *flags: str, module: str = TOY, environment: dict[str, str] | None = None
+    kubeconfig: Path,
+    folder: Path,
+    *flags: str,
+    module: str = TOY,
+    environment: dict[str, str] | None = None,
+    within: Sequence[str] = (),
 ) -> Iterator[Process]:
     """An operator's process, ended with the block."""
     (port,) = free_ports(1)
     command = Command(
         f"operator-{port}",
-        [sys.executable, "-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}", *flags],
+        [
+            *within,
+            *(sys.executable, "-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"),
+            *flags,
+        ],
         folder / f"operator-{port}.log",
         {**(environment or {}), "PYTHONPATH": str(ROOT)},
     )
@@ -172,6 +181,15 @@ async def test_it_leads_reconciles_tells_how_it_is_and_gives_the_lease_back(
         assert await operator.ended(10.0) == 0
     assert (await kube.get(LEASE, lease))["spec"]["holderIdentity"] == ""
     assert [line["event"] for line in operator.lines() if line["level"] not in {"debug", "info"}] == []
+
+
+async def test_it_runs_as_a_user_that_has_no_name(api: Api, lease: Key, tmp_path: Path) -> None:
+    """As in its own image, and in any container whose user is but a number."""
+    unnamed = ("env", *(f"--unset={name}" for name in ("LOGNAME", "USER", "LNAME", "USERNAME")))
+    number = ("unshare", "--user", "--map-user=65532", "--")
+    where = f"--lease-namespace={lease.namespace}"
+    with operating(api.server.kubeconfig, tmp_path, where, *QUICK, within=(*unnamed, *number)) as operator:
+        await operator.leads()
 
 
 async def test_a_killed_leader_is_replaced_within_twenty_seconds(
