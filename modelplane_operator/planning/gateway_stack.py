@@ -58,13 +58,13 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     gateway = seen.routing.gateway
     wanted = gateway_parts(gateway)
     standings = judge(wanted, charts)
-    there = all(one.runs for one in standings)
+    routable, there = _routable(standings), all(one.runs for one in standings)
     steps: list[Step] = [Apply(definition) for definition in seen.definitions]
     steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
     steps += (one.step for one in standings if one.step is not None)
     # What is no longer wanted has done its work until what is wanted instead is there.
     unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there else ()
-    steps += routed.steps if there else ()
+    steps += routed.steps if routable else ()
     steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
     # Last, because MetalLB refuses them for some moments after it has come up.
     if any(one.part.name == METALLB and one.state == "Deployed" for one in standings):
@@ -74,12 +74,16 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     return Plan(tuple(steps), _status(seen, standings, routed), requeue_after=min(again), hold=True)
 
 
+def _routable(standings: Iterable[Standing]) -> bool:
+    """Whether there is something that can do what the routing half decides; an address may come later."""
+    return all(one.runs for one in standings if one.part.name != METALLB)
+
+
 def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> InferenceGatewayStatus:
     """What the routing half says, but for what charts know better."""
     now, lacking = seen.routing.now, "; ".join(_lacking(standings))
     known = seen.routing.gateway.status or InferenceGatewayStatus()
-    there = all(one.runs for one in standings)
-    said = routed.status if there and isinstance(routed.status, InferenceGatewayStatus) else known
+    said = routed.status if _routable(standings) and isinstance(routed.status, InferenceGatewayStatus) else known
     if lacking:
         conditions = (
             ControllerReady.INSTALLING.condition(now, message=lacking),

@@ -117,6 +117,13 @@ def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
     assert said(then)["ControllerReady"] == ("Installing", "traefik is not installed")
 
 
+def test_a_gateway_does_not_wait_for_addresses() -> None:
+    found = planned(gateway(**POOL), "traefik")
+
+    assert all(step in found.steps for step in routed(routing(gateway(**POOL))).steps)
+    assert said(found)["Ready"] == ("Creating", "metallb is not installed")
+
+
 def test_metallb_goes_when_it_is_no_longer_asked_for_and_traefik_is_there() -> None:
     there = installed(gateway(**POOL), "metallb", "traefik")
     alone = {key: known for key, known in there.items() if key.name == "mp-metallb"}
