@@ -10,7 +10,7 @@ the gateway and what it needs, then our finalizer. Nothing is decided about a cl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from modelplane_operator.api import labels, names
@@ -59,7 +59,7 @@ CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
 
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 SOON = 0.5  # until a connection that has just begun has seen everything
-AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served
+AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a right that is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def plan(seen: Observed) -> Plan:
     if seen.silence is not None:
         return _silent(seen, seen.silence)
     if seen.refusal is not None:
-        return _waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal))
+        return replace(_waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=SOON)
     return _in_service(seen, seen.there)

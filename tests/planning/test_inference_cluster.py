@@ -634,6 +634,7 @@ def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
     decided = plan(seen(cluster(status=LAST), there=None, refusal=refused))
 
     assert said(decided)["ClusterReady"] == ("NotPermitted", str(refused))
+    assert decided.requeue_after, "nothing tells when somebody is given a right"
     assert decided.status is not None
     assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
     assert decided.status.to_manifest()["gateway"] == {"address": ADDRESS}
