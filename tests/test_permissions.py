@@ -1,0 +1,294 @@
+"""The operator with the rights that docs/permissions.md lists: it is refused nothing, and needs what it has.
+
+What it asks for is read in the audit logs of the API servers, where a request stands as RBAC judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from localfleet.fleet import Fleet, Options
+from scripts.permissions import CLUSTER, HUB, rules
+from tests.controllers.test_clusters import SYSTEM, Hub
+from tests.controllers.test_operator import REAL, operating
+from tests.integration import kinds
+from tests.support.manifests import ROOT
+from tests.test_chart import rights
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+TEAM = "team"
+ACCESS = "modelplane-access"
+ON_HUB, ON_CLUSTERS = (f"system:serviceaccount:{home}:modelplane-operator" for home in (SYSTEM, ACCESS))
+EVERYWHERE = ""
+OPTIONS: Manifest = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "options", "namespace": TEAM},
+    "data": {"level": "1"},
+}
+POOL_DEFINITION: Manifest = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "inferencepools.inference.networking.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+    },
+    "spec": {
+        "group": "inference.networking.k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "InferencePool", "plural": "inferencepools"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+QUICK = ("--drain-grace=1", "--engine-drain=1", "--engine-grace=10")
+
+
+class Right(NamedTuple):
+    """One verb on one type of objects, everywhere or in a namespace."""
+
+    verb: str
+    resource: str
+    """As RBAC writes it, and its group: `modelreplicas/status.modelplane.ai`."""
+    namespace: str = EVERYWHERE
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}{f' in {self.namespace}' if self.namespace else ''}"
+
+
+def every(verbs: str, group: str, *resources: str) -> list[str]:
+    return [".".join(filter(None, (f"{verb} {resource}", group))) for verb in verbs.split() for resource in resources]
+
+
+OURS, CLOUDS = "modelplane.ai", "infrastructure.modelplane.ai"
+OF_CLOUDS = ("aksclusters", "eksclusters", "gkeclusters", "nebiusclusters", "vultrclusters")
+OF_STACKS = [
+    *every("create patch delete", CLOUDS, "servingstacks"),
+    *every("update", CLOUDS, "servingstacks/status"),
+]
+# What the scenario may leave unused, and why the operator may do it all the same.
+IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
+    "whoever may list them may read one; it is asked for when a watch has not told of it yet": [
+        *every("get", OURS, "inferencegateways", "inferenceclasses", "inferenceclusters"),
+        *every("get", OURS, "modeldeployments", "modelreplicas", "modelendpoints", "modelservices", "modelcaches"),
+        *every("get", CLOUDS, "servingstacks"),
+        *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes", "backendtlspolicies"),
+        *every("get", "discovery.k8s.io", "endpointslices"),
+        *every("get", "", "services"),
+    ],
+    "the garbage collector takes them with their owner; they go sooner only when something else is asked for": [
+        *every("delete", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
+        *every("delete", "", "services"),
+    ],
+    "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
+    "a front door is held only with a Helm: tests/controllers/test_front_door.py": every(
+        "patch", OURS, "inferencegateways"
+    ),
+    "another backend than here: tests/controllers/test_routing.py": every(
+        "get list watch create patch delete", "gateway.envoyproxy.io", "envoyproxies", "backends", "httproutefilters"
+    ),
+    "for the controllers of clouds and caches, which are still to come": [
+        *every("get create patch delete", CLOUDS, *OF_CLOUDS),
+        *every("update", CLOUDS, *(f"{resource}/status" for resource in OF_CLOUDS)),
+        *every("patch", OURS, "modelcaches"),
+        *every("update", OURS, "modelcaches/status"),
+    ],
+}
+IDLE: Mapping[str, Iterable[str]] = {
+    "a picker is given it, and nobody can give what he does not have": [
+        *every("get", "", "pods"),
+        *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives"),
+    ],
+    "they are watched as soon as there is one, which caches will make": [
+        *every("watch", "batch", "jobs"),
+        *every("watch", "", "persistentvolumeclaims"),
+    ],
+}
+
+
+def granted(file: Path, kind: str, namespace: str = EVERYWHERE) -> set[Right]:
+    return {
+        Right(verb, ".".join(filter(None, (resource, group))), namespace)
+        for rule in rules(file.read_text(), kind)
+        for group in rule.groups
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+
+
+def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
+    """What a user asked for, where, and the status of the answer."""
+    for event in events:
+        target, code = event.get("objectRef"), event.get("responseStatus", {}).get("code", 0)
+        if event["user"]["username"] != user or target is None:
+            continue
+        resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
+        named = ".".join(filter(None, (resource, target.get("apiGroup"))))
+        verbs = (event["verb"], "create") if (event["verb"], code) == ("patch", 201) else (event["verb"],)
+        for verb in verbs:  # whoever applies what is not there needs both
+            yield Right(verb, named, target.get("namespace", EVERYWHERE)), code
+
+
+def idle(events: Iterable[Manifest], user: str, may: set[Right], known: Mapping[str, Iterable[str]]) -> list[str]:
+    """The rights of a user that nothing needed, but for those that are known."""
+    needed = {right for right, _ in asked(events, user)}
+    used = {right if right in may else right._replace(namespace=EVERYWHERE) for right in needed}
+    return sorted(set(map(str, may - used)).difference(*known.values()))
+
+
+def refused(events: Iterable[Manifest], user: str) -> list[str]:
+    return [str(right) for right, code in asked(events, user) if code == 403]
+
+
+HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(HUB, "Role", SYSTEM)
+RIGHTS = granted(CLUSTER, "ClusterRole")
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Iterator[Fleet]:
+    """A hub, and a cluster with software of its own, that write down who asks for what."""
+    fleet = Fleet(tmp_path / "fleet")
+    try:
+        fleet.up(Options(workers=1, audit=True))
+        yield fleet
+    finally:
+        fleet.down()
+
+
+def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, tmp_path: Path) -> None:
+    hub = Hub(audited)
+    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    for namespace in (SYSTEM, TEAM):
+        hub.kubectl("create", "namespace", namespace)
+    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(as_operator(hub))
+
+    with operating(kubeconfig, tmp_path, *QUICK, module=REAL) as operator:
+        comes(hub)
+        changes(hub)
+        picks(hub)
+        goes(hub)
+        log = operator.running.command.log.read_text()
+
+    on_hub, on_cluster = audited.audit("hub"), audited.audit("worker-1")
+    assert (refused(on_hub, ON_HUB), refused(on_cluster, ON_CLUSTERS), "orbidden" in log) == ([], [], False)
+    assert idle(on_hub, ON_HUB, HUB_RIGHTS, IDLE_ON_HUB) == []
+    assert idle(on_cluster, ON_CLUSTERS, RIGHTS, IDLE) == []
+
+
+def accounts(*values: str) -> Manifest:
+    """What of the chart says who the operator is on the hub, and what it may do there."""
+    return {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*values))}
+
+
+def bring(hub: Hub, name: str, manifest: str, *, named: str) -> None:
+    """Make an account on a cluster, and put its kubeconfig on the hub, as docs/permissions.md says."""
+    hub.kubectl("apply", "-f", str(ROOT / "examples" / "access" / manifest), on=name)
+    token = ("get", "secret", "modelplane-operator", "-n", ACCESS)
+    hub.until(lambda: '"token"' in hub.kubectl(*token, "-ojson", on=name), "the account to have a token")
+    template = ROOT / "examples" / "access" / "kubeconfig.gotemplate"
+    made = hub.kubectl(*token, f"-ogo-template-file={template}", on=name)
+    (cluster,) = yaml.safe_load(hub.fleet.kubeconfig(name).read_text())["clusters"]
+    hub.apply(kinds.secret(SYSTEM, named, kubeconfig=made.replace("SERVER", cluster["cluster"]["server"])))
+
+
+def as_operator(hub: Hub) -> str:
+    """A kubeconfig of the chart's account."""
+    config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
+    config["users"][0]["user"] = {"token": hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()}
+    return yaml.safe_dump(config)
+
+
+def comes(hub: Hub) -> None:
+    """A platform, and models that need everything that the operator can make of one."""
+    for manifest in (kinds.gateway(), *map(kinds.inference_class, kinds.POOLS), kinds.cluster("worker-1")):
+        hub.apply(manifest)
+    hub.says("worker-1", "Ready", "Available")
+    hub.apply(kinds.secret(TEAM, "token", value="hf_123"))
+    hub.apply(OPTIONS)
+    elsewhere = kinds.endpoint(
+        TEAM, "elsewhere", "https://inference.example.com", credentials={"secretRef": {"name": "token", "key": "value"}}
+    )
+    for manifest in (
+        kinds.deployment(TEAM, "one", engines=[kinds.engine(kinds.ADA, template=curious())]),
+        kinds.deployment(TEAM, "several", engines=[several()]),
+        kinds.service(TEAM, "one"),
+        elsewhere,
+        kinds.service(TEAM, "elsewhere"),
+    ):
+        hub.apply(manifest)
+    ready(hub, "md/one", "md/several", "ms/one", "me/elsewhere", "ms/elsewhere")
+
+
+def picks(hub: Hub) -> None:
+    """The cluster turns out to know InferencePools, which changes what models are made of."""
+    hub.kubectl("apply", "-f-", documents=POOL_DEFINITION, on="worker-1")
+    seen = (Right("list", "inferencepools.inference.networking.k8s.io"), 200)
+    hub.until(lambda: seen in asked(hub.fleet.audit("worker-1"), ON_CLUSTERS), "the operator to see InferencePools")
+    hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA)]))
+    hub.until(lambda: pools(hub) != "", "an InferencePool")
+
+
+def curious() -> Manifest:
+    """A pod that names what is on the hub."""
+    template = kinds.pod()
+    template["spec"]["containers"][0]["env"] = [
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "token", "key": "value"}}},
+        {"name": "LEVEL", "valueFrom": {"configMapKeyRef": {"name": "options", "key": "level"}}},
+    ]
+    return template
+
+
+def several() -> Manifest:
+    """An engine over two nodes."""
+    member = {"nodeSelector": kinds.gpus(kinds.HOPPER, 8), "template": kinds.pod()}
+    return {
+        "name": "vllm",
+        "members": [{**member, "role": "Leader"}, {**member, "role": "Worker", "worker": {"nodes": 1}}],
+    }
+
+
+def ready(hub: Hub, *objects: str) -> None:
+    hub.kubectl("wait", "-n", TEAM, "--for=condition=Ready", "--timeout=120s", *objects)
+
+
+def pools(hub: Hub) -> str:
+    return hub.kubectl("get", "inferencepools", "-A", "-oname", on="worker-1")
+
+
+def changes(hub: Hub) -> None:
+    change(hub, "md/one", {"template": {"metadata": {"labels": {"model": "one", "tier": "gold"}}}})
+    change(hub, "md/several", {"replicas": 0})
+    change(hub, "me/elsewhere", {"url": "http://192.0.2.7", "credentials": None})
+    hub.until(lambda: "one" in hub.kubectl("get", "me", "-n", TEAM, "-ltier=gold", "-oname"), "the endpoint to follow")
+    hub.until(lambda: "several" not in hub.kubectl("get", "mr", "-n", TEAM, "-oname"), "the replica to go")
+    hub.until(lambda: hub.kubectl("get", "backendtlspolicies", "-n", TEAM, "-oname") == "", "trust to be unnecessary")
+
+
+def change(hub: Hub, what: str, spec: Manifest) -> None:
+    hub.kubectl("patch", what, "-n", TEAM, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def goes(hub: Hub) -> None:
+    hub.kubectl("delete", "ms,md,me", "--all", "-n", TEAM, "--timeout=120s")
+    hub.kubectl("delete", "ic,icl,ig", "--all", "--timeout=120s")
+    assert pools(hub) == ""
