@@ -19,8 +19,8 @@ class MetalLB(Model):
     """A range or CIDR of free addresses, for example `192.168.10.50-192.168.10.60`."""
 
 
-class Traefik(Model):
-    """Traefik as the front door."""
+class Software(Model):
+    """What answers requests, as a chart, and a load balancer before it."""
 
     rules: ClassVar = (
         Rule(
@@ -30,11 +30,25 @@ class Traefik(Model):
     )
 
     version: str
-    """Version of the Traefik Helm chart, for example `40.2.0`."""
+    """Version of the Helm chart."""
     load_balancer: Literal["MetalLB"] | None = None
     """Installs a load balancer where the network has none. Leave it out where one exists."""
     metallb: MetalLB | None = None
     """Settings of MetalLB; read only with `loadBalancer: MetalLB`."""
+
+
+class Traefik(Software):
+    """Traefik as the front door."""
+
+    version: str
+    """Version of the Traefik Helm chart, for example `40.2.0`."""
+
+
+class EnvoyGateway(Software):
+    """Envoy Gateway as the front door."""
+
+    version: str
+    """Version of the Envoy Gateway Helm chart, for example `v1.9.1`. Not before 1.9."""
 
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -86,14 +100,25 @@ class InferenceGatewaySpec(ClusterSpec):
             "self.backend != 'Traefik' || has(self.traefik)",
             "Backend Traefik needs its settings: add `traefik: {version: ...}`.",
         ),
+        Rule(
+            "self.backend != 'EnvoyGateway' || has(self.envoyGateway)",
+            "Backend EnvoyGateway needs its settings: add `envoyGateway: {version: ...}`.",
+        ),
     )
 
-    backend: Literal["Traefik"]
+    backend: Literal["Traefik", "EnvoyGateway"]
     """What answers requests."""
     traefik: Traefik | None = None
-    """Settings of Traefik."""
+    """Settings of Traefik; read only with `backend: Traefik`."""
+    envoy_gateway: EnvoyGateway | None = None
+    """Settings of Envoy Gateway; read only with `backend: EnvoyGateway`."""
     tls: TLS | None = None
     """A certificate and the host names that it proves: then models are reached by https."""
+
+    @property
+    def software(self) -> Software | None:
+        """The settings of the backend."""
+        return self.traefik if self.backend == "Traefik" else self.envoy_gateway
 
 
 class InferenceGatewayStatus(Status):

@@ -48,7 +48,8 @@ class EndpointCredentials(Model):
     """The key that the provider knows us by: sent in a header, in the place of whatever the client sent there."""
 
     secret_ref: SecretKey
-    """Where the value is kept. Whoever may read the HTTPRoutes of the namespace can read it too."""
+    """Where the value is kept. Whoever may read the HTTPRoutes of the namespace can read it too, unless
+    Envoy Gateway answers and the Secret holds the whole header under the key `credential`."""
     header: HeaderName = AUTHORIZATION
     """Header that carries it. The client's own Authorization never goes to an endpoint with credentials."""
     prefix: Annotated[Annotated[str, Field(max_length=64)] | None, must(PRINTABLE)] = None
@@ -73,7 +74,7 @@ class EndpointRouting(Model):
     """How routes refer to the endpoint."""
 
     backend_name: str | None = None
-    """Service on the hub that stands for the backend."""
+    """Service on the hub that stands for the backend, or Backend where Envoy Gateway answers."""
     url: str | None = None
     """Where that Service leads, as scheme://host:port: the last URL of the spec that could be used."""
 

@@ -81,6 +81,8 @@ LEADER_WORKER_SET: Final = ResourceType("leaderworkerset.x-k8s.io/v1", "LeaderWo
 GATEWAY_CLASS: Final = ResourceType("gateway.networking.k8s.io/v1", "GatewayClass", "gatewayclasses", namespaced=False)
 GATEWAY: Final = ResourceType("gateway.networking.k8s.io/v1", "Gateway", "gateways")
 ENVOY_PROXY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy", "envoyproxies")
+BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
+HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
@@ -119,6 +121,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         GATEWAY_CLASS,
         GATEWAY,
         ENVOY_PROXY,
+        BACKEND,
+        HTTP_ROUTE_FILTER,
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.resources import (
+    BACKEND,
     BACKEND_TLS_POLICY,
     ENDPOINT_SLICE,
     HTTP_ROUTE,
+    HTTP_ROUTE_FILTER,
     SECRET,
     SERVICE,
     ResourceType,
@@ -21,26 +24,34 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, backends
+from modelplane_operator.controllers.reading import applied, backends, find
 from modelplane_operator.controllers.steps import Cluster
-from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.inference_gateway import front_door
 
 ENDPOINTS = of(ModelEndpoint)
-CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY)
+GATEWAYS = of(InferenceGateway)
+FRONT_DOOR = Key("", names.DEFAULT_GATEWAY)
+CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
 
 
 def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, Observed]:
     """The controller, given where endpoints may lead and how Secrets are read."""
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
-        policies, credentials = clients.hub.find(BACKEND_TLS_POLICY), endpoint.spec.credentials
+        front, policies, credentials = (
+            find(clients.hub, GATEWAYS, FRONT_DOOR),
+            clients.hub.find(BACKEND_TLS_POLICY),
+            endpoint.spec.credentials,
+        )
         secret = Key(endpoint.key.namespace, credentials.secret_ref.name) if credentials else None
         return Observed(
             endpoint,
             tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "")),
+            front_door(InferenceGateway.parse(front) if front else None).plane,
             reach,
             tls_policies=policies is not None and policies.served,
             secret=await originals.find(SECRET, secret) if secret else None,
@@ -49,7 +60,11 @@ def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, 
             now=clients.now(),
         )
 
-    woken_by = {HTTP_ROUTE: _leaving, **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind))}
+    woken_by = {
+        GATEWAYS: _behind,
+        HTTP_ROUTE: _leaving,
+        **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
+    }
     return Controller(ModelEndpoint, observe, plan, woken_by=woken_by)
 
 
@@ -61,6 +76,14 @@ def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
     for route in routes.by("namespace", namespace) if routes else ():
         if backend in backends(route) or is_unseen(route):
             yield route["metadata"]["name"]
+
+
+def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
+    """All endpoints, when another gateway is to answer."""
+    if key_of(change.latest) != FRONT_DOOR:
+        return ()
+    before, after = (one["spec"].get("backend") if one else None for one in (change.old, change.new))
+    return everyone(ENDPOINTS)(change, hub) if before != after else ()
 
 
 def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:

@@ -18,6 +18,7 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.resources import (
+    BACKEND,
     ENDPOINT_SLICE,
     HTTP_ROUTE,
     SECRET,
@@ -34,7 +35,7 @@ from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_service import Observed, plan
 
-CHILDREN = (SERVICE, ENDPOINT_SLICE, HTTP_ROUTE)
+CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, HTTP_ROUTE)
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
 
 Labels = Mapping[str, str]

@@ -16,7 +16,7 @@ from modelplane_operator.api.inference_gateway import (
     TLSReady,
 )
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, type_of
+from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, key_of, type_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, prune
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
@@ -65,7 +65,7 @@ def _not_served(seen: Observed) -> InferenceGatewayStatus:
 
 
 def _status(seen: Observed) -> InferenceGatewayStatus:
-    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY), seen.gateway.spec.tls
+    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY, names.HUB_GATEWAY), seen.gateway.spec.tls
     known = seen.gateway.status or InferenceGatewayStatus()
     # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
     found = address_of(live) if live else None
@@ -73,7 +73,9 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     asked_before = any(one.type == TLSReady.__name__ for one in known.conditions)
     secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED if asked_before else None, "")
     url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
-    controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", _child(seen, GATEWAY_CLASS), "Accepted"))
+    controller = "".join(
+        _lacks(f"GatewayClass {plane.gateway_class}", _child(seen, GATEWAY_CLASS, plane.gateway_class), "Accepted")
+    )
     lacking = [
         *([controller] if controller else []),
         *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
@@ -130,8 +132,9 @@ def _listens(said: Mapping[str, Manifest], generation: int | None) -> tuple[TLSR
     return TLSReady.SERVED, ""
 
 
-def _child(seen: Observed, kind: ResourceType) -> Manifest | None:
-    return next((child for child in seen.children if type_of(child) == kind), None)
+def _child(seen: Observed, kind: ResourceType, name: str) -> Manifest | None:
+    wanted = (kind, name)
+    return next((child for child in seen.children if (type_of(child), key_of(child).name) == wanted), None)
 
 
 def _lacks(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:

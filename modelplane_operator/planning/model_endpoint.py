@@ -6,6 +6,7 @@ is deleted keeps its Service until no route leads there: for a route to a Servic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,13 +14,13 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
-from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
+from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
 from modelplane_operator.planning.plan import Apply, Plan, Release, prune
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
-from modelplane_operator.rendering.credentials import NoHeader, read_credentials
-from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
+from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
+from modelplane_operator.rendering.inference_gateway import DataPlane
+from modelplane_operator.rendering.model_endpoint import known_backend, provable, render_model_endpoint
 
-ROUTED = (SERVICE, ENDPOINT_SLICE)  # what gateways need before they can send anything
 NAMED = 3  # routes that a message names
 PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
 
@@ -30,6 +31,8 @@ class Observed:
 
     endpoint: ModelEndpoint
     children: tuple[Manifest, ...]
+    plane: DataPlane
+    """What answers requests."""
     reach: Reach
     """Where the operator's settings let endpoints lead."""
     tls_policies: bool
@@ -48,16 +51,28 @@ def plan(seen: Observed) -> Plan:
     endpoint = seen.endpoint
     if endpoint.metadata.deletion_timestamp:
         return _leave(seen, endpoint.metadata.deletion_timestamp)
-    read = parse_url(endpoint.spec.url, seen.reach)
+    read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
-    backend = read if isinstance(read, Backend) else _allowed(before, seen.reach)
+    backend = read if isinstance(read, Backend) else _allowed(seen, before)
     if backend is None and before is None:  # nothing was ever made, or it cannot be told what: it stays
-        return Plan(status=_status(seen, read, None))
-    rendered = render_model_endpoint(endpoint, backend) if backend else ()
+        return Plan(status=_status(seen, read, ()))
+    header = _header(seen)
+    held = header if isinstance(header, Header) else None
+    rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
     again = seen.recheck if endpoint.spec.credentials else None
-    return Plan(steps, _status(seen, read, backend), again, hold=True)
+    return Plan(steps, _status(seen, read, wanted), again, hold=True)
+
+
+def _read(seen: Observed, url: str) -> Backend | InvalidUrl:
+    backend = parse_url(url, seen.reach)
+    return provable(seen.endpoint, backend, seen.plane) if isinstance(backend, Backend) else backend
+
+
+def _header(seen: Observed) -> Header | NoHeader | None:
+    credentials = seen.endpoint.spec.credentials
+    return read_credentials(credentials, seen.secret) if credentials else None
 
 
 def _leave(seen: Observed, since: datetime) -> Plan:
@@ -72,26 +87,24 @@ def _leave(seen: Observed, since: datetime) -> Plan:
 
 
 def _led_to(seen: Observed) -> Backend | None:
-    """Where the endpoint's Service leads."""
-    service = next((one for one in seen.children if type_of(one) == SERVICE), None)
-    return known_backend(service) if service else None
+    """Where the endpoint's Service leads, or its Backend; both are there while the front door changes."""
+    return next((known_backend(one) for one in seen.children if type_of(one) in {SERVICE, BACKEND}), None)
 
 
-def _allowed(before: Backend | None, reach: Reach) -> Backend | None:
+def _allowed(seen: Observed, before: Backend | None) -> Backend | None:
     """Where it led before, unless the settings have come to refuse that."""
-    return before if before and isinstance(parse_url(str(before), reach), Backend) else None
+    return before if before and isinstance(_read(seen, str(before)), Backend) else None
 
 
-def _status(seen: Observed, read: Backend | InvalidUrl, backend: Backend | None) -> ModelEndpointStatus:
-    endpoint, now = seen.endpoint, seen.now
-    routing = _routing(seen, backend)
+def _status(seen: Observed, read: Backend | InvalidUrl, wanted: Sequence[Manifest]) -> ModelEndpointStatus:
+    now = seen.now
+    routing = _routing(seen, wanted)
     where = f"requests go on to {routing.url}" if routing else "no requests go there"
-    credentials = endpoint.spec.credentials
     if isinstance(read, InvalidUrl):
         reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {read.message}; {where}"
     elif routing is None:
-        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Its Service does not lead to {backend} yet"
-    elif credentials and isinstance(header := read_credentials(credentials, seen.secret), NoHeader):
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Its Service does not lead to {read} yet"
+    elif isinstance(header := _header(seen), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header.message}; no requests go there"
     else:
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}"
@@ -100,9 +113,9 @@ def _status(seen: Observed, read: Backend | InvalidUrl, backend: Backend | None)
     return ModelEndpointStatus(routing=routing, conditions=conditions)
 
 
-def _routing(seen: Observed, backend: Backend | None) -> EndpointRouting | None:
+def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:
     """How routes refer to the endpoint as it was observed, once all is there that they need."""
-    before = _led_to(seen)
-    if backend is None or before is None or not {*ROUTED} <= {type_of(one) for one in seen.children}:
+    before, needed = _led_to(seen), {type_of(one) for one in wanted} - {BACKEND_TLS_POLICY}
+    if before is None or not needed or not needed <= {type_of(one) for one in seen.children}:
         return None
     return EndpointRouting(backend_name=names.endpoint_backend(*seen.endpoint.key), url=str(before))

@@ -156,7 +156,7 @@ def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
         if route is None:
             yield f"HTTPRoute {key.name} is not there yet"
             continue
-        said = _said_of(route)
+        said = _said_of(route, front_door(seen.gateway).plane.controller)
         for aspect in ("Accepted", "ResolvedRefs"):
             condition = said.get(aspect)
             if condition is None or condition.get("observedGeneration") != route["metadata"].get("generation"):
@@ -165,10 +165,14 @@ def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
                 yield f"The gateway says of HTTPRoute {key.name}: {condition['reason']}: {condition.get('message', '')}"
 
 
-def _said_of(route: Manifest) -> Mapping[str, Manifest]:
-    """The conditions that our gateway has put on a route."""
+def _said_of(route: Manifest, controller: str) -> Mapping[str, Manifest]:
+    """The conditions that our gateway has put on a route; what another one said stays there when it has gone."""
     parents: list[Manifest] = route.get("status", {}).get("parents") or []
-    ours = (one for one in parents if one["parentRef"].get("name") == names.HUB_GATEWAY)
+    ours = (
+        one
+        for one in parents
+        if (one["parentRef"].get("name"), one.get("controllerName")) == (names.HUB_GATEWAY, controller)
+    )
     return {condition["type"]: condition for parent in ours for condition in parent.get("conditions") or ()}
 
 

@@ -128,9 +128,10 @@ def unfinished(workload: Manifest, copies: int) -> str:
 
 def is_unseen(route: Manifest) -> bool:
     """Whether the gateway of a route has not looked at its latest change yet."""
-    parents = entries(route, "status", "parents")
-    accepted = _of_type(entries(parents[0], "conditions") if parents else (), "Accepted")
-    return accepted.get("observedGeneration", 0) < route["metadata"].get("generation", 0)
+    # What a gateway said that is no longer asked stays there.
+    accepted = (_of_type(entries(one, "conditions"), "Accepted") for one in entries(route, "status", "parents"))
+    seen = max((one.get("observedGeneration", 0) for one in accepted), default=0)
+    return seen < route["metadata"].get("generation", 0)
 
 
 def unrouted(route: Manifest) -> str:

@@ -13,6 +13,9 @@ from modelplane_operator.api.serving_stack import Listener, StackGateway
 from modelplane_operator.rendering.owned import Owner, owner_labels
 
 CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
+ENVOY_NAMESPACE: Final = "envoy-gateway-system"
+ENVOY_CHART: Final = "gateway-helm"
+ENVOY_REPOSITORY: Final = "oci://docker.io/envoyproxy"
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
 
+INJECTED = "credential"  # the key of a Secret that Envoy Gateway injects from
 LONGEST = 4096  # of a header's value, by the Gateway API
 
 
@@ -20,6 +21,8 @@ class Header:
 
     name: str
     value: str = field(repr=False)
+    secret: str | None = None
+    """The Secret that holds the whole value, and under the key from which Envoy Gateway takes it by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,14 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
     if encoded is None:
         return NoHeader(f"Secret {name} has no key {key}")
     # A file that became a Secret ends in a line break.
-    value = base64.b64decode(encoded).decode(errors="replace").strip()
+    held = base64.b64decode(encoded).decode(errors="replace")
+    value = held.strip()
     if not value:
         return NoHeader(f"Secret {name} holds nothing under {key}")
     whole = f"{_prefix(credentials)}{value}"
     if not whole.isascii() or not whole.isprintable() or len(whole) > LONGEST:
         return NoHeader(f"Secret {name} holds no header's value under {key}: that is one line of printable ASCII")
-    return Header(credentials.header, whole)
+    return Header(credentials.header, whole, name if key == INJECTED and whole == held else None)
 
 
 def _prefix(credentials: EndpointCredentials) -> str:

@@ -1,4 +1,4 @@
-"""The software of the hub's front door: Traefik, and MetalLB where the network has no load balancers."""
+"""The software of the hub's front door, and MetalLB where the network has no load balancers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
+from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 
 TRAEFIK: Final = "traefik"
+ENVOY_GATEWAY: Final = "envoy-gateway"
 METALLB: Final = "metallb"
 METALLB_NAMESPACE: Final = "metallb-system"
 METALLB_VERSION: Final = "0.14.9"
@@ -23,25 +25,37 @@ _POOL: Final = "modelplane"
 
 def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
     """The charts of the front door, each after what it needs."""
+    software = gateway.spec.software
+    if software is None:
+        return ()
+    balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     match gateway.spec.backend:
         case "Traefik":
-            return _traefik(gateway)
+            return (*balancer, _traefik(gateway, software.version))
         case "EnvoyGateway":
-            return ()
+            return (*balancer, _envoy_gateway(gateway, software.version))
 
 
-def _traefik(gateway: InferenceGateway) -> tuple[Part, ...]:
-    traefik = gateway.spec.traefik
-    if traefik is None:
-        return ()
+def _metallb(gateway: InferenceGateway) -> Part:
+    release = Key(METALLB_NAMESPACE, "mp-metallb")
     ours = owner_labels(gateway)
+    return Part(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
+
+
+def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
+    values = {
+        # What endpoints are to it.
+        "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
+        # Tells Envoys the zone that they are in, which nothing here asks for, by a webhook before every pod's binding.
+        "topologyInjector": {"enabled": False},
+    }
+    release = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}")
+    ours = owner_labels(gateway)
+    return Part(ENVOY_GATEWAY, Release(release, ENVOY_CHART, ENVOY_REPOSITORY, version, values=values, labels=ours))
+
+
+def _traefik(gateway: InferenceGateway, version: str) -> Part:
     balancer = data_plane(gateway).load_balancer
-    metallb = Part(
-        METALLB,
-        Release(
-            Key(METALLB_NAMESPACE, "mp-metallb"), METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours
-        ),
-    )
     values = {
         "providers": {
             "kubernetesGateway": {
@@ -58,20 +72,8 @@ def _traefik(gateway: InferenceGateway) -> tuple[Part, ...]:
         "gateway": {"enabled": False},
         "gatewayClass": {"enabled": False},
     }
-    return (
-        *((metallb,) if traefik.load_balancer == "MetalLB" else ()),
-        Part(
-            TRAEFIK,
-            Release(
-                Key(balancer.namespace, "mp-traefik"),
-                TRAEFIK,
-                TRAEFIK_REPOSITORY,
-                traefik.version,
-                values=values,
-                labels=ours,
-            ),
-        ),
-    )
+    release, ours = Key(balancer.namespace, "mp-traefik"), owner_labels(gateway)
+    return Part(TRAEFIK, Release(release, TRAEFIK, TRAEFIK_REPOSITORY, version, values=values, labels=ours))
 
 
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
@@ -87,8 +89,8 @@ def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
 
 def render_addresses(gateway: InferenceGateway) -> tuple[Manifest, ...]:
     """The addresses that MetalLB gives out, and that it announces them; for when MetalLB is there."""
-    traefik = gateway.spec.traefik
-    if traefik is None or traefik.load_balancer != "MetalLB" or traefik.metallb is None:
+    software = gateway.spec.software
+    if software is None or software.load_balancer != "MetalLB" or software.metallb is None:
         return ()
     metadata = on_hub(gateway, _POOL, namespace=METALLB_NAMESPACE)
     return (
@@ -96,7 +98,7 @@ def render_addresses(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             "apiVersion": "metallb.io/v1beta1",
             "kind": "IPAddressPool",
             "metadata": metadata,
-            "spec": {"addresses": [traefik.metallb.address_pool]},
+            "spec": {"addresses": [software.metallb.address_pool]},
         },
         {
             "apiVersion": "metallb.io/v1beta1",

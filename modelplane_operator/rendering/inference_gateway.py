@@ -4,37 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
 from modelplane_operator.rendering.owned import on_hub
+
+Dialect = Literal["GatewayAPI", "EnvoyGateway"]
 
 
 @dataclass(frozen=True, slots=True)
 class DataPlane:
     """What answers requests: how the Gateway API knows it, and where its load balancer is to be found."""
 
+    dialect: Dialect
+    """How endpoints and routes are written for it."""
+
     gateway_class: str
     controller: str
     port: int
-    """Of the Gateway's listener. The load balancer listens on 80."""
+    """Of the Gateway's listener."""
     tls_port: int
     """Of its listeners by https. The load balancer listens on 443."""
     load_balancer: Key
     """The Service of type LoadBalancer that gives the Gateway its address."""
+    domain: str
+    """What completes the name of that Service, for the gateway itself."""
+    balancer_port: int = 80
 
 
 # Traefik listens on 8000 and 8443 inside, and wants its listeners to say so; its chart makes the load balancer.
 TRAEFIK = DataPlane(
+    dialect="GatewayAPI",
     gateway_class="traefik",
     controller="traefik.io/gateway-controller",
     port=8000,
     tls_port=8443,
     load_balancer=Key("traefik-system", "traefik"),
+    domain="svc",
 )
-DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK}
+# Its Envoys complete no names (_PARAMETERS), and know the cluster's domain as its chart does by default.
+ENVOY_GATEWAY = DataPlane(
+    dialect="EnvoyGateway",
+    gateway_class="envoy",
+    controller=CONTROLLER,
+    port=80,
+    tls_port=443,
+    load_balancer=Key(ENVOY_NAMESPACE, names.HUB_GATEWAY),
+    domain="svc.cluster.local",
+)
+DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK, "EnvoyGateway": ENVOY_GATEWAY}
+
+_PROVIDER = {
+    "type": "Kubernetes",
+    # The default, Local, drops what a load balancer sends to a node without an Envoy.
+    "kubernetes": {"envoyService": {"name": names.HUB_GATEWAY, "externalTrafficPolicy": "Cluster"}},
+}
+# No search domain shall turn an endpoint's name, `redis.prod`, into a Service of the hub.
+_BOOTSTRAP = """\
+typed_dns_resolver_config:
+  name: envoy.network.dns_resolver.cares
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig
+    dns_resolver_options: {no_default_search_domain: true}
+"""
 
 
 def data_plane(gateway: InferenceGateway) -> DataPlane:
@@ -58,14 +94,16 @@ def front_door(gateway: InferenceGateway | None) -> FrontDoor:
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    """The GatewayClass and the Gateway."""
+    """The Gateway, and before it what it needs."""
     plane = data_plane(gateway)
+    envoy = plane.dialect == "EnvoyGateway"
     return (
+        *([_envoy_proxy(gateway)] if envoy else []),
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "GatewayClass",
             "metadata": on_hub(gateway, plane.gateway_class),
-            "spec": {"controllerName": plane.controller},
+            "spec": {"controllerName": plane.controller, **({"parametersRef": _PARAMETERS} if envoy else {})},
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -78,6 +116,24 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             },
         },
     )
+
+
+_PARAMETERS = {
+    "group": "gateway.envoyproxy.io",
+    "kind": "EnvoyProxy",
+    "name": names.HUB_GATEWAY,
+    "namespace": names.SYSTEM_NAMESPACE,
+}
+
+
+def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
+    """How Envoy Gateway runs the Envoys of the front door."""
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "EnvoyProxy",
+        "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
+        "spec": {"provider": _PROVIDER, "bootstrap": {"type": "Merge", "value": _BOOTSTRAP}},
+    }
 
 
 def secure_listeners(tls: TLS) -> Mapping[str, str]:

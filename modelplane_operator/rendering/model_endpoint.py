@@ -6,24 +6,40 @@ ExternalName Services), with a dot at the end, so that no search domain turns `r
 TLS: a BackendTLSPolicy is the Gateway API's own word for "this is its name: send it, and verify it with the system's
 authorities". The port also says `appProtocol: https`, which suffices for an address: a policy needs a name.
 
-All of this is what Traefik understands. Envoy Gateway 1.9 refuses a name with a dot at its end, and reads no https from
-a port: there an endpoint will have to be a `Backend`, a kind of its own.
+All of this is what Traefik understands. Envoy Gateway 1.9 reads no https from a port, and because of one name with a
+dot at its end it passes over all changes of its Gateway: there an endpoint is a `Backend`, a kind of its own, and its
+names are kept from being completed in another way (inference_gateway.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from typing import assert_never
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.rendering.backend_url import Backend, Fault, InvalidUrl, read_url
+from modelplane_operator.rendering.credentials import Header
+from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane
 from modelplane_operator.rendering.owned import on_hub
 
 
-def render_model_endpoint(endpoint: ModelEndpoint, backend: Backend) -> tuple[Manifest, ...]:
-    """The objects of an endpoint whose URL leads to this backend."""
+def render_model_endpoint(
+    endpoint: ModelEndpoint, backend: Backend, plane: DataPlane = TRAEFIK, header: Header | None = None
+) -> tuple[Manifest, ...]:
+    """The objects of an endpoint whose URL leads to this backend, with the credentials that it has."""
+    match plane.dialect:
+        case "GatewayAPI":
+            return _service(endpoint, backend)
+        case "EnvoyGateway":
+            return (_backend(endpoint, backend), *_injection(endpoint, header))
+        case _:
+            assert_never(plane.dialect)
+
+
+def _service(endpoint: ModelEndpoint, backend: Backend) -> tuple[Manifest, ...]:
     name = names.endpoint_backend(endpoint.key.namespace, endpoint.key.name)
     address_type = _address_type(backend)
     return (
@@ -69,9 +85,45 @@ def render_model_endpoint(endpoint: ModelEndpoint, backend: Backend) -> tuple[Ma
     )
 
 
+def _backend(endpoint: ModelEndpoint, backend: Backend) -> Manifest:
+    name = names.endpoint_backend(endpoint.key.namespace, endpoint.key.name)
+    place = {"ip": {"address": backend.host}} if backend.address else {"fqdn": {"hostname": backend.host}}
+    trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint, backend)}
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "Backend",
+        "metadata": {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}},
+        "spec": {
+            "endpoints": [{kind: {**where, "port": backend.port} for kind, where in place.items()}],
+            **({"tls": trust} if backend.scheme == "https" else {}),
+        },
+    }
+
+
+def _injection(endpoint: ModelEndpoint, header: Header | None) -> Sequence[Manifest]:
+    if header is None or header.secret is None:
+        return ()
+    injected = {"header": header.name, "overwrite": True, "credential": {"valueRef": {"name": header.secret}}}
+    return [
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "HTTPRouteFilter",
+            "metadata": on_hub(endpoint, names.endpoint_backend(*endpoint.key)),
+            "spec": {"credentialInjection": injected},
+        }
+    ]
+
+
 def slice_labels(service: str) -> dict[str, str]:
     """What ties an EndpointSlice of ours to its Service."""
     return {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: labels.FIELD_MANAGER}
+
+
+def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Backend | InvalidUrl:
+    """The backend, unless this gateway could not tell whether it is the one: Envoy Gateway verifies names alone."""
+    if plane.dialect == "GatewayAPI" or backend.scheme == "http" or asked_name(endpoint, backend):
+        return backend
+    return InvalidUrl(Fault.HOST, "Envoy Gateway cannot verify an address: set hostname to the name in its certificate")
 
 
 def asked_name(endpoint: ModelEndpoint, backend: Backend) -> str | None:
@@ -79,9 +131,9 @@ def asked_name(endpoint: ModelEndpoint, backend: Backend) -> str | None:
     return endpoint.spec.hostname or (None if backend.address else backend.host)
 
 
-def known_backend(service: Manifest) -> Backend | None:
-    """Where a Service of an endpoint leads: what holds on while the endpoint's URL cannot be used."""
-    backend = read_url(service["metadata"].get("annotations", {}).get(labels.BACKEND, ""))
+def known_backend(manifest: Manifest) -> Backend | None:
+    """Where a Service or Backend of an endpoint leads: what holds on while the endpoint's URL cannot be used."""
+    backend = read_url(manifest["metadata"].get("annotations", {}).get(labels.BACKEND, ""))
     return backend if isinstance(backend, Backend) else None
 
 

@@ -4,27 +4,29 @@ Without an endpoint that can be used the route stays, and leads to a Service of 
 for such a Service, which tells a client to try again. For a rule without backends they must answer 500.
 
 A service over more endpoints than a rule takes has rules for groups of them (`shares.py`), under paths of their own,
-and a Service through which the gateway calls itself.
+and a Service through which the gateway calls itself. Envoy Gateway has rules of another kind (`two_passes.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import assert_never
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering.inference_gateway import FrontDoor
+from modelplane_operator.rendering import two_passes
+from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
 from modelplane_operator.rendering.model_endpoint import asked_name, slice_labels
 from modelplane_operator.rendering.owned import on_hub
 from modelplane_operator.rendering.shares import Group, Share, fitted, grouped
 
 MAX_RULES = 16  # of one route, by the Gateway API
 LONGEST_PATH = 1024  # to rewrite to, by the same
-PORT = 80  # of Services of ours that lead to no endpoint, or to the gateway's load balancer
+PORT = 80  # of Services of ours that lead to no endpoint
 
 
 def service_prefix(service: Key, group: int = 0) -> str:
@@ -47,12 +49,12 @@ def render_model_service(
     So when it leads to a group, the gateway knows that group already.
     """
     groups = grouped(shared)
-    rules = iter([_rule(service.key, group) for group in groups])
+    rules = _rules(service.key, groups, door.plane)
     # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
     first = [[next(rules)]] if door.tls_only else []
     parts = [*first, *iter(lambda: list(islice(rules, MAX_RULES)), [])]
     routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
-    relay = _relay(service, door) if len(groups) > 1 else ()
+    relay = _relay(service, door.plane) if _comes_back(groups, door.plane) else ()
     return (*_fallback(service), *relay, *reversed(routes))
 
 
@@ -64,30 +66,51 @@ def _fallback(service: ModelService) -> Iterator[Manifest]:
     yield _slice(service, name, "IPv4", [])
 
 
-def _relay(service: ModelService, door: FrontDoor) -> Iterator[Manifest]:
-    """A Service that leads to the gateway itself.
-
-    By a name that is completed as for every pod of the cluster, whose own domain we need not know.
-    """
-    name, balancer = names.service_relay(*service.key), door.plane.load_balancer
-    host = f"{balancer.name}.{balancer.namespace}.svc"
-    yield _service(service, name)
-    yield _slice(service, name, "FQDN", [{"addresses": [host], "conditions": {"ready": True}}])
+def _rules(service: Key, groups: Sequence[Group], plane: DataPlane) -> Iterator[Manifest]:
+    if plane.dialect == "EnvoyGateway" and groups[0].members:
+        return two_passes.rules(service, groups, prefix=service_prefix(service), relay_port=plane.balancer_port)
+    return (_rule(service, group, plane) for group in groups)
 
 
-def _service(service: ModelService, name: str) -> Manifest:
-    port = {"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP", "appProtocol": "http"}
+def _comes_back(groups: Sequence[Group], plane: DataPlane) -> bool:
+    """Whether requests pass the gateway more than once."""
+    return len(groups) > 1 or (plane.dialect == "EnvoyGateway" and len(groups[0].members) > 1)
+
+
+def _relay(service: ModelService, plane: DataPlane) -> Iterator[Manifest]:
+    """What leads to the gateway itself. Traefik completes the name as every pod of the cluster does."""
+    name, balancer = names.service_relay(*service.key), plane.load_balancer
+    host, port = f"{balancer.name}.{balancer.namespace}.{plane.domain}", plane.balancer_port
+    match plane.dialect:
+        case "GatewayAPI":
+            yield _service(service, name, port)
+            yield _slice(service, name, "FQDN", [{"addresses": [host], "conditions": {"ready": True}}], port)
+        case "EnvoyGateway":
+            yield {
+                "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+                "kind": "Backend",
+                "metadata": on_hub(service, name),
+                "spec": {"endpoints": [{"fqdn": {"hostname": host, "port": port}}]},
+            }
+        case _:
+            assert_never(plane.dialect)
+
+
+def _service(service: ModelService, name: str, number: int = PORT) -> Manifest:
+    port = {"name": "http", "port": number, "targetPort": number, "protocol": "TCP", "appProtocol": "http"}
     spec = {"clusterIP": "None", "ports": [port]}  # nobody dials it: gateways read its slices
     return {"apiVersion": "v1", "kind": "Service", "metadata": on_hub(service, name), "spec": spec}
 
 
-def _slice(service: ModelService, name: str, address_type: str, endpoints: list[Manifest]) -> Manifest:
+def _slice(
+    service: ModelService, name: str, address_type: str, endpoints: list[Manifest], port: int = PORT
+) -> Manifest:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": on_hub(service, names.endpoint_slice(name, address_type), extra=slice_labels(name)),
         "addressType": address_type,
-        "ports": [{"name": "http", "port": PORT, "protocol": "TCP", "appProtocol": "http"}],
+        "ports": [{"name": "http", "port": port, "protocol": "TCP", "appProtocol": "http"}],
         "endpoints": endpoints,
     }
 
@@ -113,9 +136,9 @@ def _route(service: ModelService, number: int, rules: list[Manifest], door: Fron
     }
 
 
-def _rule(service: Key, group: Group) -> Manifest:
+def _rule(service: Key, group: Group, plane: DataPlane) -> Manifest:
     weights = fitted([member.weight for member in group.members])
-    backends = [_backend(service, *each) for each in zip(group.members, weights, strict=True)]
+    backends = [_backend(service, *each, plane) for each in zip(group.members, weights, strict=True)]
     return {
         "matches": [{"path": {"type": "PathPrefix", "value": service_prefix(service, group.number)}}],
         "backendRefs": backends or [_reference(names.service_route(*service), PORT, 1)],
@@ -123,11 +146,11 @@ def _rule(service: Key, group: Group) -> Manifest:
     }
 
 
-def _backend(service: Key, member: Share | Group, weight: int) -> Manifest:
+def _backend(service: Key, member: Share | Group, weight: int, plane: DataPlane) -> Manifest:
     if isinstance(member, Group):
         rewrite = _replaced(service_prefix(service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
-        return {**_reference(names.service_relay(*service), PORT, weight), "filters": filters}
+        return {**_reference(names.service_relay(*service), plane.balancer_port, weight), "filters": filters}
     reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
     return {**reference, **({"filters": filters} if (filters := [*_rewrites(member), *_credentials(member)]) else {})}
 

@@ -18,14 +18,19 @@ from modelplane_operator.api.serving_stack import (
     ServingStackSpec,
     Versions,
 )
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.cluster_gateway import (
+    ENVOY_CHART,
+    ENVOY_NAMESPACE,
+    ENVOY_REPOSITORY,
+    render_cluster_gateway,
+    render_system_namespace,
+)
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"
 AI_GATEWAY: Final[ComponentName] = "ai-gateway"
 GPU_DRIVER: Final[ComponentName] = "dra-driver"
 GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
-ENVOY_NAMESPACE: Final = "envoy-gateway-system"
 MONITORING: Final = "monitoring"
 _AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
 _ENVOY_METRICS_PORT: Final = 19001
@@ -179,8 +184,8 @@ STACK: Final = (
     ),
     Component(
         ENVOY,
-        chart="gateway-helm",
-        repository="oci://docker.io/envoyproxy",
+        chart=ENVOY_CHART,
+        repository=ENVOY_REPOSITORY,
         namespace=ENVOY_NAMESPACE,
         version=lambda versions: versions.envoy_gateway,
         values=_envoy_values,

@@ -1,4 +1,4 @@
-"""The hub's half of a request's way: real controllers on a real API server, and a real Traefik that obeys them."""
+"""The hub's half of a request's way: real controllers on a real API server, and a real gateway that obeys them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 import trustme
 import yaml
 
-from localfleet import binaries
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
 from modelplane_operator.api.base import Key, Resource
@@ -30,13 +29,12 @@ from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
 from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.wiring import crew, wanted_types, work
-from modelplane_operator.rendering import inference_gateway as planes
 from modelplane_operator.rendering.backend_url import EVERYWHERE
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.clients.test_watching import until
 from tests.controllers.conftest import READS
-from tests.rendering.test_traefik import ADDRESS, Front, echo, own_address, traefik
-from tests.rendering.test_traefik import NAMESPACE as TEAM
+from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
+from tests.rendering.test_gateways import NAMESPACE as TEAM
 from tests.support.api import Api
 
 Manifest = dict[str, Any]
@@ -45,7 +43,10 @@ pytestmark = pytest.mark.fleet
 
 WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
 HOST = "models.example.com"
-TRAEFIK = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
+SPECS: Mapping[str, Manifest] = {
+    "Traefik": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
+    "EnvoyGateway": {"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}},
+}
 
 
 @dataclass(slots=True)
@@ -61,6 +62,10 @@ class Hub:
 
     async def apply(self, *manifests: Manifest) -> None:
         await self.api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+    def gateway(self, name: str, **spec: Any) -> Manifest:
+        kind = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "InferenceGateway"}
+        return {**kind, "metadata": {"name": name}, "spec": {**SPECS[self.front.backend], **spec}}
 
     async def delete(self, kind: type[Resource[Any, Any]], name: str) -> None:
         await self.api.kubectl("-n", TEAM, "delete", kind.definition.name, name)
@@ -116,7 +121,10 @@ class Hub:
         try:
             async with asyncio.timeout(30):
                 while answered != (status, [*body]):
-                    answered = await self.answer(service, **headers)
+                    try:
+                        answered = await self.answer(service, **headers)
+                    except OSError:  # nobody listens yet
+                        await asyncio.sleep(0.1)
         except TimeoutError:
             pytest.fail(f"{service} went on to answer {answered}")
 
@@ -141,11 +149,6 @@ def service(name: str, *selected: str) -> Manifest:
     }
 
 
-def gateway(name: str, **spec: Any) -> Manifest:
-    kind = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "InferenceGateway"}
-    return {**kind, "metadata": {"name": name}, "spec": {**TRAEFIK, **spec}}
-
-
 def secret(name: str, namespace: str = TEAM, **data: str) -> Manifest:
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": encoded}
@@ -158,17 +161,13 @@ def backend() -> Iterator[str]:
         yield f"http://{own_address()}:{port}"
 
 
-@pytest.fixture(scope="module")
-async def front(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
-    folder = tmp_path_factory.mktemp("traefik")
-    (folder / "hosts").write_text("127.0.0.1 localhost\n")
-    programs = binaries.ensure("gateway-api-crds", "traefik")
-    await api.kubectl("apply", "--server-side", "-f", str(programs["gateway-api-crds"]))
-    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    await api.kubectl("create", "namespace", TEAM)
-    with pytest.MonkeyPatch.context() as patch, traefik(api.server.kubeconfig, programs["traefik"], folder) as it:
-        ports = {"port": it.port, "tls_port": it.secure}  # 8000 and 8443 may be taken here
-        patch.setitem(planes.DATA_PLANES, "Traefik", replace(planes.TRAEFIK, **ports))
+@pytest.fixture(scope="module", params=[*SPECS])
+async def front(
+    request: pytest.FixtureRequest, api: Api, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Front]:
+    folder = tmp_path_factory.mktemp("front")
+    (folder / "hosts").write_text("127.0.0.1 localhost modelplane.envoy-gateway-system.svc.cluster.local\n")
+    async with opened(request.param, api, folder) as it:
         yield it
 
 
@@ -206,7 +205,7 @@ def _indexes(kind: ResourceType) -> Mapping[str, Index]:
 
 
 async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
-    await hub.apply(gateway("second"), gateway("default"))
+    await hub.apply(hub.gateway("second"), hub.gateway("default"))
 
     await hub.until_ready(InferenceGateway, "default")
     await hub.until_ready(InferenceGateway, "second", "False")
@@ -220,7 +219,7 @@ async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: 
 async def test_a_service_follows_its_endpoints(hub: Hub) -> None:
     """All that can become of one, in the order in which it may."""
     path = "/inner/v1/models?all=1"
-    await hub.apply(gateway("default"), service("chat", "one"))
+    await hub.apply(hub.gateway("default"), service("chat", "one"))
     await hub.until_ready(ModelService, "chat", "False")
     assert hub.said(ModelService, "chat", "EndpointsResolved")[1] == "NoEndpoints"
     await hub.until_answered("chat", 503)
@@ -242,22 +241,26 @@ async def test_a_service_follows_its_endpoints(hub: Hub) -> None:
     await hub.until_answered("chat", 503)
 
 
-async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub) -> None:
+@pytest.mark.parametrize(("key", "prefix"), [("provider", None), ("credential", "")], ids=["header", "injected"])
+async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str, prefix: str | None) -> None:
     path, theirs = "/inner/v1/models?all=1", {"Authorization": "Bearer theirs"}
-    credentials = {"secretRef": {"name": "keys", "key": "provider"}}
+    whole = "Bearer " if prefix is not None else ""
+    credentials = {"secretRef": {"name": "keys", "key": key}, **({"prefix": prefix} if whole else {})}
     await hub.apply(
-        gateway("default"), endpoint("keyed", hub.backend, credentials=credentials), service("outside", "keyed")
+        hub.gateway("default"), endpoint("keyed", hub.backend, credentials=credentials), service("outside", "keyed")
     )
     await hub.until_ready(ModelService, "outside", "False")
     missing = ("False", "CredentialsMissing", "Secret keys does not exist; no requests go there")
     await until(lambda: hub.said(ModelEndpoint, "keyed", "RoutingReady") == missing, "the endpoint to miss its Secret")
     await hub.until_answered("outside", 503, **theirs)
 
-    await hub.apply(secret("keys", provider="first"))
+    await hub.apply(secret("keys", **{key: f"{whole}first"}))
     await hub.until_answered("outside", 200, path, "Authorization=Bearer", "first", **theirs)
-    await hub.apply(secret("keys", provider="second"))
+    await hub.apply(secret("keys", **{key: f"{whole}second"}))
     await hub.until_answered("outside", 200, path, "Authorization=Bearer", "second", **theirs)
     await hub.until_ready(ModelService, "outside")
+    by_itself = hub.front.backend == "EnvoyGateway" and key == "credential"
+    assert ("second" in await hub.api.kubectl("-n", TEAM, "get", "httproutes", "-o", "yaml")) is not by_itself
 
     await hub.api.kubectl("-n", TEAM, "delete", "secret", "keys")
     await hub.until_answered("outside", 503, **theirs)
@@ -266,7 +269,7 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub) -> None:
 
 
 async def test_at_rest_nothing_is_written(hub: Hub) -> None:
-    await hub.apply(gateway("default"), endpoint("rest", hub.backend), service("resting", "rest"))
+    await hub.apply(hub.gateway("default"), endpoint("rest", hub.backend), service("resting", "rest"))
     await hub.until_ready(ModelService, "resting")
     await hub.until_answered("resting", 200, "/inner/v1/models?all=1")
     before = len(hub.calls)
@@ -281,7 +284,7 @@ async def test_at_rest_nothing_is_written(hub: Hub) -> None:
 
 
 async def test_a_route_that_somebody_changed_is_mended(hub: Hub) -> None:
-    await hub.apply(gateway("default"), endpoint("mended", hub.backend), service("mending", "mended"))
+    await hub.apply(hub.gateway("default"), endpoint("mended", hub.backend), service("mending", "mended"))
     await hub.until_ready(ModelService, "mending")
     routes = hub.connection.find(HTTP_ROUTE)
     assert routes is not None
@@ -298,13 +301,18 @@ def certificate(authority: trustme.CA) -> Manifest:
     issued = authority.issue_cert(HOST)
     chain = "".join(part.bytes().decode() for part in issued.cert_chain_pems)
     key = issued.private_key_pem.bytes().decode()
-    return secret("front-door", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+    return pair(chain, key)
+
+
+def pair(chain: str, key: str) -> Manifest:
+    manifest = secret("front-door", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+    return {**manifest, "type": "kubernetes.io/tls"}
 
 
 async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None:
     first, second = trustme.CA(), trustme.CA()
     tls = {"secretRef": {"name": "front-door"}, "hostnames": [HOST]}
-    await hub.apply(gateway("default", tls=tls), endpoint("safe", hub.backend), service("secure", "safe"))
+    await hub.apply(hub.gateway("default", tls=tls), endpoint("safe", hub.backend), service("secure", "safe"))
     unusable = ("False", "CertificateUnusable")
     await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the Secret to be missed")
     assert "Secret modelplane-system/front-door" in hub.said(InferenceGateway, "default")[2]
@@ -324,16 +332,34 @@ async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await hub.answer_by_https("secure", first)
 
-    await hub.apply(gateway("default", tls={**tls, "http": "Refused"}))
+    await hub.apply(hub.gateway("default", tls={**tls, "http": "Refused"}))
     await hub.until_answered("secure", 404)
     await hub.until_answered_by_https("secure", second)
     await hub.until_ready(ModelService, "secure")
 
-    await hub.apply(secret("front-door", "modelplane-system", **{"tls.crt": "nonsense", "tls.key": "nonsense"}))
+    await hub.apply(pair("nonsense", "nonsense"))
     await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the nonsense to be told")
     assert hub.status(ModelService, "secure")["address"] == secured
 
-    await hub.apply(gateway("default"))
+    await hub.apply(hub.gateway("default"))
+    await hub.api.kubectl("-n", "modelplane-system", "delete", "secret", "front-door")
     await hub.until_ready(InferenceGateway, "default")
     await hub.until_answered("secure", 200, "/inner/v1/models?all=1")
     assert hub.status(InferenceGateway, "default")["url"] == f"http://{ADDRESS}"
+
+
+async def test_endpoints_and_routes_follow_to_another_front_door(hub: Hub) -> None:
+    here = hub.front.backend
+    elsewhere = next(spec for backend, spec in SPECS.items() if backend != here)
+    several = [endpoint("first", hub.backend), endpoint("other", hub.backend)]
+    await hub.apply({**hub.gateway("default"), "spec": elsewhere}, *several, service("moving", "first", "other"))
+    await until(lambda: hub.said(ModelEndpoint, "other")[0] == "True", "the endpoint to be there")
+
+    await hub.apply(hub.gateway("default"))
+    await hub.until_ready(ModelService, "moving")
+    await hub.until_answered("moving", 200, "/inner/v1/models?all=1")
+    await hub.until_ready(InferenceGateway, "default")
+    owned = ("--selector=modelplane.ai/owner-name=other", "-o", "name")
+    found = await hub.api.kubectl("-n", TEAM, "get", "services,backends.gateway.envoyproxy.io", *owned)
+    assert found.startswith("service/" if here == "Traefik" else "backend.gateway.envoyproxy.io/")
+    assert len(found.split()) == 1

@@ -18,6 +18,7 @@ from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_S
 from modelplane_operator.planning.model_endpoint import PATIENCE, Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete, Release
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
+from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
 from tests.support.plans import carried_out, told
@@ -38,13 +39,14 @@ def endpoint(url: str, *, going: bool = False, **spec: Any) -> ModelEndpoint:
 def seen(
     subject: ModelEndpoint,
     *children: Manifest,
+    plane: DataPlane = TRAEFIK,
     reach: Reach = EVERYWHERE,
     tls_policies: bool = True,
     secret: Manifest | None = None,
     routes: tuple[str, ...] = (),
     now: datetime = EPOCH,
 ) -> Observed:
-    return Observed(subject, children, reach, tls_policies, secret, recheck=30.0, routes=routes, now=now)
+    return Observed(subject, children, plane, reach, tls_policies, secret, recheck=30.0, routes=routes, now=now)
 
 
 def settled(observed: Observed) -> Observed:
@@ -257,3 +259,64 @@ def test_a_plan_is_a_fixpoint(history: list[tuple[str, dict[str, str], bool]]) -
 
     assert again.children == observed.children
     assert plan(again) == plan(observed)
+
+
+# Envoy Gateway --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "tls"),
+    [
+        (IP, {"ip": {"address": "34.55.100.10", "port": 80}}, None),
+        (
+            PROVIDER,
+            {"fqdn": {"hostname": "api.together.xyz", "port": 443}},
+            {"wellKnownCACertificates": "System", "sni": "api.together.xyz"},
+        ),
+    ],
+)
+def test_with_envoy_gateway_an_endpoint_is_a_backend(url: str, where: Manifest, tls: Manifest | None) -> None:
+    second = settled(seen(endpoint(url), plane=ENVOY_GATEWAY))
+
+    assert kinds(second.children) == [f"Backend {BACKEND}"]
+    assert second.children[0]["spec"] == {"endpoints": [where], **({"tls": tls} if tls else {})}
+    assert told(plan(second))["Ready"][0] == "True"
+
+
+def test_another_front_door_changes_what_an_endpoint_is() -> None:
+    before = settled(seen(endpoint(PROVIDER)))
+    after = settled(replace(before, plane=ENVOY_GATEWAY))
+
+    assert kinds(after.children) == [f"Backend {BACKEND}"]
+    assert routing(after) == routing(before)
+    assert kinds(settled(replace(after, plane=TRAEFIK)).children) == kinds(before.children)
+
+
+def test_envoy_gateway_verifies_names_alone() -> None:
+    unnamed = settled(seen(endpoint("https://34.55.100.10/v1"), plane=ENVOY_GATEWAY))
+    named = settled(seen(endpoint("https://34.55.100.10/v1", hostname="models.example.com"), plane=ENVOY_GATEWAY))
+    why = (
+        "Invalid spec.url: Envoy Gateway cannot verify an address: set hostname to the name in its certificate; "
+        "no requests go there"
+    )
+
+    assert told(plan(unnamed))["RoutingReady"] == ("False", "InvalidURL", why)
+    assert unnamed.children == ()
+    assert named.children[0]["spec"]["tls"]["sni"] == "models.example.com"
+
+
+@pytest.mark.parametrize(
+    ("held", "injected"),
+    [
+        ({"credential": "Bearer k"}, True),
+        ({"credential": "Bearer k\n"}, False),
+        ({"other": "Bearer k"}, False),
+    ],
+)
+def test_envoy_gateway_takes_a_whole_value_from_its_secret(held: dict[str, str], *, injected: bool) -> None:
+    reference = {"secretRef": {"name": "keys", "key": next(iter(held))}, "prefix": ""}
+    second = settled(seen(endpoint(PROVIDER, credentials=reference), plane=ENVOY_GATEWAY, secret=secret(**held)))
+    injection = {"header": "Authorization", "overwrite": True, "credential": {"valueRef": {"name": "keys"}}}
+
+    assert [one["spec"] for one in second.children[1:]] == ([{"credentialInjection": injection}] if injected else [])
+    assert told(plan(second))["Ready"][0] == "True"

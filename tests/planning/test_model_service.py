@@ -18,6 +18,7 @@ from modelplane_operator.api.model_service import LISTED, ModelService, ModelSer
 from modelplane_operator.clients.resources import HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete
+from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
 from tests.support.plans import carried_out, told
@@ -90,9 +91,11 @@ def _judged(child: Manifest, aspects: Mapping[str, str]) -> Manifest:
         }
         for name, status in aspects.items()
     ]
-    theirs = {"parentRef": {"name": "another"}, "conditions": [{**one, "status": "False"} for one in conditions]}
-    ours = {"parentRef": child["spec"]["parentRefs"][0], "conditions": conditions}
-    return {**child, "status": {"parents": [theirs, ours]}}
+    refused = [{**one, "status": "False"} for one in conditions]
+    theirs = {"parentRef": {"name": "another"}, "controllerName": TRAEFIK.controller, "conditions": refused}
+    ours = {"parentRef": child["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller, "conditions": conditions}
+    before = {**ours, "controllerName": "example.com/of-another-front-door", "conditions": refused}
+    return {**child, "status": {"parents": [theirs, ours, before]}}
 
 
 def settled(observed: Observed) -> Observed:

@@ -1,0 +1,102 @@
+"""The rules of a service for a gateway that rewrites the path of a rule, and not of a backend: Envoy Gateway.
+
+Endpoints want paths of their own. So where a service has several, requests pass the gateway twice: the first rule
+shares them out, names the endpoint in a header, and leads back to the gateway; there each endpoint has a rule. Groups
+of more endpoints than a rule takes (`shares.py`) are passes in between. A request whose endpoint is gone when it comes
+back is shared out anew: Envoys do not learn of a change all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import AUTHORIZATION
+from modelplane_operator.rendering.model_endpoint import asked_name
+from modelplane_operator.rendering.shares import Group, Share, fitted
+
+HEADER = "x-modelplane-to"
+
+
+def rules(service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int) -> Iterator[Manifest]:
+    """The rules of a service under a path, the one that clients meet first; there are endpoints."""
+    first, *others = groups
+    met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
+    alone = first.members[0]
+    if len(first.members) == 1 and isinstance(alone, Share):
+        yield {**met, **_endpoint(alone, alone.endpoint.spec.rewrite_path)}
+        return
+    back = f"{prefix.rstrip('/')}~/"
+    yield {**met, "filters": [_rewritten(path=back)], **_shared_out(service, first, relay_port)}
+    yield {"matches": [{"path": {"type": "PathPrefix", "value": back}}], **_shared_out(service, first, relay_port)}
+    for group in others:
+        yield {**_named(back, _name(group)), **_shared_out(service, group, relay_port)}
+    for share in (member for group in groups for member in group.members if isinstance(member, Share)):
+        path = share.endpoint.spec.rewrite_path
+        yield {**_named(back, _name(share)), **_endpoint(share, prefix if path is None else path)}
+
+
+def _name(member: Share | Group) -> str:
+    return f"~{member.number}" if isinstance(member, Group) else member.endpoint.key.name
+
+
+def _named(path: str, name: str) -> Manifest:
+    header = {"type": "Exact", "name": HEADER, "value": name}
+    return {"matches": [{"path": {"type": "PathPrefix", "value": path}, "headers": [header]}]}
+
+
+def _shared_out(service: Key, group: Group, port: int) -> Manifest:
+    weights = fitted([member.weight for member in group.members])
+    relay = names.service_relay(*service)
+    return {
+        "backendRefs": [
+            {
+                **_reference(relay, port, weight),
+                "filters": [_headers(set=[{"name": HEADER, "value": _name(member)}])],
+            }
+            for member, weight in zip(group.members, weights, strict=True)
+        ],
+        "timeouts": {"request": "0s"},  # none: answers may stream for as long as they like
+    }
+
+
+def _endpoint(share: Share, path: str | None) -> Manifest:
+    target, name = share.target, asked_name(share.endpoint, share.target.backend)
+    rewritten = [_rewritten(path=path, name=name)] if path is not None or name else []
+    reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
+    return {
+        "filters": [*rewritten, *_credentials(share)],
+        "backendRefs": [reference],
+        "timeouts": {"request": "0s"},
+    }
+
+
+def _credentials(share: Share) -> Iterator[Manifest]:
+    """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole."""
+    header = share.target.header
+    if header is None:
+        yield _headers(remove=[HEADER])
+        return
+    others = [] if header.name.lower() == AUTHORIZATION.lower() else [AUTHORIZATION]
+    if header.secret is None:
+        yield _headers(set=[{"name": header.name, "value": header.value}], remove=[HEADER, *others])
+        return
+    yield _headers(remove=[HEADER, *others])
+    injection = {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter"}
+    name = names.endpoint_backend(*share.endpoint.key)
+    yield {"type": "ExtensionRef", "extensionRef": {**injection, "name": name}}
+
+
+def _headers(**changes: list[Manifest] | list[str]) -> Manifest:
+    return {"type": "RequestHeaderModifier", "requestHeaderModifier": changes}
+
+
+def _rewritten(*, path: str | None = None, name: str | None = None) -> Manifest:
+    replaced = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}} if path is not None else {}
+    return {"type": "URLRewrite", "urlRewrite": {**({"hostname": name} if name else {}), **replaced}}
+
+
+def _reference(name: str, port: int, weight: int) -> Manifest:
+    return {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": name, "port": port, "weight": weight}
