@@ -1,0 +1,63 @@
+"""The tables of docs/permissions.md say what the manifests grant, and no rule goes without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.permissions import Rule, rules
+
+ROLE = """
+kind: Role
+metadata:
+  name: {{ include "name" . }}
+rules:
+  # Two lines
+  # of reason.
+  - apiGroups: [""]
+    resources: [secrets, configmaps]
+    verbs: [get]
+  {{- if .Values.more }}
+  # Only sometimes.
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [{{ index .Values.settings "lease-name" | default "modelplane-operator" }}]
+    verbs:
+      - get
+      - update
+  {{- end }}
+  # Always.
+  - apiGroups: [apps]
+    resources: [deployments]
+    verbs: [list]
+{{- end }}
+---
+kind: RoleBinding
+"""
+
+
+def test_every_rule_is_read_with_its_reason_and_its_condition() -> None:
+    assert rules(ROLE, "Role") == [
+        Rule("Two lines of reason.", ("",), ("secrets", "configmaps"), ("get",)),
+        Rule(
+            "Only sometimes.",
+            ("coordination.k8s.io",),
+            ("leases",),
+            ("get", "update"),
+            ("modelplane-operator",),
+            condition="more",
+        ),
+        Rule("Always.", ("apps",), ("deployments",), ("list",)),
+    ]
+
+
+def test_a_rule_without_a_reason_is_refused() -> None:
+    with pytest.raises(SystemExit, match="a comment is missing"):
+        rules(ROLE.replace("  # Always.\n", ""), "Role")
+
+
+def test_a_row_says_what_whom_and_why() -> None:
+    rule = rules(ROLE, "Role")[1]
+
+    assert rule.row() == (
+        "| `leases` of `coordination.k8s.io` named `modelplane-operator` | get, update | Only sometimes. With `more`. |"
+    )
