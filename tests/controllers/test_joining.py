@@ -10,15 +10,27 @@ from typing import Any
 
 import pytest
 
+from localfleet.charts import pack, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import labels
+from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.rendering.serving_stack import STACK
 from modelplane_operator.settings import Settings
 from tests.controllers.test_clusters import CLASS, SYSTEM, Hub, cluster, operating, replica
-from tests.controllers.test_serving_stack import PODS, fill
-from tests.support.charts import pack
 from tests.support.helm import noted_helm
 from tests.support.manifests import ROOT
+from tests.test_permissions import (
+    HUB_RIGHTS,
+    OF_STACKS,
+    ON_CLUSTERS,
+    ON_HUB,
+    accounts,
+    as_operator,
+    bring,
+    idle,
+    refused,
+)
 
 Manifest = dict[str, Any]
 
@@ -34,7 +46,7 @@ def bare(tmp_path: Path) -> Iterator[Fleet]:
     """A hub and a cluster that has everything but software."""
     fleet = Fleet(tmp_path / "fleet")
     try:
-        fleet.up(Options(workers=1, data_plane=False))
+        fleet.up(Options(workers=1, data_plane=False, audit=True))
         yield fleet
     finally:
         fleet.down()
@@ -44,10 +56,8 @@ def bare(tmp_path: Path) -> Iterator[Fleet]:
 def settings(tmp_path: Path) -> Settings:
     mirror = tmp_path / "mirror"
     mirror.mkdir()
-    fill(mirror)
-    envoy = (ROOT / "localfleet/manifests/worker/envoy-gateway.yaml").read_text().split("\n---\n", 1)[1]
-    pack(mirror, "gateway-helm", "v1.8.1", {"templates/all.yaml": envoy})
-    pack(mirror, "lws", "v0.8.0", {"templates/pods.yaml": PODS})
+    for one in STACK:
+        pack(mirror, one.chart, one.version(Versions()), stand_in(one.chart))
     helm = noted_helm(tmp_path)
     return Settings(listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=60.0, stop_grace=20)
 
@@ -60,14 +70,15 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
-    hub.secret("worker-1")
+    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    bring(hub, "worker-1", "with-helm.yaml", named="worker-1")
     before = namespaces(hub)
-    with operating(bare, settings, kinds):
+    with operating(bare, settings, kinds, kubeconfig=as_operator(hub)):
         comes(hub)
         copies_a_secret(hub)
     versions = versions_of_secrets(hub)
     runs = (tmp_path / "runs").read_text()
-    with operating(bare, settings, kinds):
+    with operating(bare, settings, kinds, kubeconfig=as_operator(hub)):
         hub.kubectl("annotate", "mr", "m", "-n", TEAM, "example.com/look=again")
         restores_a_secret(hub)
         after = versions_of_secrets(hub)
@@ -77,6 +88,9 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     assert namespaces(hub) == before
     assert hub.kubectl("get", "secret", "-A", "-l", "owner=helm", "-oname", on="worker-1") == ""
     assert hub.kubectl("get", "gatewayclass", "-oname", on="worker-1") == ""
+    for name, user in (("hub", ON_HUB), ("worker-1", ON_CLUSTERS)):
+        assert refused(bare.audit(name), user) == []
+    assert not set(OF_STACKS) & set(idle(bare.audit("hub"), ON_HUB, HUB_RIGHTS, {}))
 
 
 def comes(hub: Hub) -> None:
@@ -138,3 +152,34 @@ def versions_of_secrets(hub: Hub) -> dict[str, str]:
 
 def namespaces(hub: Hub) -> set[str]:
     return set(hub.kubectl("get", "namespace", "-oname", on="worker-1").split())
+
+
+def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings: Settings) -> None:
+    """An administrator makes one alone: to try another version of a part, say, before a cluster is brought."""
+    hub = Hub(bare)
+    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    hub.kubectl("create", "namespace", SYSTEM)
+    before = namespaces(hub)
+    with operating(bare, settings, kinds):
+        hub.apply(ALONE)
+        hub.until(lambda: "Secret modelplane-system/worker-1 does not exist" in conditions(hub), "what is missing")
+        hub.secret("worker-1")
+        hub.until(lambda: '"reason":"Available"' in conditions(hub), "the stack to be ready", seconds=SOON)
+        hub.kubectl("delete", "servingstack", "alone", "-n", SYSTEM, f"--timeout={SOON:g}s")
+    assert namespaces(hub) == before
+
+
+ALONE: Manifest = {
+    "apiVersion": "infrastructure.modelplane.ai/v1alpha1",
+    "kind": "ServingStack",
+    "metadata": {"name": "alone", "namespace": SYSTEM},
+    "spec": {
+        "secrets": [{"type": "Kubeconfig", "name": "worker-1", "key": "kubeconfig"}],
+        "components": [{"name": "prometheus", "enabled": False}],
+    },
+}
+
+
+def conditions(hub: Hub) -> str:
+    return hub.kubectl("get", "servingstack", "alone", "-n", SYSTEM, "-ojsonpath={.status.conditions}")
