@@ -50,6 +50,7 @@ SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
 STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servingstacks"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TOO_MANY_REQUESTS = 429
 DEADLINE = 180.0
 LOOK_AGAIN = 0.2
 STOP_SECONDS = 15.0
@@ -176,7 +177,18 @@ class Hub:
 
     async def get(self, plural: str, name: str = "", namespace: str = "") -> Manifest:
         where = f"/namespaces/{namespace}" if namespace else ""
-        return await self.client.request("GET", f"{API}{where}/{plural}{name and '/' + name}")
+        return await self.ask(f"{API}{where}/{plural}{name and '/' + name}")
+
+    async def ask(self, where: str) -> Manifest:
+        """What the hub has there. Of a kind that is new it tells nothing for some moments after it said it would."""
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                return await self.client.request("GET", where)
+            except ApiError as error:
+                if error.status != TOO_MANY_REQUESTS or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(LOOK_AGAIN)
 
     async def install(self, definitions: Sequence[Manifest]) -> None:
         """Apply definitions of kinds and wait until they are served; kubectl would take ten times as long."""
@@ -206,7 +218,7 @@ class Hub:
 
     async def installing(self) -> str:
         """How far the software of the clusters is; empty when all of it is there."""
-        stacks = (await self.client.request("GET", STACKS))["items"]
+        stacks = (await self.ask(STACKS))["items"]
         return "; ".join(filter(None, map(unfinished, sorted(stacks, key=lambda one: one["metadata"]["name"]))))
 
 
