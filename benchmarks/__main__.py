@@ -83,7 +83,7 @@ BENCHMARKS = (
     _live("B8", "many idle clusters, and all of them back at once", outages.watches,
           sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
     _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
-    _live("B12", "a real Traefik as the front door", front_door.front_door,
+    _live("B12", "a real Traefik, then a real Envoy Gateway, as the front door", front_door.front_door,
           sizes=(10, 100, 1_000), full=(20,), quick=(2,), quick_sizes=(3,), sized="services"),
     _live("B15", "a neighbour who never rests", reactions.neighbour,
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
@@ -112,10 +112,16 @@ TARGETS = (
     Target("B10", "from the kill to the first decision of the successor", 20),
     Target("B10", "replicas that are too many", 0),
     Target("B10", "workload objects that are too many", 0),
-    Target("B12", "added to each request: p50", 0.2),
-    Target("B12", "from apply of a service to its first answer: p99", 1000),
-    Target("B12", "weights changed under load: failed", 0),
-    Target("B12", "from the death of a replica to the last request it got: worst", 2000),
+    *(
+        Target("B12", f"{gateway.name}: {metric}", bound)
+        for gateway in front_door.GATEWAYS
+        for metric, bound in (
+            ("added to each request: p50", 0.2),
+            ("from apply of a service to its first answer: p99", 1000),
+            ("weights changed under load: failed", 0),
+            ("from the death of a replica to the last request it got: worst", 2000),
+        )
+    ),
     Target("B13", "resident, with all of it", 250, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),

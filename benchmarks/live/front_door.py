@@ -1,4 +1,6 @@
-"""B12: what the hub's gateway adds, how soon it follows, and what clients notice of it: with a real Traefik.
+"""B12: what the hub's gateway adds, how soon it follows, and what clients notice of it.
+
+With a real Traefik, and then with a real Envoy Gateway and its Envoy.
 
 The clusters behind it are one HTTP server, which tells replicas apart by their paths, and can have one of them dead.
 """
@@ -7,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from socket import AF_INET, SOCK_DGRAM, socket
 
 import aiohttp
@@ -19,11 +21,10 @@ from benchmarks.live import scene as scenes
 from benchmarks.live.reactions import PODS, spread, turn
 from benchmarks.live.scene import Scene
 from benchmarks.report import Figure, percentile
-from localfleet import binaries
+from localfleet import binaries, hostgateway
 from localfleet.kubeclient import Manifest
 from localfleet.processes import Command, Running, start
 
-PORT = 8000  # of the Gateway's listener, which is Traefik's own port
 ASKING = 8  # requests under way at any time
 SAMPLES = 500  # requests each way
 TEAM = "team-0"
@@ -52,13 +53,23 @@ async def backend() -> AsyncGenerator[Backend]:
     with socket(AF_INET, SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         it = Backend(probe.getsockname()[0])
-    runner = web.ServerRunner(web.Server(it.answer, access_log=None), handle_signals=False)
+    runner = web.ServerRunner(web.Server(it.answer, access_log=None), handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    await web.TCPSite(runner, it.address, 80).start()
+    await web.TCPSite(runner, it.address, 80, reuse_port=True).start()  # beside an Envoy on all other addresses
     try:
         yield it
     finally:
         await runner.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One that obeys the hub, as the processes of this machine."""
+
+    name: str
+    port: int
+    """Of the Gateway's listener, which is the process's own."""
+    started: Callable[[Scene, str], AbstractAsyncContextManager[Running]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +80,29 @@ class Door:
     there: Backend
     session: aiohttp.ClientSession
     size: int
+    gateway: Gateway
 
     def url(self, service: str) -> str:
-        return f"http://127.0.0.1:{PORT}/{TEAM}/{service}/v1/models"
+        return f"http://127.0.0.1:{self.gateway.port}/{TEAM}/{service}/v1/models"
 
 
 async def front_door(size: int, changes: int) -> AsyncIterator[Figure]:
-    """So many services behind one Traefik; then each kind of change so many times."""
+    """So many services behind one gateway; then each kind of change so many times. The same with the next gateway."""
+    for gateway in GATEWAYS:
+        async for figure in _measured(gateway, size, changes):
+            yield replace(figure, metric=f"{gateway.name}: {figure.metric}")
+
+
+async def _measured(gateway: Gateway, size: int, changes: int) -> AsyncIterator[Figure]:
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(backend())
         scene = await stack.enter_async_context(scenes.scene(clusters=2, gateway=there.address))
-        traefik = stack.enter_context(_traefik(scene, there.address))
+        running = await stack.enter_async_context(gateway.started(scene, there.address))
         one = stack.enter_context(scene.operator("operator", f"--allow-endpoints={there.address}/32"))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         await scene.brought_up(one, 2)
-        traefik.check()
-        door = Door(scene, there, session, size)
+        running.check()
+        door = Door(scene, there, session, size, gateway)
         began = time.monotonic()
         await scene.apply(manifest for number in range(size) for manifest in _outside(number, there.address))
         attached = await scene.until_ready("modelservices", size) - began
@@ -100,10 +118,9 @@ async def front_door(size: int, changes: int) -> AsyncIterator[Figure]:
                 yield figure
 
 
-@contextmanager
-def _traefik(scene: Scene, address: str) -> Generator[Running]:
-    """A Traefik that obeys the hub."""
-    argv = [binaries.ensure("traefik")["traefik"], f"--entryPoints.web.address=:{PORT}"]
+@asynccontextmanager
+async def _traefik(scene: Scene, address: str) -> AsyncGenerator[Running]:
+    argv = [binaries.ensure("traefik")["traefik"], "--entryPoints.web.address=:8000"]
     argv += ["--providers.kubernetesgateway=true", f"--providers.kubernetesgateway.statusaddress.ip={address}"]
     argv += ["--providers.providersThrottleDuration=100ms", "--experimental.fastProxy=true"]
     argv += ["--global.checknewversion=false", "--global.sendanonymoususage=false"]
@@ -113,6 +130,21 @@ def _traefik(scene: Scene, address: str) -> Generator[Running]:
         yield running
     finally:
         running.end()
+
+
+@asynccontextmanager
+async def _envoy_gateway(scene: Scene, address: str) -> AsyncGenerator[Running]:
+    await scene.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": hostgateway.NAMESPACE}}])
+    place = {"gateway": "modelplane", "namespace": "modelplane-system", "address": address}
+    kubectl, kubeconfig = scene.server.binaries["kubectl"], scene.server.kubeconfig
+    await asyncio.to_thread(hostgateway.stand_in, kubectl, kubeconfig, **place)
+    relay = "127.0.0.1 modelplane.envoy-gateway-system.svc.cluster.local\n"
+    with hostgateway.envoy_gateway(kubeconfig, scene.folder / "envoy-gateway", hosts=relay) as running:
+        await scene.apply([scenes.front_door({"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}})])
+        yield running
+
+
+GATEWAYS = (Gateway("Traefik", 8000, _traefik), Gateway("Envoy Gateway", 80, _envoy_gateway))
 
 
 def _outside(number: int, address: str) -> tuple[Manifest, Manifest]:

@@ -170,8 +170,7 @@ class Scene:
     async def platform(self, clusters: int) -> None:
         """Publish the front door, classes of hardware, and so many clusters with eight pools each."""
         await self.apply(map(namespace, (SYSTEM, *teams())))
-        gateway = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
-        await self.apply([{**_ours("InferenceGateway", "default"), "spec": gateway}])
+        await self.apply([front_door({"backend": "Traefik", "traefik": {"version": "40.2.0"}})])
         await self.apply(
             {**_ours("InferenceClass", f"class-{number}"), "spec": {"devices": generator.gpu_class(number)}}
             for number in range(CLASSES)
@@ -230,6 +229,10 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
+def front_door(spec: Manifest) -> Manifest:
+    return {**_ours("InferenceGateway", "default"), "spec": spec}
+
+
 def cluster(name: str, nodes: int = 8) -> Manifest:
     origin = {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}}
     pools = [{"name": f"pool-{n}", "className": f"class-{n % CLASSES}", "nodeCount": nodes} for n in range(POOLS)]
@@ -284,7 +287,7 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
         files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
         envoy = next(files["envoy-gateway-crds"].glob("*envoyproxies.yaml"))
-        _define(server, ROOT / "crds", files["gateway-api-crds"])
+        _define(server, ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
         _define(world_server, files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
