@@ -146,7 +146,8 @@ def _course(seen: Observed) -> _Course:
         unavailable=rollout.max_unavailable if surge else max(rollout.max_unavailable, 1),
         grace=seen.grace,
     )
-    paced = moves(dict.fromkeys(disturbed), forced, seen.standing, budget, now=seen.now)
+    returning = frozenset(changed) if decision.missing else frozenset[Key]()
+    paced = moves(dict.fromkeys(disturbed), forced, seen.standing, budget, now=seen.now, returning=returning)
     return _Course(decision, target, wanted, changed, surge, paced)
 
 

@@ -62,9 +62,19 @@ class Moves:
 
 
 def moves(
-    disturbed: Iterable[Key], forced: frozenset[Key], live: Mapping[Key, Live], budget: Budget, *, now: datetime
+    disturbed: Iterable[Key],
+    forced: frozenset[Key],
+    live: Mapping[Key, Live],
+    budget: Budget,
+    *,
+    now: datetime,
+    returning: frozenset[Key] = frozenset(),
 ) -> Moves:
-    """Pace the disturbance of some of the live replicas. The forced do not wait for others to serve."""
+    """Pace the disturbance of some of the live replicas. The forced do not wait for others to serve.
+
+    The returning are changed in place where the fleet has no room for all that are asked for: as nothing more will
+    come to serve, one of them goes when all that are there do.
+    """
     in_order = [live[key] for key in disturbed]
     serving = sum(each.serving and each.draining_since is None for each in live.values())
     least = max(budget.desired - budget.unavailable, 0)
@@ -83,7 +93,9 @@ def moves(
                 ends += [end] if end > now else []
         elif not each.serving and not each.routed:
             go.add(each.key)  # nobody will notice
-        elif each.serving and (each.key in forced or serving > least):
+        elif each.serving and (
+            each.key in forced or serving > least or (each.key in returning and serving == len(live))
+        ):
             serving -= 1
             drain.add(each.key)
             ends.append(now + budget.grace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api import ModelDeployment, labels
@@ -155,6 +155,16 @@ def test_a_rollout_keeps_to_its_numbers(surge: int, unavailable: int) -> None:
     assert len(hub.serving) == 4
 
 
+def test_a_template_reaches_all_replicas_of_a_deployment_that_the_fleet_has_not_room_for() -> None:
+    hub = Hub(wanting(3), {"b": cluster("b", nodes=2)})
+    hub.settle()
+
+    hub.deployment = wanting(3, image="vllm:2")
+
+    watched(hub, least=1, most=2)
+    assert images(hub) == {"vllm:2"}
+
+
 CHANGES = st.lists(
     st.one_of(
         st.tuples(st.just("scale"), st.integers(0, 4)),
@@ -167,6 +177,9 @@ CHANGES = st.lists(
 )
 
 
+@example(
+    changes=[("scale", 3), ("image", "vllm:2"), ("drain", "a"), ("drain", "c")], surge=0, unavailable=0, starting=1
+)
 @given(changes=CHANGES, surge=st.integers(0, 2), unavailable=st.integers(0, 2), starting=st.integers(1, 5))
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_happens_no_request_is_lost_and_it_ends_well(
