@@ -136,7 +136,8 @@ async def test_nobody_writes_secrets_everywhere(traefik: str, verbs: set[str]) -
 
 async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tmp_path: Path) -> None:
     """The operator's own kinds at work on the examples, as the chart's service account."""
-    await server.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(await rights(OWN)))
+    granted = yaml.safe_dump_all(await rights(OWN))
+    await server.kubectl("apply", "--server-side", "-f", "-", stdin=granted)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(await as_operator(server))
     with operating(kubeconfig, tmp_path, module=REAL) as operator:
@@ -150,6 +151,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         refused = [line for line in metrics.splitlines() if 'outcome="Forbidden"' in line]
         operator.signal(signal.SIGTERM)
         assert await operator.ended(15.0) == 0
+    await server.kubectl("delete", "-f", "-", stdin=granted)  # the chart itself is to be installed by another test
 
     assert refused == []
     assert re.findall("forbidden.*", operator.running.command.log.read_text()) == []
