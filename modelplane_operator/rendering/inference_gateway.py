@@ -22,7 +22,6 @@ class DataPlane:
 
     dialect: Dialect
     """How endpoints and routes are written for it."""
-
     gateway_class: str
     controller: str
     port: int
@@ -46,7 +45,7 @@ TRAEFIK = DataPlane(
     load_balancer=Key("traefik-system", "traefik"),
     domain="svc",
 )
-# Its Envoys complete no names (_PARAMETERS), and know the cluster's domain as its chart does by default.
+# Its Envoys complete no names (_BOOTSTRAP), and know the cluster's domain as its chart does by default.
 ENVOY_GATEWAY = DataPlane(
     dialect="EnvoyGateway",
     gateway_class="envoy",
@@ -58,6 +57,12 @@ ENVOY_GATEWAY = DataPlane(
 )
 DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK, "EnvoyGateway": ENVOY_GATEWAY}
 
+_PARAMETERS = {
+    "group": "gateway.envoyproxy.io",
+    "kind": "EnvoyProxy",
+    "name": names.HUB_GATEWAY,
+    "namespace": names.SYSTEM_NAMESPACE,
+}
 _PROVIDER = {
     "type": "Kubernetes",
     # The default, Local, drops what a load balancer sends to a node without an Envoy.
@@ -116,14 +121,6 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             },
         },
     )
-
-
-_PARAMETERS = {
-    "group": "gateway.envoyproxy.io",
-    "kind": "EnvoyProxy",
-    "name": names.HUB_GATEWAY,
-    "namespace": names.SYSTEM_NAMESPACE,
-}
 
 
 def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
