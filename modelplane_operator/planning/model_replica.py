@@ -7,7 +7,7 @@ the rest is deleted, then the namespace when no other replica needs it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from modelplane_operator.api import labels, names
@@ -21,9 +21,11 @@ from modelplane_operator.clients.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
+    INFERENCE_POOL,
     LEADER_WORKER_SET,
     RESOURCE_CLAIM_TEMPLATE,
     SECRET,
+    entries,
     key_of,
     labels_of,
     section,
@@ -32,6 +34,7 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
 from modelplane_operator.planning.symptoms import is_behind, is_ready, symptoms, told, unfinished, unrouted
 from modelplane_operator.rendering.model_replica import (
+    INFERENCE_POOLS,
     CannotRender,
     Lifecycle,
     Source,
@@ -115,7 +118,7 @@ def plan(seen: Observed) -> Plan:
         return _out_of_sight(seen, seen.site.error)
     if not seen.site.connected:
         return Plan(requeue_after=SOON)
-    rendered = render_model_replica(seen.replica, seen.around, lifecycle=seen.lifecycle)
+    rendered = render_model_replica(seen.replica, _around(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
         return Plan(status=_judged(seen, _engines(seen, ()), problem=rendered.message))
     engines = _engines(seen, rendered)
@@ -126,6 +129,22 @@ def plan(seen: Observed) -> Plan:
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
     return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen)), requeue_after=again)
+
+
+def _around(seen: Observed) -> Surroundings:
+    """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
+
+    A cluster may begin to serve InferencePools at any time, and its gateway may not route to them.
+    """
+    routes = [child for child in seen.children if type_of(child) == HTTP_ROUTE]
+    backends = (
+        ref for route in routes for rule in entries(route, "spec", "rules") for ref in entries(rule, "backendRefs")
+    )
+    serving = seen.replica.spec.serving
+    asks_for_pools = serving is not None and serving.mode == "PrefillDecode"
+    if not routes or asks_for_pools or any(ref.get("kind") == INFERENCE_POOL.kind for ref in backends):
+        return seen.around
+    return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
 
 
 def _engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[_Engine]:

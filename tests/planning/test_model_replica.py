@@ -14,7 +14,7 @@ from modelplane_operator.clients.ownership import marked
 from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
-from modelplane_operator.rendering.model_replica import LEADER_WORKER_SETS, Lifecycle, Surroundings
+from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Lifecycle, Surroundings
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
 from tests.support.manifests import change
 from tests.support.plans import told
@@ -152,6 +152,17 @@ def test_a_gang_on_a_cluster_without_leader_worker_sets_says_so_and_keeps_what_i
 
     assert decided.steps == ()
     assert LEADER_WORKER_SETS in told(decided)["Ready"][2]
+
+
+def test_a_replica_behind_a_service_stays_there_when_its_cluster_begins_to_serve_pools() -> None:
+    one, pools = subject(), frozenset({INFERENCE_POOLS})
+    decided = plan(seen(one, *children(one), pods=[pod(one)], serves=pools))
+
+    assert "InferencePool" not in {each["kind"] for each in applied(decided)}
+    assert not any(isinstance(step, Delete) for step in decided.steps)
+    assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, serves=pools)))}
+    behind = children(one, serves=pools)
+    assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, *behind, serves=pools)))}
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
