@@ -219,7 +219,16 @@ class Connection:
         """The watches, going on with this client."""
         if not self._watches:
             self._watches = [
-                ListWatch(kube, collection, self._chance, one.namespace, self._pace.watch, self._doubt.set, one.ours)
+                ListWatch(
+                    kube,
+                    collection,
+                    self._chance,
+                    one.namespace,
+                    self._pace.watch,
+                    on_broken=self._doubt.set,
+                    ours=one.ours,
+                    on_served=lambda: self._on_health(self.name, self.health),
+                )
                 for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
             ]
         for watch in self._watches:

@@ -61,6 +61,8 @@ class ListWatch:
     """Told when the server does not answer, or breaks off."""
     ours: bool = False
     """Whether nobody but us makes such objects."""
+    on_served: Callable[[], None] = lambda: None
+    """Told when the server begins or ceases to have the type: an empty list changes nothing that others hear of."""
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
@@ -120,8 +122,11 @@ class ListWatch:
             bare=self.collection.bare,
         )
         self.lists += 1
+        begins = not self.collection.served
         self.collection.listed(listing)
         self._version = listing.version
+        if begins:
+            self.on_served()
 
     async def _sleep(self) -> None:
         """Until something of ours is expected, or it is time to look whether there is something after all."""
@@ -143,7 +148,10 @@ class ListWatch:
                 self.on_broken()
             case NotFound():
                 self._version = ""
+                ceases = self.collection.served
                 self.collection.unserved()
+                if ceases:
+                    self.on_served()
                 return self.pace.unserved * (1 + chance / 4)
             case _:
                 self._version = ""

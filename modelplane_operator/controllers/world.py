@@ -51,7 +51,7 @@ class Kinds:
     listeners: tuple[Callable[[Collection], None], ...] = ()
     """Called once with each collection of the hub, before anything is in it: for what is no controller."""
     on_health: tuple[OnHealth, ...] = ()
-    """Told when a workload cluster begins or ceases to answer."""
+    """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
     watched: tuple[Watched, ...] = ()
     """What is watched on the hub in another way, or although nobody is woken by it."""
     watched_afar: tuple[Watched, ...] = ()

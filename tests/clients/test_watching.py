@@ -18,7 +18,7 @@ from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import Gone, Unauthorized
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.resources import CONFIG_MAP, LEADER_WORKER_SET, ResourceType, key_of
+from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType, key_of
 from modelplane_operator.clients.watching import ListWatch, Pace
 from tests.clients.conftest import ConfigMap
 
@@ -26,6 +26,20 @@ pytestmark = pytest.mark.fleet
 
 QUICK = Pace(silence=20.0, unserved=0.05, backoff=Backoff(first=0.02, longest=0.2))
 WATCHES = Match(verbs=("watch",), resource="configmaps")
+THING = ResourceType("example.com/v1", "Thing", "things")
+THINGS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"kind": "Thing", "plural": "things"},
+        "scope": "Namespaced",
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
@@ -47,10 +61,13 @@ async def following(
     *,
     bare: bool = False,
     ours: bool = False,
+    on_served: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[ListWatch, Collection]]:
     loop = asyncio.get_running_loop()
     collection = Collection(kind, now=loop.time, bare=bare)
-    watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours)
+    watch = ListWatch(
+        kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours, on_served=on_served
+    )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(watch.run())
         await until(lambda: collection.synced, "the first list")
@@ -165,10 +182,16 @@ async def test_the_age_of_the_last_event_is_known(kube: Kube, config_map: Config
         assert collection.heard > first
 
 
-async def test_a_type_that_the_server_lacks_is_said_to_be_so(kube: Kube, namespace: str) -> None:
-    async with following(kube, namespace, kind=LEADER_WORKER_SET) as (_, collection):
-        assert collection.synced
+async def test_a_type_that_the_server_lacks_is_said_to_be_so_until_it_has_it(kube: Kube, namespace: str) -> None:
+    told: list[str] = []
+    following_things = following(kube, namespace, kind=THING, on_served=lambda: told.append("another answer"))
+    async with following_things as (_, collection):
         assert not collection.served
+        assert len(told) == 1
+        await kube.apply(THINGS)
+
+        await until(lambda: collection.served, "the type to be served")
+        assert len(told) == 2
 
 
 async def test_credentials_that_end_end_the_watch(through: Kube, proxy: FaultProxy, namespace: str) -> None:
