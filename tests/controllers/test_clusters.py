@@ -16,8 +16,7 @@ import yaml
 from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.controllers import inference_class, inference_cluster
-from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers import connections, inference_class, inference_cluster
 from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.controllers.world import Kinds, World
 from modelplane_operator.settings import Settings
@@ -119,7 +118,7 @@ class Hub:
 
 def kinds(world: World) -> Kinds:
     """The controllers that this is about."""
-    known = Connections(world.fleet, world.connection_changed)
+    known = connections.Connections(world.fleet, world.connection_changed)
     clusters = (
         inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
     )
@@ -127,7 +126,7 @@ def kinds(world: World) -> Kinds:
         controllers=(inference_class.CONTROLLER, inference_cluster.controller(known)),
         listeners=(known.listen,),
         watched_afar=inference_cluster.WATCHED_AFAR,
-        indexes={**inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
+        indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
     )
 
 
