@@ -157,9 +157,9 @@ class Collection:
         self._stirred.set()
 
     async def stirred(self) -> None:
-        """Wait for that, from now on."""
-        self._stirred.clear()
+        """Wait for that; what came while nobody waited counts."""
         await self._stirred.wait()
+        self._stirred.clear()
 
     # What comes in ---------------------------------------------------------------------------------------------------
 

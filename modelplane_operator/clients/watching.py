@@ -67,13 +67,14 @@ class ListWatch:
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
     asleep: bool = field(default=False, init=False)
-    """Whether there is nothing to watch."""
+    """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
     _version: str = field(default="", init=False)
 
     def look_again(self) -> None:
         """Another process like this one may have written something since we last looked."""
         if self.asleep:
             self.collection.synced = False
+            self._version = ""
             self.collection.stir()
 
     async def run(self) -> None:
@@ -93,11 +94,12 @@ class ListWatch:
 
     async def _follow(self) -> None:
         """List where needed, and watch until that ends."""
-        if not self._version:
+        if not self._version or (self.ours and self.collection.vacant):
             await self._list()
         while self.ours and self.collection.vacant:
             await self._sleep()
             await self._list()
+        self.asleep = False
         watch = self.kube.watch(
             self.collection.type,
             self._version,
@@ -131,12 +133,9 @@ class ListWatch:
     async def _sleep(self) -> None:
         """Until something of ours is expected, or it is time to look whether there is something after all."""
         self.asleep, self.failing = True, None
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
-                    await self.collection.stirred()
-        finally:
-            self.asleep = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
+                await self.collection.stirred()
 
     def _after(self, error: ClientError | None, failures: int) -> float:
         """The seconds to wait after a watch has ended in this way."""
