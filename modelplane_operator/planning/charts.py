@@ -13,7 +13,7 @@ Nothing here uninstalls a release that is wanted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -116,6 +116,15 @@ def judge(parts: Sequence[Part], seen: Seen) -> tuple[Standing, ...]:
 def _upgrades(one: Standing) -> bool:
     """Whether its step is the beginning of an upgrade."""
     return one.runs and isinstance(one.step, Install)
+
+
+def lacking(standings: Iterable[Standing]) -> Iterator[str]:
+    """Why nothing can be served yet, as far as charts go. An upgrade that waits or failed is no reason."""
+    for one in standings:
+        if not one.runs:
+            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
+        elif one.state == "Starting":
+            yield f"{one.part.name}: {one.message}"
 
 
 def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:

@@ -6,7 +6,7 @@ the controller, then MetalLB, which gave it. Definitions of kinds stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api import labels, names
@@ -15,7 +15,7 @@ from modelplane_operator.api.inference_gateway import ControllerReady, Inference
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
 from modelplane_operator.planning import inference_gateway as routing
-from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, remove
+from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
 from modelplane_operator.rendering.gateway_stack import METALLB, gateway_parts, render_addresses, render_namespaces
 
@@ -81,27 +81,18 @@ def _routable(standings: Iterable[Standing]) -> bool:
 
 def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> InferenceGatewayStatus:
     """What the routing half says, but for what charts know better."""
-    now, lacking = seen.routing.now, "; ".join(_lacking(standings))
+    now, words = seen.routing.now, "; ".join(lacking(standings))
     known = seen.routing.gateway.status or InferenceGatewayStatus()
     said = routed.status if _routable(standings) and isinstance(routed.status, InferenceGatewayStatus) else known
-    if lacking:
+    if words:
         conditions = (
-            ControllerReady.INSTALLING.condition(now, message=lacking),
-            Ready.CREATING.condition(now, message=lacking),
+            ControllerReady.INSTALLING.condition(now, message=words),
+            Ready.CREATING.condition(now, message=words),
         )
     else:
         change = _change(seen, standings)
         conditions = tuple(change if change and one.type == change.type else one for one in said.conditions)
     return said.model_copy(update={"conditions": conditions})
-
-
-def _lacking(standings: Iterable[Standing]) -> Iterator[str]:
-    """Why no requests are answered, as far as charts go. An upgrade that waits or failed is no reason."""
-    for one in standings:
-        if not one.runs:
-            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
-        elif one.state == "Starting":
-            yield f"{one.part.name}: {one.message}"
 
 
 def _change(seen: Observed, standings: Iterable[Standing]) -> Condition | None:

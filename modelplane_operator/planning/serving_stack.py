@@ -31,7 +31,7 @@ from modelplane_operator.clients.resources import (
     key_of,
     type_of,
 )
-from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, remove
+from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
@@ -103,7 +103,7 @@ def _in_service(seen: Observed, there: There) -> Plan:
     wanted = parts(stack)
     standings = judge(wanted, charts)
     removals = [remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})]
-    problems = [*_not_running(standings), *_gateway_problems(standings, there), *_device_problems(there)]
+    problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
     ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
     address = _address(there)
     status = ServingStackStatus(
@@ -135,15 +135,6 @@ def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Itera
         # Namespaces stay until all of the stack goes: others may have put something into them.
         spare = (child for child in there.children if type_of(child) != NAMESPACE)
         yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
-
-
-def _not_running(standings: Iterable[Standing]) -> Iterator[str]:
-    """Why models cannot be served yet, as far as charts go. An upgrade that waits or failed is no reason."""
-    for one in standings:
-        if not one.runs:
-            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
-        elif one.state == "Starting":
-            yield f"{one.part.name}: {one.message}"
 
 
 def _gateway_problems(standings: Iterable[Standing], there: There) -> Iterator[str]:
