@@ -94,7 +94,7 @@ class Wire:
                     for line in whole:
                         yield line
         finally:
-            response.close()
+            _cut(response)
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
         token = self._identity()
@@ -203,6 +203,13 @@ def parsed(answer: bytes, *, asked: str) -> Any:
 
 def _tls(access: Access) -> ssl.SSLContext | bool:
     return access.tls() if access.server.startswith("https:") else True
+
+
+def _cut(response: aiohttp.ClientResponse) -> None:
+    """End an answer that goes on for ever. A TLS farewell would wait for the other side's, which may be long gone."""
+    if (connection := response.connection) is not None and (transport := connection.transport) is not None:
+        transport.abort()
+    response.close()
 
 
 async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:

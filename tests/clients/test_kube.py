@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,6 +292,17 @@ async def test_a_watch_that_falls_silent_is_unreachable(kube: Kube, namespace: s
             await anext(events)
 
 
+def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
+    async def gives_up() -> None:
+        async with connect(access) as kube, aclosing(_watch(kube, "0", "default")) as events:
+            await anext(events)
+
+    open_before = _descriptors()
+    asyncio.run(gives_up())
+
+    assert _descriptors() == open_before
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -382,3 +394,7 @@ def _deployment(namespace: str) -> Manifest:
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
         },
     }
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
