@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-import yaml
 
 from localfleet import binaries
 from localfleet.apiserver import api_server
+from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
-from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, crd, labels
+from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
-from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.releases import Revision, revisions
 from modelplane_operator.clients.resources import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     GATEWAY,
     GATEWAY_CLASS,
-    HUB,
     NAMESPACE,
     NODE,
     SECRET,
@@ -40,18 +35,14 @@ from modelplane_operator.clients.resources import (
     key_of,
     of,
 )
-from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import Pace as WatchPace
-from modelplane_operator.clients.wire import Call, Request
+from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
-from modelplane_operator.controllers.loop import Clients, reconcile
-from modelplane_operator.controllers.queue import Outcome
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
-from tests.clients.test_watching import until
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
+from tests.support.step_by_step import Operator, define, message, reason, watching
 
 Manifest = dict[str, Any]
 
@@ -78,63 +69,8 @@ def fill(mirror: Path) -> None:
         pack(mirror, one.chart, version, {**SIMPLE, **(defined if one.name == "envoy-gateway" else {})})
 
 
-@dataclass
-class Platform:
-    """An operator with one stack, and the cluster that it is for, which is the hub as well."""
-
-    kube: Kube
-    folder: Path
-    hub: Connection
-    site: Connection
-    calls: list[Call]
-    ahead: timedelta = timedelta()
-    clients: Clients = field(init=False)
-    helm: Helm = field(init=False)
-
-    def restart(self) -> None:
-        """Another operator takes over: it knows nothing of what the one before had begun."""
-        self.helm = Helm(
-            self.now,
-            executable=str(self.folder / "helm"),
-            mirror=str(self.folder / "mirror"),
-            timeout=20.0,
-            environment={"PATH": os.environ["PATH"]},
-            folder=self.folder,
-        )
-        fleet = {self.site.name: self.site}
-        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
-
-    async def step(self) -> Outcome:
-        controller = serving_stack.controller(DEFINITIONS)
-        return await reconcile(controller, SOME, self.clients)
-
-    async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
-        """Reconcile again and again until the stack looks like that."""
-        try:
-            async with asyncio.timeout(90):
-                while not holds(stack := await self.live()):
-                    await self.step()
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            pytest.fail(f"waited 90 s for {what}, in vain: {(await self.live()).get('status')}")
-        return stack
-
-    async def live(self) -> Manifest:
-        return await self.kube.get(of(ServingStack), SOME)
-
-    async def ask(self, **spec: Any) -> None:
-        """Have the stack ask for something else."""
-        live = await self.live()
-        stored = await self.kube.replace({**live, "spec": {**live["spec"], **spec}})
-        await until(lambda: self.seen(stored), "the watch to show it")
-
-    def seen(self, manifest: Manifest) -> bool:
-        collection = self.hub.find(of(ServingStack))
-        entry = collection.entry(SOME) if collection else None
-        return entry is not None and entry.version >= int(manifest["metadata"]["resourceVersion"])
+class Platform(Operator):
+    """An operator with one stack."""
 
     async def address(self) -> None:
         """Do what Envoy Gateway does: give the gateway an address."""
@@ -149,26 +85,6 @@ class Platform:
         await self.address()
         await self.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
 
-    def history(self, release: Key) -> tuple[Revision, ...]:
-        return revisions(self.site.find(SECRET) or ()).get(release, ())
-
-    def runs(self) -> list[str]:
-        """What Helm was run for, in order: verb and release."""
-        return (self.folder / "runs").read_text().splitlines()
-
-
-def reason(stack: Manifest, kind: str) -> str:
-    return _condition(stack, kind).get("reason", "")
-
-
-def message(stack: Manifest, kind: str) -> str:
-    return _condition(stack, kind).get("message", "")
-
-
-def _condition(stack: Manifest, kind: str) -> Manifest:
-    known = stack.get("status", {}).get("conditions", [])
-    return next((one for one in known if one["type"] == kind), {})
-
 
 def component(stack: Manifest, name: str) -> Manifest:
     return next(one for one in stack["status"]["components"] if one["name"] == name)
@@ -182,28 +98,16 @@ async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
     with api_server() as server:
         access = read_kubeconfig(server.kubeconfig.read_text())
         async with connect(access) as kube:
-            await define(kube)
+            await define(kube, OURS)
             await ask_for_a_stack(kube)
             async with operating(kube, access, tmp_path) as platform:
                 yield platform
-                kill(tmp_path)
-                await platform.helm.close(20)
 
 
-async def define(kube: Kube) -> None:
-    """Have the server know our kinds."""
-    for kind in OURS:
-        await kube.create(yaml.safe_load(crd.to_yaml(kind)))
-    async with asyncio.timeout(60):
-        for kind in OURS:
-            while kind.definition.kind not in await kube.serves(kind.definition.api_version):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-
-
-async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> Manifest:
-    """A stack that asks for nothing special."""
+async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> None:
+    """Make a stack that asks for nothing special."""
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOME.namespace}})
-    return await kube.create(
+    await kube.create(
         {
             "apiVersion": "infrastructure.modelplane.ai/v1alpha1",
             "kind": "ServingStack",
@@ -217,20 +121,12 @@ async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> Ma
 async def operating(
     kube: Kube, access: Access, folder: Path, *, name: str = "modelplane-system/east"
 ) -> AsyncIterator[Platform]:
-    store, calls = Store(asyncio.get_running_loop().time), list[Call]()
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
     afar = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_AFAR]
-    pace = Pace(watch=WatchPace(unserved=0.2))
-    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, on_call=calls.append)
-    site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one.run()) for one in (hub, site)]
-        await until(lambda: all(one.synced and one.health.answers for one in (hub, site)), "the first lists")
-        platform = Platform(kube, folder, hub, site, calls)
-        platform.restart()
+    async with watching(access, near, afar, name=name) as seen:
+        platform = Platform(kube, folder, *seen, serving_stack.controller(DEFINITIONS), SOME)
         yield platform
-        for task in tasks:
-            task.cancel()
+        await platform.end()
 
 
 async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platform: Platform) -> None:
@@ -327,7 +223,7 @@ async def test_an_operator_that_dies_with_its_helm_is_followed_by_one_that_goes_
     if not first:
         await platform.installed()
     await platform.ask(components=[{"name": "cert-manager", "values": {"hang": True}}])
-    await platform.until(lambda _: str(pending(platform, release)).startswith("pending"), "Helm to hang")
+    await platform.until(lambda _: platform.status(release).startswith("pending"), "Helm to hang")
     kill(platform.folder)
     platform.restart()
     await platform.step()
@@ -336,7 +232,7 @@ async def test_an_operator_that_dies_with_its_helm_is_followed_by_one_that_goes_
 
     await platform.ask(components=[])
     platform.ahead = timedelta(seconds=platform.helm.patience + 1)
-    await platform.until(lambda _: pending(platform, release) == "deployed", "the next operator to go on")
+    await platform.until(lambda _: platform.status(release) == "deployed", "the next operator to go on")
     assert not [run for run in platform.runs() if run.startswith("uninstall")]
     assert [one.status for one in platform.history(release)].count("deployed") == 1
 
@@ -356,9 +252,7 @@ async def test_a_chart_that_is_missing_is_said_and_installed_once_it_is_there(pl
 
 async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platform: Platform) -> None:
     await platform.installed()
-    live = await platform.live()
-    await platform.kube.delete(of(ServingStack), SOME, uid=live["metadata"]["uid"])
-    await until(lambda: bool(seen_going(platform)), "the watch to show it")
+    await platform.delete()
     installed = len(platform.runs())
 
     def charts_gone(_: Manifest) -> bool:
@@ -379,16 +273,6 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     assert await platform.kube.find(of(ServingStack), SOME) is None
 
 
-def pending(platform: Platform, release: Key) -> str | None:
-    return next((one.status for one in platform.history(release)), None)
-
-
-def seen_going(platform: Platform) -> object:
-    collection = platform.hub.find(of(ServingStack))
-    seen = collection.get(SOME) if collection else None
-    return seen and seen["metadata"].get("deletionTimestamp")
-
-
 async def finalize(platform: Platform, namespace: Manifest) -> None:
     """Do what the namespace controller does once a namespace is empty."""
     body = orjson.dumps({**namespace, "spec": {"finalizers": []}})
@@ -398,16 +282,6 @@ async def finalize(platform: Platform, namespace: Manifest) -> None:
 
 # On a cluster with controllers, nodes and a real Envoy Gateway --------------------------------------------------------
 
-PODS = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: {{ .Release.Name }}}
-spec:
-  selector: {matchLabels: {app: {{ .Release.Name }}}}
-  template:
-    metadata: {labels: {app: {{ .Release.Name }}}}
-    spec: {containers: [{name: main, image: main}]}
-"""
 EAST: Manifest = {
     "apiVersion": "modelplane.ai/v1alpha1",
     "kind": "InferenceCluster",
@@ -447,16 +321,15 @@ async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worke
     noted_helm(tmp_path)
     (tmp_path / "mirror").mkdir()
     fill(tmp_path / "mirror")
-    envoy = (ROOT / "localfleet/manifests/worker/envoy-gateway.yaml").read_text().split("\n---\n", 1)[1]
-    pack(tmp_path / "mirror", "gateway-helm", "v1.8.1", {"templates/all.yaml": envoy})
-    pack(tmp_path / "mirror", "lws", "v0.8.0", {"templates/pods.yaml": PODS})
+    for chart, version in (("gateway-helm", "v1.8.1"), ("lws", "v0.8.0")):
+        pack(tmp_path / "mirror", chart, version, stand_in(chart))
     access = read_kubeconfig(worker)
     async with connect(access) as kube:
-        await define(kube)
+        await define(kube, OURS)
         async with operating(kube, access, tmp_path, name="east") as platform:
             before = {one["metadata"]["name"] for one in (await kube.list(NAMESPACE)).items}
             marks = {labels.OWNER_KIND: "InferenceCluster", labels.OWNER_NAME: "east"}
-            made = await ask_for_a_stack(kube, marks)
+            await ask_for_a_stack(kube, marks)
             cluster = await kube.create(EAST)
             await kube.replace_status({**cluster, "status": EAST["status"]})
             waits = "no node publishes the devices of pool h100"
@@ -467,8 +340,7 @@ async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worke
             await kube.create({**SLICE, "spec": {**SLICE["spec"], "nodeName": node}})
             await platform.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
 
-            await kube.delete(of(ServingStack), SOME, uid=made["metadata"]["uid"])
-            await until(lambda: bool(seen_going(platform)), "the watch to show it")
+            await platform.delete()
             async with asyncio.timeout(180):
                 while await kube.find(of(ServingStack), SOME) is not None:
                     await platform.step()

@@ -1,0 +1,166 @@
+"""One controller at work on one object, step by step, with the real Helm: to be ended in the middle and begun anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from modelplane_operator.api import crd
+from modelplane_operator.api.base import Key, Resource
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.releases import Revision, revisions
+from modelplane_operator.clients.resources import HUB, SECRET
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watching import Pace as WatchPace
+from modelplane_operator.clients.wire import Call
+from modelplane_operator.controllers.loop import Clients, Controller, reconcile
+from modelplane_operator.controllers.queue import Outcome
+from tests.clients.test_watching import until
+from tests.support.helm import kill
+
+Manifest = dict[str, Any]
+
+
+@asynccontextmanager
+async def watching(
+    access: Access, near: Sequence[Watched], afar: Sequence[Watched], *, name: str
+) -> AsyncIterator[tuple[Connection, Connection, list[Call]]]:
+    """One API server as the hub, and under a name as a workload cluster, once all is seen; and what it is asked."""
+    store, calls = Store(asyncio.get_running_loop().time), list[Call]()
+    pace = Pace(watch=WatchPace(unserved=0.2))
+    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in (hub, site)]
+        await until(lambda: all(one.synced and one.health.answers for one in (hub, site)), "the first lists")
+        yield hub, site, calls
+        for task in tasks:
+            task.cancel()
+
+
+@dataclass
+class Operator:
+    """An operator with one controller and one object. Its folder has Helm (`noted_helm`), and charts in `mirror`."""
+
+    kube: Kube
+    folder: Path
+    hub: Connection
+    site: Connection
+    calls: list[Call]
+    controller: Controller[Any, Any]
+    key: Key
+    ahead: timedelta = timedelta()
+    """How much later it is for the operator than for everybody else."""
+    clients: Clients = field(init=False)
+    helm: Helm = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Another operator takes over: it knows nothing of what the one before had begun."""
+        self.helm = Helm(
+            self.now,
+            executable=str(self.folder / "helm"),
+            mirror=str(self.folder / "mirror"),
+            timeout=20.0,
+            environment={"PATH": os.environ["PATH"]},
+            folder=self.folder,
+        )
+        fleet = {self.site.name: self.site}
+        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    async def end(self) -> None:
+        """Leave no Helm behind."""
+        kill(self.folder)
+        await self.helm.close(20)
+
+    async def step(self) -> Outcome:
+        return await reconcile(self.controller, self.key, self.clients)
+
+    async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
+        """Reconcile again and again until the object looks like that; what is gone is an empty one."""
+        found: Manifest = {}
+        try:
+            async with asyncio.timeout(90):
+                while not holds(found := await self.kube.find(self.controller.type, self.key) or {}):
+                    await self.step()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(f"waited 90 s for {what}, in vain: {found.get('status')}")
+        return found
+
+    async def live(self) -> Manifest:
+        return await self.kube.get(self.controller.type, self.key)
+
+    async def ask(self, **spec: Any) -> None:
+        """Have the object ask for something else."""
+        live = await self.live()
+        stored = await self.kube.replace({**live, "spec": {**live["spec"], **spec}})
+        await until(lambda: self._sees(stored), "the watch to show it")
+
+    async def delete(self) -> None:
+        """Have somebody delete the object."""
+        live = await self.live()
+        await self.kube.delete(self.controller.type, self.key, uid=live["metadata"]["uid"])
+        await until(self._sees_it_going, "the watch to show it")
+
+    def _sees(self, manifest: Manifest) -> bool:
+        collection = self.hub.find(self.controller.type)
+        entry = collection.entry(self.key) if collection else None
+        return entry is not None and entry.version >= int(manifest["metadata"]["resourceVersion"])
+
+    def _sees_it_going(self) -> bool:
+        collection = self.hub.find(self.controller.type)
+        seen = collection.get(self.key) if collection else None
+        return seen is not None and "deletionTimestamp" in seen["metadata"]
+
+    def history(self, release: Key) -> tuple[Revision, ...]:
+        """What Helm has noted of a release, the newest first, as the workload cluster's watch for Secrets tells it."""
+        return revisions(self.site.find(SECRET) or ()).get(release, ())
+
+    def status(self, release: Key) -> str:
+        """How its newest revision stands; empty when there is none."""
+        return next((one.status for one in self.history(release)), "")
+
+    def runs(self) -> list[str]:
+        """What Helm was run for, in order: verb and release."""
+        return (self.folder / "runs").read_text().splitlines()
+
+
+async def define(kube: Kube, kinds: Sequence[type[Resource[Any, Any]]]) -> None:
+    """Have a server know these kinds of ours."""
+    for kind in kinds:
+        await kube.create(yaml.safe_load(crd.to_yaml(kind)))
+    async with asyncio.timeout(60):
+        for kind in kinds:
+            while kind.definition.kind not in await kube.serves(kind.definition.api_version):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+def condition(manifest: Manifest, kind: str) -> Manifest:
+    known = manifest.get("status", {}).get("conditions", [])
+    return next((one for one in known if one["type"] == kind), {})
+
+
+def reason(manifest: Manifest, kind: str) -> str:
+    return condition(manifest, kind).get("reason", "")
+
+
+def message(manifest: Manifest, kind: str) -> str:
+    return condition(manifest, kind).get("message", "")
