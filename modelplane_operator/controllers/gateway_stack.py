@@ -6,7 +6,8 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import NAMESPACE, labels_of
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.resources import NAMESPACE, SERVICE, labels_of
 from modelplane_operator.controllers import inference_gateway as routing
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.loop import Clients, Controller
@@ -14,6 +15,7 @@ from modelplane_operator.controllers.reading import find
 from modelplane_operator.controllers.steps import Cluster
 from modelplane_operator.planning.gateway_stack import Observed, plan
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_namespaces
+from modelplane_operator.rendering.inference_gateway import data_plane
 
 
 def controller(definitions: tuple[Manifest, ...], *, helm: bool) -> Controller[InferenceGateway, Observed]:
@@ -29,9 +31,17 @@ def controller(definitions: tuple[Manifest, ...], *, helm: bool) -> Controller[I
             charts=await look(hub, gateway.metadata.uid or "", gateway_parts(gateway), clients),
             taken=_taken(gateway, hub),
             definitions=() if going else await ours(hub.kube, definitions),
+            balancer=await _balancer(gateway, hub.kube) if going else "",
         )
 
     return Controller(InferenceGateway, observe, plan, woken_by=routing.CONTROLLER.woken_by)
+
+
+async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
+    """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
+    balancer = data_plane(gateway).load_balancer
+    service = await kube.find(SERVICE, balancer)
+    return str(balancer) if service and service["metadata"].get("deletionTimestamp") else ""
 
 
 def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """The hub's front door with its software: what the routing half decides, once there is something that can do it.
 
 It goes from the front: the Gateway and its class while their controller still runs, which takes the address away; then
-the controller, then MetalLB, which gave it. Definitions of kinds stay.
+the controller, then MetalLB, which gave it. Definitions of kinds stay. Of another backend it takes the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
 from modelplane_operator.rendering.gateway_stack import METALLB, gateway_parts, render_addresses, render_namespaces
+from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 
 UNREADY = 15.0  # until we look again for what no event tells of: pods that come up
 AT_REST = 60.0  # the same for releases and pods that somebody changes
@@ -34,6 +35,8 @@ class Observed:
     """Namespaces that are somebody else's, and in which we install all the same."""
     definitions: tuple[Manifest, ...] = ()
     """Those of the Gateway API's kinds that are to be applied."""
+    balancer: str = ""
+    """The load balancer, while it is being taken away."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -62,8 +65,8 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     steps: list[Step] = [Apply(definition) for definition in seen.definitions]
     steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
     steps += (one.step for one in standings if one.step is not None)
-    # What is no longer wanted has done its work until what is wanted instead is there.
-    unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there else ()
+    # What is no longer wanted does its work until what is wanted instead is there, and lets go of what it has made.
+    unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there and not _outlived(seen) else ()
     steps += routed.steps if routable else ()
     steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
     # Last, because MetalLB refuses them for some moments after it has come up.
@@ -72,6 +75,12 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     again = [one.again for one in standings if one.again is not None]
     again += [LOOK] if unwanted else [UNREADY] if any(one.state == "Starting" for one in standings) else [AT_REST]
     return Plan(tuple(steps), _status(seen, standings, routed), requeue_after=min(again), hold=True)
+
+
+def _outlived(seen: Observed) -> bool:
+    """Whether something is left of a backend that is no longer asked for. Its controller holds it by a finalizer."""
+    wanted = {(type_of(one), key_of(one)) for one in render_inference_gateway(seen.routing.gateway)}
+    return any((type_of(one), key_of(one)) not in wanted for one in seen.routing.children)
 
 
 def _routable(standings: Iterable[Standing]) -> bool:
@@ -115,6 +124,8 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if first["metadata"].get("deletionTimestamp") else (delete(first),)
         return _leaving(seen, f"being deleted: {first['kind']} {key_of(first)}", *steps)
+    if seen.balancer:
+        return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
         return Plan((Release(),))
     last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus
+from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
 from modelplane_operator.api.release import Part
 from modelplane_operator.clients.releases import Revision
 from modelplane_operator.planning import gateway_stack
@@ -39,6 +39,14 @@ def gateway(
     return InferenceGateway.parse(
         {"metadata": metadata, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0", **traefik}}}
     )
+
+
+def by_envoy_gateway() -> InferenceGateway:
+    """The same, once it has been changed."""
+    spec = gateway().spec.model_copy(
+        update={"backend": "EnvoyGateway", "envoy_gateway": EnvoyGateway(version="v1.9.1")}
+    )
+    return gateway().model_copy(update={"spec": spec})
 
 
 def revision(part: Part, status: str = "deployed", number: int = 1) -> Revision:
@@ -132,6 +140,21 @@ def test_metallb_goes_when_it_is_no_longer_asked_for_and_traefik_is_there() -> N
     assert not any(isinstance(step, Uninstall) for step in planned(gateway(), history=alone).steps)
 
 
+def test_the_backend_before_goes_when_it_has_let_go_of_what_it_made() -> None:
+    before, known = gateway(), by_envoy_gateway()
+    history = installed(before, "traefik") | installed(known, "envoy-gateway")
+    left = [live(one) for one in render_inference_gateway(before) if one["kind"] == "GatewayClass"]
+
+    waits, then = planned(known, history=history, children=tuple(left)), planned(known, history=history)
+    assert "delete GatewayClass traefik" in map(str, waits.steps)
+    assert not any(isinstance(step, Uninstall) for step in waits.steps)
+    assert "uninstall Helm release traefik-system/mp-traefik" in map(str, then.steps)
+
+
+def live(manifest: Manifest) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": manifest["kind"]}}
+
+
 def test_pods_that_are_down_are_said_although_the_chart_is_deployed() -> None:
     down = Workload(Key("traefik-system", "mp-traefik"), "Deployment", "traefik", wanted=2, ready=0)
     words = "traefik: 0 of 2 pods of Deployment traefik are ready"
@@ -144,12 +167,12 @@ def test_a_change_that_failed_is_said_and_what_was_there_before_goes_on() -> Non
     known = gateway()
     (part,) = gateway_parts(known)
     history = {part.release.key: (revision(part, "failed", 2), revision(part))}
-    live = [{**one, "metadata": {**one["metadata"], "generation": 1}} for one in render_inference_gateway(known)]
-    for one, aspect in zip(live, ("Accepted", "Programmed"), strict=True):
+    there = [{**one, "metadata": {**one["metadata"], "generation": 1}} for one in render_inference_gateway(known)]
+    for one, aspect in zip(there, ("Accepted", "Programmed"), strict=True):
         told = {"type": aspect, "status": "True", "reason": aspect, "observedGeneration": 1}
         one["status"] = {"conditions": [told], "addresses": [{"value": "192.0.2.7"}]}
 
-    found = planned(known, history=history, children=tuple(live))
+    found = planned(known, history=history, children=tuple(there))
     assert "roll back Helm release traefik-system/mp-traefik to revision 1" in map(str, found.steps)
     assert said(found)["ControllerReady"] == ("RolledBack", "traefik: it failed")
     assert said(found)["Ready"][0] == "Available"
@@ -157,9 +180,9 @@ def test_a_change_that_failed_is_said_and_what_was_there_before_goes_on() -> Non
 
 def test_what_was_there_before_helm_is_left_to_whoever_made_it() -> None:
     known = gateway(held=False)
-    live = render_inference_gateway(known)
+    there = render_inference_gateway(known)
 
-    assert planned(known, children=live) == routed(routing(known, *live))
+    assert planned(known, children=there) == routed(routing(known, *there))
 
 
 def test_without_helm_only_the_gateway_is_ours() -> None:
@@ -179,7 +202,7 @@ def test_another_gateway_installs_nothing() -> None:
 
 def test_it_goes_from_the_front() -> None:
     known, there = gateway(going=True, **POOL), ["metallb", "traefik"]
-    left = [{**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in render_inference_gateway(gateway())]
+    left = list(map(live, render_inference_gateway(gateway())))
     done: list[Step] = []
     while not done or done[-1] != Release():
         for step in (found := planned(known, *there, children=tuple(left))).steps:
@@ -197,3 +220,14 @@ def test_it_goes_from_the_front() -> None:
         "uninstall Helm release metallb-system/mp-metallb",
         "release the object",
     ]
+
+
+def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
+    known = gateway(going=True, **POOL)
+    charts = Seen("", NOW, 420.0, history=installed(known, "metallb"))
+
+    waits = gateway_stack.plan(Observed(routing(known), charts, balancer="traefik-system/traefik"))
+    assert waits.steps == ()
+    assert said(waits)["Ready"] == ("Deleting", "load balancer traefik-system/traefik is being taken away")
+    then = gateway_stack.plan(Observed(routing(known), charts))
+    assert list(map(brief, then.steps)) == ["uninstall Helm release metallb-system/mp-metallb"]
