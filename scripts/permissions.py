@@ -38,12 +38,12 @@ class Rule:
     names: tuple[str, ...] = ()
     """Only objects of these names; none: all."""
     condition: str = ""
-    """The value of the chart without which there is no such rule."""
+    """When there is such a rule, as a sentence; empty: always."""
 
     def row(self) -> str:
         of = f" of {listed(self.groups)}" if any(self.groups) else ""
         named = f" named {listed(self.names)}" if self.names else ""
-        why = f"{self.why} With `{self.condition}`." if self.condition else self.why
+        why = " ".join(filter(None, (self.why, self.condition)))
         return f"| {listed(self.resources)}{of}{named} | {', '.join(self.verbs)} | {why} |"
 
 
@@ -80,11 +80,21 @@ def _rules(lines: Iterable[str]) -> Iterator[Rule]:
             yield _rule(" ".join(why), "\n".join(rule), condition)
             why, rule = [], []
         if template:
-            condition = template[2].removeprefix("$").removeprefix(".Values.")
+            condition = _condition(template[2])
         elif comment:
             why.append(line.strip(" #"))
         else:
             rule.append(line)
+
+
+def _condition(said: str) -> str:
+    """What a chart's template asks, in words: whether a value is set, or which namespace this is."""
+    asked = re.fullmatch(r"\.Values\.(?P<value>\S+)|eq \$namespace \"(?P<namespace>\S+)\"|", said)
+    if asked is None:
+        raise SystemExit(f"permissions: the page has no words for {{{{ if {said} }}}}")
+    if value := asked["value"]:
+        return f"With `{value}`."
+    return f"Only in `{namespace}`." if (namespace := asked["namespace"]) else ""
 
 
 def _rule(why: str, text: str, condition: str) -> Rule:

@@ -28,6 +28,7 @@ NAMESPACE = "modelplane-system"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OWN = "frontDoor.traefik=false"
 """Without the rights for the front door's charts, which would hide that one of the others is missing."""
+BY_ENVOY_GATEWAY = "frontDoor.envoyGateway=true"
 EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", "image.digest=sha256:0f", "env[0].name=A")
 
 
@@ -96,8 +97,13 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert Settings.read(flags, {}).listen == ("", 8080)
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
-    (given,) = (one for one in await rendered(OWN) if one["kind"] == "Deployment")
-    assert "--front-door=own" in given["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--front-door=own" in await arguments(OWN)
+    assert "--front-door=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
+
+
+async def arguments(*values: str) -> list[str]:
+    (deployment,) = (one for one in await rendered(*values) if one["kind"] == "Deployment")
+    return deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def split(argument: str) -> tuple[str, str, str]:
@@ -123,11 +129,15 @@ async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> N
 
 
 @pytest.mark.parametrize(
-    ("traefik", "verbs"),
-    [("false", {"get"}), ("true", {"get", "list", "watch"})],  # Traefik's own role has these
+    ("values", "verbs"),
+    [
+        ((OWN,), {"get"}),
+        (("frontDoor.traefik=true",), {"get", "list", "watch"}),  # Traefik's own role has these
+        ((OWN, BY_ENVOY_GATEWAY), {"get", "list", "watch"}),  # and so has Envoy Gateway's
+    ],
 )
-async def test_nobody_writes_secrets_everywhere(traefik: str, verbs: set[str]) -> None:
-    roles = [one for one in await rendered(f"frontDoor.traefik={traefik}") if one["kind"] == "ClusterRole"]
+async def test_nobody_writes_secrets_everywhere(values: tuple[str, ...], verbs: set[str]) -> None:
+    roles = [one for one in await rendered(*values) if one["kind"] == "ClusterRole"]
 
     assert {
         verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]

@@ -25,6 +25,12 @@ rules:
       - get
       - update
   {{- end }}
+  {{- if eq $namespace "there" }}
+  # Only there.
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [get]
+  {{- end }}
   # Always.
   - apiGroups: [apps]
     resources: [deployments]
@@ -44,8 +50,9 @@ def test_every_rule_is_read_with_its_reason_and_its_condition() -> None:
             ("leases",),
             ("get", "update"),
             ("modelplane-operator",),
-            condition="more",
+            condition="With `more`.",
         ),
+        Rule("Only there.", ("",), ("pods",), ("get",), condition="Only in `there`."),
         Rule("Always.", ("apps",), ("deployments",), ("list",)),
     ]
 
@@ -53,6 +60,11 @@ def test_every_rule_is_read_with_its_reason_and_its_condition() -> None:
 def test_a_rule_without_a_reason_is_refused() -> None:
     with pytest.raises(SystemExit, match="a comment is missing"):
         rules(ROLE.replace("  # Always.\n", ""), "Role")
+
+
+def test_a_condition_that_there_are_no_words_for_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"the page has no words for {{ if not \.Values\.more }}"):
+        rules(ROLE.replace("if .Values.more", "if not .Values.more"), "Role")
 
 
 def test_a_row_says_what_whom_and_why() -> None:

@@ -48,6 +48,8 @@ def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
         "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
         # Tells Envoys the zone that they are in, which nothing here asks for, by a webhook before every pod's binding.
         "topologyInjector": {"enabled": False},
+        # Its policy would refuse others their versions of the Gateway API's kinds, on the whole hub.
+        "crds": {"gatewayAPI": {"safeUpgradePolicy": {"enabled": False}}},
     }
     release = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}")
     ours = owner_labels(gateway)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from modelplane_operator.api.serving_stack import Versions
+from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
 from modelplane_operator.rendering.gateway_stack import (
     METALLB,
     METALLB_REPOSITORY,
@@ -25,6 +26,7 @@ PAGE = ROOT / "docs" / "air-gapped.md"
 def charts() -> str:
     rows = [f"| {one.chart} | {one.version(Versions())} | {one.repository} |" for one in STACK]
     rows.append(f"| {TRAEFIK}, on the hub | the InferenceGateway says | {TRAEFIK_REPOSITORY} |")
+    rows.append(f"| {ENVOY_CHART}, on the hub, if asked for | the InferenceGateway says | {ENVOY_REPOSITORY} |")
     rows.append(f"| {METALLB}, on the hub, if asked for | {METALLB_VERSION} | {METALLB_REPOSITORY} |")
     return "\n".join(["| Chart | Version | Repository |", "|---|---|---|", *rows])
 
