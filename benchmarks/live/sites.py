@@ -33,6 +33,8 @@ from aiohttp import web
 
 from localfleet.kubeclient import MERGE, ApiError, Key, KubeClient, Manifest, Mirror, read_kubeconfig
 from modelplane_operator.clients.wire import shrink_tls_buffers
+from modelplane_operator.rendering import cluster_gateway
+from modelplane_operator.rendering.inference_gateway import TRAEFIK
 
 SEPARATOR = "--"
 PATH = re.compile(
@@ -283,6 +285,7 @@ class Sites:
 
 ACCEPTED = {"status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
+CONTROLLERS = {"hub": TRAEFIK.controller, "sites": cluster_gateway.CONTROLLER}
 
 
 def _said(manifest: Manifest, *types: str) -> list[Manifest]:
@@ -303,21 +306,28 @@ def gateway(manifest: Manifest, address: str | None) -> Manifest:
     }
 
 
-def route(manifest: Manifest) -> Manifest:
+def route(manifest: Manifest, controller: str) -> Manifest:
     return {
         "parents": [
             {
                 "parentRef": manifest["spec"]["parentRefs"][0],
-                "controllerName": "localfleet.dev/played",
+                "controllerName": controller,
                 "conditions": _said(manifest, "Accepted", "ResolvedRefs"),
             }
         ]
     }
 
 
-def controllers(address: str | None) -> Mapping[str, Callable[[Manifest], Manifest]]:
-    """The status of an object, by the plural of its type. `address`: of all gateways, instead of some of their own."""
-    return {"gatewayclasses": gateway_class, "gateways": partial(gateway, address=address), "httproutes": route}
+def controllers(name: str, address: str | None) -> Mapping[str, Callable[[Manifest], Manifest]]:
+    """The status of an object, by the plural of its type, as the controller of that name gives it.
+
+    `address`: of all gateways, instead of some of their own.
+    """
+    return {
+        "gatewayclasses": gateway_class,
+        "gateways": partial(gateway, address=address),
+        "httproutes": partial(route, controller=name),
+    }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -416,8 +426,8 @@ def pod_status(*, ready: bool) -> Manifest:
 
 
 def _players(clients: Mapping[str, KubeClient], given: argparse.Namespace) -> Iterator[Player]:
-    for client in clients.values():
-        for plural, status_of in controllers(given.gateway).items():
+    for side, client in clients.items():
+        for plural, status_of in controllers(CONTROLLERS[side], given.gateway).items():
             yield Player(client=client, root=GATEWAYS, plural=plural, status_of=status_of)
     yield Kubelet(client=clients["sites"], root="/apis/apps/v1", plural="deployments", startup=given.startup)
 
