@@ -61,6 +61,10 @@ class Event(NamedTuple):
     manifest: Manifest
 
 
+BEFORE_ALL = "1"
+"""A resourceVersion that no object has: a store counts from there."""
+
+
 class Kube:
     """One API server; made by `connect`, which closes it."""
 
@@ -176,12 +180,17 @@ class Kube:
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, force: bool = True, dry_run: bool = False, new: bool = False
+    ) -> Manifest:
         """Make an object say what the manifest says, whoever else has said otherwise (server-side apply).
 
         The manifest is all that we want of the object: what it said before and no longer says is taken back. A uid or
-        resourceVersion in it is a precondition. Raises Conflict, unless forced, when another manager disagrees.
+        resourceVersion in it is a precondition, and so is `new`: that there is none of that name. Raises Conflict when
+        one does not hold, or, unless forced, when another manager disagrees.
         """
+        if new:
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
         params = {"fieldManager": labels.FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
         path = kind.path(key.namespace, key.name)

@@ -1,9 +1,12 @@
-"""Act: carry out the steps of a plan, in order, to the first failure."""
+"""Act: carry out the steps of a plan, in order, to the first failure; those that do the same to siblings, at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol, assert_never
 
 from modelplane_operator.api import labels
@@ -11,7 +14,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.connection import Health
-from modelplane_operator.clients.errors import ClientError, Foreign, NotFound, Terminating
+from modelplane_operator.clients.errors import ClientError, Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.clients.helm import Helm, HelmError
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ownership import is_current, marked, owned_fields
@@ -32,6 +35,8 @@ from modelplane_operator.planning.plan import (
     Uninstall,
     outside,
 )
+
+AT_ONCE = 8  # writes for one object
 
 
 class Cluster(Protocol):
@@ -92,13 +97,34 @@ class Actor:
         try:
             if hold:
                 held = await self._hold()
-            for step in steps:
+            for siblings in _siblings(steps):
+                step = siblings[0]
                 if outside(step) and not held:
                     held = await self._hold()
-                await self._take(step)
+                if failure := await self._take_all(siblings):
+                    return failure
         except ClientError as error:
             return Failure(step, error)
         return None
+
+    async def _take_all(self, steps: Sequence[Step]) -> Failure | None:
+        """Carry them out at once, and all whatever becomes of the others; answers the first that failed."""
+        turn, failures = asyncio.Semaphore(AT_ONCE), dict[int, Failure]()
+
+        async def take(number: int, step: Step) -> None:
+            async with turn:
+                try:
+                    await self._take(step)
+                except ClientError as error:
+                    failures[number] = Failure(step, error)
+
+        if len(steps) == 1:
+            await take(0, steps[0])
+        else:
+            async with asyncio.TaskGroup() as group:
+                for number, step in enumerate(steps):
+                    group.create_task(take(number, step))
+        return failures[min(failures)] if failures else None
 
     async def _take(self, step: Step) -> None:
         match step:
@@ -129,10 +155,14 @@ class Actor:
         seen = cluster.find(kind)
         live = seen.entry(key) if seen else None
         if seen and live is None:
+            # Most likely there is none. But a watch sees only what carries our labels, and not at once: an object of
+            # somebody else must not become ours by being applied to, and be deleted as ours some day.
             seen.expect()
+            self.may_write()
+            with suppress(Conflict):
+                _note(seen, await cluster.kube.apply(wanted, new=True))
+                return
         if live is None:
-            # Nothing of that name was seen, but a watch sees only what carries our labels, and not at once: an object
-            # of somebody else must not become ours by being applied to, and be deleted as ours some day.
             found = await cluster.kube.find(kind, key)
             live = Entry(found, 0, owned_fields(found)) if found else None
         if live is not None:
@@ -225,6 +255,24 @@ class Actor:
         elif left is not None:
             _note(seen, left)
         return True
+
+
+def _siblings(steps: Iterable[Step]) -> Iterator[Sequence[Step]]:
+    """Steps that follow each other and do the same to objects of one type: none of them waits for another."""
+    for _, siblings in groupby(steps, _alike):
+        yield tuple(siblings)
+
+
+def _alike(step: Step) -> object:
+    match step:
+        case Apply(manifest, cluster):
+            return Apply, type_of(manifest), cluster
+        case Create(manifest) | Replace(manifest):
+            return type(step), type_of(manifest)
+        case Delete():
+            return Delete, step.type, step.cluster
+        case _:
+            return id(step)
 
 
 def _refuse_strangers(live: Manifest, owner: str | None) -> None:

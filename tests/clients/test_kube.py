@@ -68,6 +68,16 @@ async def test_applying_the_same_again_changes_nothing(kube: Kube, config_map: C
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
+async def test_an_apply_of_what_is_to_be_new_leaves_alone_what_is_there(kube: Kube, config_map: ConfigMap) -> None:
+    first = await kube.apply(config_map("new", {"a": "1"}), new=True)
+
+    with pytest.raises(Conflict):
+        await kube.apply(config_map("new", {"a": "2"}), new=True)
+
+    assert (await kube.get(CONFIG_MAP, key_of(first)))["data"] == {"a": "1"}
+    assert "data" not in await kube.apply(config_map("new")), "it owns what it made"
+
+
 async def test_a_dry_run_stores_nothing(kube: Kube, config_map: ConfigMap) -> None:
     said = await kube.apply(config_map("dry"), dry_run=True)
 

@@ -132,13 +132,16 @@ async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: Wo
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
 
 
-async def test_steps_end_at_the_first_failure_which_is_told_once(world: World) -> None:
+async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_and_it_is_told_once(
+    world: World,
+) -> None:
     await world.cache()
     world.planner = lambda seen: available(
         seen,
         Apply(child(seen, "first")),
         Apply(child(seen, "second", room="no-such-namespace")),
         Apply(child(seen, "third")),
+        Create(child(seen, "fourth")),
     )
 
     assert isinstance(await world.step(), Failed)
@@ -149,7 +152,8 @@ async def test_steps_end_at_the_first_failure_which_is_told_once(world: World) -
     assert told[2].startswith("apply ConfigMap no-such-namespace/second: apply configmaps second: namespaces")
     assert "replace_status modelcaches.modelplane.ai" not in world.writes, "the same again is no news"
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "first")) is not None
-    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "fourth")) is None
 
 
 async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go_on(world: World) -> None:
