@@ -22,7 +22,7 @@ from modelplane_operator.clients.errors import ClientError, Forbidden, ServerFau
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import ListWatch
+from modelplane_operator.clients.watching import LISTS_AT_ONCE, ListWatch
 from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import OnCall, uncounted
 
@@ -218,6 +218,7 @@ class Connection:
     def _with(self, kube: Kube) -> Sequence[ListWatch]:
         """The watches, going on with this client."""
         if not self._watches:
+            turn = asyncio.Semaphore(LISTS_AT_ONCE)
             self._watches = [
                 ListWatch(
                     kube,
@@ -228,6 +229,7 @@ class Connection:
                     on_broken=self._doubt.set,
                     ours=one.ours,
                     on_served=lambda: self._on_health(self.name, self.health),
+                    turn=turn,
                 )
                 for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
             ]

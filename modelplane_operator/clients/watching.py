@@ -32,6 +32,7 @@ from modelplane_operator.clients.errors import (
 from modelplane_operator.clients.kube import SILENCE, Kube
 
 RETURNING = Backoff(first=0.2, longest=30.0)
+LISTS_AT_ONCE = 4  # of one server: each takes a connection, of which memory once taken is hardly ever given back
 
 log = structlog.get_logger()
 
@@ -63,6 +64,8 @@ class ListWatch:
     """Whether nobody but us makes such objects."""
     on_served: Callable[[], None] = lambda: None
     """Told when the server begins or ceases to have the type: an empty list changes nothing that others hear of."""
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
+    """Whose turn it is to list; those of one server share it."""
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
@@ -117,12 +120,13 @@ class ListWatch:
 
     async def _list(self) -> None:
         self._version = ""
-        listing = await self.kube.list(
-            self.collection.type,
-            namespace=self.namespace,
-            selector=self.collection.selecting or "",
-            bare=self.collection.bare,
-        )
+        async with self.turn:
+            listing = await self.kube.list(
+                self.collection.type,
+                namespace=self.namespace,
+                selector=self.collection.selecting or "",
+                bare=self.collection.bare,
+            )
         self.lists += 1
         begins = not self.collection.served
         self.collection.listed(listing)
