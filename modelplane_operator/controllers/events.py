@@ -75,7 +75,7 @@ class Recorder:
     _told: dict[str, list[tuple[float, str]]] = field(default_factory=dict[str, list[tuple[float, str]]], init=False)
 
     def record(self, subject: Manifest, before: Condition | None, after: Condition) -> None:
-        """Have a transition told, if it is worth it."""
+        """Have a transition told, if it is worth it. Good news of what belongs to another are part of that one's."""
         transition = Transition(before, after)
         if not transition.worth_telling:
             return
@@ -88,6 +88,8 @@ class Recorder:
             reason=after.reason,
             message=after.message,
         )
+        if transition.kind == "Normal" and _belongs(subject):
+            return
         outcome = self._refusal(subject["metadata"]["uid"], f"{after.type} {after.status} {after.reason}")
         if outcome is None:
             try:
@@ -124,6 +126,11 @@ class Recorder:
             told.append((now, said))
         self._told[uid] = told  # at the end: the first is the one that has been silent for longest
         return outcome
+
+
+def _belongs(subject: Manifest) -> bool:
+    """Whether somebody made it for another object: a deployment's replicas are hundreds, and each event is a write."""
+    return any(owner.get("controller") for owner in subject["metadata"].get("ownerReferences") or ())
 
 
 def event(subject: Manifest, transition: Transition, identity: str, at: datetime) -> Manifest:

@@ -105,6 +105,17 @@ async def test_one_object_is_told_of_so_often_a_minute_and_no_more() -> None:
     assert list(told.recorder._told) == ["u"]
 
 
+async def test_of_what_belongs_to_another_only_bad_news_is_told() -> None:
+    told = Told()
+    replica = subject()
+    replica["metadata"]["ownerReferences"] = [{"kind": "ModelDeployment", "name": "d", "uid": "o", "controller": True}]
+
+    told.recorder.record(replica, CREATING, TRUE)
+    assert told.recorder._queue.qsize() == 0
+    told.recorder.record(replica, TRUE, CREATING)
+    assert told.recorder._queue.qsize() == 1
+
+
 async def test_what_was_told_long_ago_is_forgotten() -> None:
     told = Told()
     for number in range(5):
