@@ -79,7 +79,7 @@ BENCHMARKS = (
     _live("B6", "from apply to a workload object", reactions.applied,
           sizes=(1, 100), full=(50,), quick=(3,), quick_sizes=(1, 10), sized="at once"),
     _live("B7", "from a pod to the status of its deployment", reactions.fan_in,
-          sizes=(10, 50, 200), full=(20,), quick=(20,), quick_sizes=(2,)),
+          sizes=(10, 50, 200), full=(10,), quick=(20,), quick_sizes=(2,)),
     _live("B8", "many idle clusters, and all of them back at once", outages.watches,
           sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
     _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),

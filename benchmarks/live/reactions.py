@@ -83,14 +83,17 @@ async def applied(size: int, batches: int) -> AsyncIterator[Figure]:
 # B7: from a pod to the status of its deployment ----------------------------------------------------------------------
 
 
+MODELS = 20
+
+
 async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
-    """Half of the pods of 25 replicas on each cluster turn ready, so many a second."""
+    """Of as many models as clusters, 25 replicas each, the pods of half of them turn ready, so many a second."""
     replicas = 25
     async with scenes.scene(clusters=size) as scene:
         pods = scene.seen(PODS, afar=True)
         with scene.operator() as one:
             await scene.brought_up(one, size, deployments=size, replicas=replicas)
-            count = size // 2 or 1
+            count = min(size // 2 or 1, MODELS)
             turned = [name for name in sorted(pods.mirror.objects) if int(name[1][6:11]) < count]
             statuses = scene.ours("modeldeployments")
             await turn(scene, turned, ready=False, rate=rate * 4)
