@@ -2,7 +2,7 @@
 
     observe   reads what the watches have seen
     plan      decides, as a function of that
-    act       writes, in order, to the first failure
+    act       writes, in order and siblings at once, to the first failure
     report    writes the status, once, when it differs; after writes it is judged anew, by what they have changed
 
 Whatever fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
