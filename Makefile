@@ -24,7 +24,7 @@ demo-down: setup  ## End all of that
 	@$(BIN)/python scripts/demo.py --down
 
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
-	@$(BIN)/python -m localfleet up
+	@$(BIN)/python -m localfleet up --audit
 
 fleet-down: demo-down  ## The same as demo-down
 

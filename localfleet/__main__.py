@@ -49,6 +49,7 @@ def up(
     *,
     data_plane: Annotated[bool, typer.Option(help="Start Traefik and Envoy Gateway with the clusters.")] = True,
     fault_proxy: Annotated[bool, typer.Option(help="Put a fault proxy in front of each API server.")] = False,
+    audit: Annotated[bool, typer.Option(help="Have the API servers write who asked for what.")] = False,
 ) -> None:
     """Start a hub and workload clusters; what is up already stays, what has died is started again."""
     began = time.monotonic()
@@ -56,7 +57,7 @@ def up(
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:5.1f} s  {line}", file=sys.stderr, flush=True)
 
-    fleet().up(Options(workers, profile, port, data_plane, fault_proxy), say)
+    fleet().up(Options(workers, profile, port, data_plane, fault_proxy, audit), say)
     say("the fleet is up")
     status()
 

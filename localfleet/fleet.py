@@ -142,10 +142,13 @@ class Fleet:
         """The one for use in the fleet's network: what an operator there is told by."""
         return self.folder / "clusters" / name / "kubeconfig"
 
+    def audit_log(self, name: str) -> Path:
+        """Where a cluster that was started with `audit` writes its audit events."""
+        return self.folder / "clusters" / name / control_plane.AUDIT_LOG
+
     def audit(self, name: str) -> list[Any]:
         """The audit events of a cluster that was started with `audit`."""
-        log = self.folder / "clusters" / name / control_plane.AUDIT_LOG
-        return [orjson.loads(line) for line in log.read_bytes().splitlines()]
+        return [orjson.loads(line) for line in self.audit_log(name).read_bytes().splitlines()]
 
     def down(self) -> bool:
         """End every process of the fleet and remove its folder; answer whether there was anything to end."""

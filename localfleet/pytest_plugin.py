@@ -4,7 +4,7 @@
     fleet_namespace   the name of a namespace that this test has for itself, in every cluster
     extra_cluster     a function that starts one more workload cluster; it goes with the test
 
-`LOCALFLEET_KEEP=1` uses the fleet that `python -m localfleet up` starts, and leaves it up: for writing tests.
+`LOCALFLEET_KEEP=1` uses the fleet that `python -m localfleet up --audit` starts, and leaves it up: for writing tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
     keep = bool(os.environ.get("LOCALFLEET_KEEP"))
     found = Fleet(default_folder() if keep else tmp_path_factory.mktemp("fleet") / "fleet")
     try:
-        found.up(Options(workers=2))
+        found.up(Options(workers=2, audit=True))
         yield found
     finally:
         if not keep:

@@ -55,6 +55,8 @@ async def empty(stage: FaultyStage, watcher: Watcher, faultless: Life) -> AsyncG
     del faultless  # it comes first, so that what it leaves is gone
     await begin(stage)
     yield
+    await stage.reset()
+    await stage.revived()
     problems = await watcher.check()
     await begin(stage)
     assert not problems, "\n".join(problems)

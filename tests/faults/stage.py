@@ -15,7 +15,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,6 +33,7 @@ from localfleet.fleet import HUB, Fleet
 from localfleet.kubeclient import ApiError, connect
 from tests.integration import kinds
 from tests.integration.harness import FLAGS, NOT_FOUND, SECONDS, SYSTEM, WORKERS, Cluster, Operator, Stage
+from tests.integration.trail import Trail, recorded
 from tests.support.manifests import Manifest
 
 CREATED = 201
@@ -90,6 +91,11 @@ class FaultyStage(Stage):
     def kubeconfig(self, worker: str) -> Manifest:
         text = self.proxies[worker].kubeconfig.read_text()
         return kinds.secret(SYSTEM, f"{worker}-kubeconfig", kubeconfig=text)
+
+    def trails(self) -> Sequence[Trail]:
+        """By the proxies' books: what they answer themselves, no API server hears of."""
+        books = ((name, proxy.kubeconfig.with_name("faultproxy.jsonl")) for name, proxy in self.proxies.items())
+        return [Trail(name, book, recorded) for name, book in books]
 
     async def crash(self, planned: Crashes, when: When) -> None:
         """Kill the operator at those mutating calls of each cluster, counted from the last `reset`."""

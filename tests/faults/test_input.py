@@ -19,6 +19,7 @@ from localfleet.kubeclient import ApiError
 from tests.faults.stage import SEED, FaultyStage
 from tests.integration.harness import Cluster, condition, path_of, until
 from tests.integration.kinds import GROUP, deployment, namespace, secret
+from tests.integration.watcher import Watcher
 from tests.support.manifests import ROOT, Manifest, load
 from tests.support.schemas import objects
 
@@ -54,7 +55,9 @@ def strange() -> st.SearchStrategy[tuple[str, Any]]:
     database=None,
 )
 @given(specs=st.lists(strange(), min_size=BATCH, max_size=BATCH))
-async def test_no_input_ends_the_operator_or_holds_up_others(stage: FaultyStage, specs: list[tuple[str, Any]]) -> None:
+async def test_no_input_ends_the_operator_or_holds_up_others(
+    stage: FaultyStage, watcher: Watcher, specs: list[tuple[str, Any]]
+) -> None:
     await stage.reset()
     await stage.hub.apply(namespace(SPACE), secret(SPACE, "model", key="nonsense"))
     begins = stage.operator.log.stat().st_size
@@ -72,6 +75,8 @@ async def test_no_input_ends_the_operator_or_holds_up_others(stage: FaultyStage,
         defects = [line for line in log.splitlines() if "reconcile failed" in line or "internal error" in line]
         assert not defects, f"{defects[0]}\n{json.dumps(specs)}"
         assert stage.operator.is_up, json.dumps(specs)
+        problems = await watcher.check()
+        assert not problems, "\n".join([*problems, json.dumps(specs)])
     finally:
         await away(stage, [*stored, ("ModelDeployment", "plain")])
 

@@ -48,10 +48,10 @@ async def watcher(stage: Stage) -> AsyncGenerator[Watcher]:
 async def space(stage: Stage, watcher: Watcher, fleet_namespace: str) -> AsyncGenerator[str]:
     """A namespace of the test's own; afterwards the invariants are checked, and all of it must go."""
     yield fleet_namespace
-    problems = await watcher.check()
     if not stage.operator.is_up:
         await stage.operator.start()
     stage.operator.resume()
+    problems = await watcher.check()
     await emptied(stage, fleet_namespace)
     assert not problems, "\n".join(problems)
 

@@ -41,6 +41,7 @@ from localfleet.fleet import HUB, Fleet, path
 from localfleet.kubeclient import APPLY, MERGE, ApiError, KubeClient, connect, entries
 from localfleet.processes import tail
 from tests.integration import kinds
+from tests.integration.trail import Trail, audited
 from tests.support.manifests import ROOT, Manifest, load
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ def condition(manifest: Manifest, kind: str) -> Manifest:
 def said(manifest: Manifest) -> str:
     """All conditions in a line, for messages."""
     return "; ".join(
-        f"{one['type']}={one['status']} {one['reason']} {one.get('message', '')}"
+        f"{one['type']}={one['status']} {one.get('reason', '')} {one.get('message', '')}"
         for one in entries(manifest, "status", "conditions")
     )
 
@@ -400,6 +401,10 @@ class Stage:
     @property
     def clusters(self) -> Iterable[Cluster]:
         return (self.hub, *self.workers.values())
+
+    def trails(self) -> Sequence[Trail]:
+        """What the operator asks from now on, cluster by cluster."""
+        return [Trail(one.name, self.fleet.audit_log(one.name), audited) for one in self.clusters]
 
     # Asking ---
 

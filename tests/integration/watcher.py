@@ -1,32 +1,51 @@
 """Invariants that hold whatever a scenario does: watched while it runs, and checked when it is over.
 
-    I2   nothing twice      an object on a workload cluster is of a replica that is placed on that very cluster
+    I2   nothing twice      an object on a workload cluster is of a replica that is placed on that very cluster, and
+                            what a replica has there is made once: never anew while the replica lives
     I4   no overcommit      at no moment do replicas ask a pool of a cluster for more nodes than it has
+    I7   quiet              when a scenario has come to its end, the operator ceases to write
     I9   status is true     `observedGeneration` of a condition never goes back, and is never ahead of its object
-    I11  secrets stay out   no Secret's text in the operator's log, in events, or in anything of ours but Secrets
+    I10  bounded            nothing is asked for more often than RATE allows, whatever goes wrong
+    I11  secrets stay out   no Secret's text in the operator's logs, in events, or in anything of ours but Secrets
 
-What they read is the API servers' word, not the operator's. Add one: a method that appends to `problems`, called from
-`_changed` (while the test runs) or from `check` (when it is over).
+What they read is the API servers' word, not the operator's: their objects, and their audit logs (trail.py). Add one: a
+method that calls `_note`, called while the test runs from where a Mirror tells of changes, or from `check` when it is
+over; and a test in test_watcher.py that breaks it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import orjson
 
 from localfleet.kubeclient import Key, Mirror, entries
-from tests.integration.harness import OURS, SYSTEM, Stage, path_of
+from tests.integration.harness import OURS, SYSTEM, Stage, path_of, until
+from tests.integration.trail import ALL, Asked, Trail, busiest
 from tests.support.manifests import Manifest
 
-OWNER = "modelplane.ai/owner-uid"
-MADE = ("Deployment", "LeaderWorkerSet", "HTTPRoute", "ResourceClaimTemplate", "ConfigMap", "Secret")
+OWNER, OWNER_KIND = "modelplane.ai/owner-uid", "modelplane.ai/owner-kind"
+MADE = ("Deployment", "LeaderWorkerSet", "HTTPRoute", "ResourceClaimTemplate", "ConfigMap", "Secret", "Service")
 SECRET_LENGTH = 8  # what is shorter would be found by chance
+QUIET_SECONDS = 3.0
+REST_SECONDS = 90.0  # until it is quiet: what the test has left is carried to its end before
+RATE_SECONDS = 10.0
+# What a busy scenario needs is well below these, and what is tried again without a pause far above.
+RATE, RATE_OF_ALL = 60, 2000
+
+
+class Objects(Protocol):
+    """Objects of a collection as they were last seen."""
+
+    objects: dict[Key, Manifest]
 
 
 @dataclass(slots=True)
@@ -34,12 +53,21 @@ class Watcher:
     """What has gone wrong since the test began."""
 
     stage: Stage
-    replicas: Mirror
-    clusters: Mirror
+    replicas: Objects
+    clusters: Objects
+    trails: Sequence[Trail] = ()
+    made: Mapping[tuple[str, str], Objects] = field(default_factory=dict[tuple[str, str], Objects])
+    """What replicas have on workload clusters, by cluster and kind."""
+    tasks: Sequence[asyncio.Task[None]] = ()
+    """What keeps all of these current."""
     problems: list[str] = field(default_factory=list[str])
     canaries: set[bytes] = field(default_factory=set[bytes])
+    _asked: list[Asked] = field(default_factory=list[Asked])
+    _seen: int = 0
+    _wrote: float = field(default_factory=time.time)
     _generations: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _capacity: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    _first: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
 
     def hide(self, *texts: str) -> None:
         """From now on no one may read these outside of Secrets."""
@@ -50,20 +78,36 @@ class Watcher:
     # While the test runs ---
 
     def changed(self, key: Key) -> None:
+        """Look at a replica that appeared, changed or went."""
         replica = self.replicas.objects.get(key)
         if replica is not None:
             self._observed(replica)
         self._overcommitted()
 
+    def appeared(self, cluster: str, kind: str, key: Key) -> None:
+        """Look at what a replica has on a workload cluster."""
+        made = self.made[cluster, kind].objects.get(key)
+        if made is None:
+            return
+        metadata = made["metadata"]
+        owner, name = metadata["labels"][OWNER], metadata["name"]
+        if self._first.setdefault((cluster, kind, owner, name), metadata["uid"]) != metadata["uid"]:
+            self._note(f"I2: {kind} {name} on {cluster} was made twice for the same replica")
+        for replica in self.replicas.objects.values():
+            place = replica["spec"]["clusterName"]
+            if replica["metadata"]["uid"] == owner and place != cluster:
+                self._note(f"I2: {kind} {name} is on {cluster}, its replica is placed on {place}")
+
     def _overcommitted(self) -> None:
         """A pool that shrinks below what runs on it is not overcommitted by us: its largest size counts."""
         for (_, name), cluster in self.clusters.objects.items():
-            for pool in cluster["spec"]["nodePools"]:
+            for pool in entries(cluster, "spec", "nodePools"):
                 place, size = (name, pool["name"]), pool.get("maxNodeCount") or pool["nodeCount"]
                 self._capacity[place] = max(size, self._capacity.get(place, 0))
         used: Counter[tuple[str, str]] = Counter()
         for replica in self.replicas.objects.values():
-            used.update(nodes(replica))
+            if OWNER in replica["metadata"].get("labels", {}):  # else a user has made it, and placed it
+                used.update(nodes(replica))
         for place, count in used.items():
             if place in self._capacity and count > self._capacity[place]:
                 self._note(
@@ -82,26 +126,46 @@ class Watcher:
 
     async def check(self) -> list[str]:
         """All that is wrong; what was noted is forgotten."""
-        await self._misplaced()
+        await self._quiet()
+        self._bounded()
+        for (cluster, kind), made in self.made.items():
+            for key in tuple(made.objects):
+                self.appeared(cluster, kind, key)
         await self._told()
+        for task in self.tasks:
+            if task.done():
+                self._note(f"the watcher itself has ended: {task}")
+        if self.trails and not self._seen:
+            self._note("nothing of what the operator asks is seen")
         found, self.problems = self.problems, []
         return found
 
-    async def _misplaced(self) -> None:
-        placed = {
-            one["metadata"]["uid"]: one["spec"]["clusterName"] for one in await self.stage.hub.list("ModelReplica")
-        }
-        for name, worker in self.stage.workers.items():
-            for kind in MADE:
-                for made in await worker.list(kind, labels=f"{OWNER},modelplane.ai/owner-kind=ModelReplica"):
-                    metadata = made["metadata"]
-                    place = placed.get(metadata["labels"][OWNER])
-                    if place is not None and place != name:
-                        self._note(f"I2: {kind} {metadata['name']} is on {name}, its replica is placed on {place}")
+    async def _quiet(self) -> None:
+        try:
+            await until("the operator to rest", self.rests, REST_SECONDS)
+        except AssertionError:
+            begins = time.time() - QUIET_SECONDS
+            late = Counter(str(one) for one in self._asked if one.writes and one.time >= begins)
+            self._note(f"I7: it writes and writes: {dict(late.most_common(5))}")
+
+    def rests(self) -> bool:
+        """Whether nothing was written for a while."""
+        news = [one for trail in self.trails for one in trail.news()]
+        self._asked += news
+        self._seen += len(news)
+        self._wrote = max((self._wrote, *(one.time for one in news if one.writes)))
+        return time.time() - self._wrote >= QUIET_SECONDS
+
+    def _bounded(self) -> None:
+        for what, count in busiest(self._asked, RATE_SECONDS):
+            if count > (RATE_OF_ALL if what == ALL else RATE):
+                self._note(f"I10: {what}: {count} times in {RATE_SECONDS:g} s")
+        self._asked.clear()
 
     async def _told(self) -> None:
         canaries = self.canaries | {each async for each in self._kubeconfigs()}
-        for where, text in [("its log", self.stage.operator.log.read_bytes())] + [
+        logs = self.stage.operator.log.parent.glob("operator*.log")  # of all that have run
+        for where, text in [(f"the log {log.name}", log.read_bytes()) for log in logs] + [
             (f"{kind} {one['metadata']['name']} of {cluster.name}", orjson.dumps(one))
             for cluster in self.stage.clusters
             for kind in ("Event", "ConfigMap", *(OURS if cluster is self.stage.hub else ("Deployment", "HTTPRoute")))
@@ -137,21 +201,36 @@ def nodes(replica: Manifest) -> Iterator[tuple[str, str]]:
 @asynccontextmanager
 async def watching(stage: Stage) -> AsyncGenerator[Watcher]:
     """A watcher that watches for as long as the block runs."""
-    watcher: list[Watcher] = []
 
     def changed(key: Key) -> None:
-        watcher[0].changed(key)
+        watcher.changed(key)
 
-    clusters = Mirror(stage.hub.client, path_of("InferenceCluster"), changed=lambda _: None)
-    replicas = Mirror(stage.hub.client, path_of("ModelReplica"), changed=changed)
-    watcher.append(Watcher(stage, replicas, clusters))
-    running = [asyncio.create_task(clusters.run())]
-    await clusters.synced.wait()
-    running.append(asyncio.create_task(replicas.run()))
-    await replicas.synced.wait()
-    try:
-        yield watcher[0]
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.wait(running)
+    def appeared(cluster: str, kind: str, key: Key) -> None:
+        watcher.appeared(cluster, kind, key)
+
+    hub = stage.hub.client
+    clusters = Mirror(hub, path_of("InferenceCluster"), changed=lambda _: None)
+    replicas = Mirror(hub, path_of("ModelReplica"), changed=changed)
+    made = {
+        (name, kind): Mirror(
+            worker.client,
+            path_of(kind),
+            changed=partial(appeared, name, kind),
+            params={"labelSelector": f"{OWNER},{OWNER_KIND}=ModelReplica"},
+        )
+        for name, worker in stage.workers.items()
+        for kind in MADE
+    }
+    with ExitStack() as open_:
+        trails = [open_.enter_context(closing(trail)) for trail in stage.trails()]
+        tasks = list[asyncio.Task[None]]()
+        watcher = Watcher(stage, replicas, clusters, trails, made, tasks)
+        try:
+            for mirror in (clusters, replicas, *made.values()):  # the first tell what the others are held against
+                tasks.append(asyncio.create_task(mirror.run()))
+                await mirror.synced.wait()
+            yield watcher
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
