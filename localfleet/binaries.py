@@ -50,7 +50,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder that a pinned Go module ships and a cluster needs at run time: CRDs, for instance."""
+    """A folder that a pinned Go module ships and a cluster needs at run time: CRDs, for instance, or a chart."""
 
     name: str
     module: str
@@ -132,6 +132,7 @@ TOOLS: tuple[Tool, ...] = (
         "github.com/envoyproxy/gateway",
         "charts/gateway-helm/charts/crds/crds/generated",
     ),
+    Files("envoy-gateway-chart", "envoy-gateway", "github.com/envoyproxy/gateway", "charts/gateway-helm"),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
 

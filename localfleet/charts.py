@@ -7,9 +7,14 @@ is ready and does nothing: its work is done by the fleet's own parts, or not nee
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+
+import yaml
+
+from localfleet import binaries
 
 MANIFESTS = Path(__file__).parent / "manifests"
 WHOLE = {
@@ -33,6 +38,16 @@ def stand_in(chart: str) -> Mapping[str, str]:
     """The files of the chart that stands in for one of that name."""
     manifest = WHOLE.get(chart)
     return {"templates/all.yaml": manifest.read_text().split("\n---\n", 1)[1] if manifest else POD}
+
+
+def envoy_gateway(version: str) -> Mapping[str, str]:
+    """The files of the real gateway-helm, which comes with its program's Go module, as if it were of that version."""
+    folder = binaries.ensure("envoy-gateway-chart")["envoy-gateway-chart"]
+    files = {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+    described = {**yaml.safe_load(files["Chart.yaml"]), "version": version, "appVersion": version}
+    # Its release fills these in; an image that is left out is the one of the chart's version.
+    values = re.sub(r"\$\{\w+\}", "", files.pop("values.tmpl.yaml"))
+    return {**files, "Chart.yaml": yaml.safe_dump(described), "values.yaml": values}
 
 
 def pack(mirror: Path, name: str, version: str, files: Mapping[str, str]) -> Path:

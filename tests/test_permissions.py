@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,9 @@ import yaml
 
 from localfleet.fleet import Fleet, Options
 from scripts.permissions import CLUSTER, HUB, rules
-from tests.controllers.test_clusters import SYSTEM, Hub
 from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
+from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT
 from tests.test_chart import rights
 
@@ -84,7 +85,7 @@ OF_STACKS = [
 ]
 # What the scenario may leave unused, and why the operator may do it all the same.
 IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
-    "whoever may list them may read one; it is asked for when a watch has not told of it yet": [
+    "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
         *every("get", OURS, "inferencegateways", "inferenceclasses", "inferenceclusters"),
         *every("get", OURS, "modeldeployments", "modelreplicas", "modelendpoints", "modelservices", "modelcaches"),
         *every("get", CLOUDS, "servingstacks"),
@@ -111,6 +112,16 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     ],
 }
 IDLE: Mapping[str, Iterable[str]] = {
+    "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
+        *every("get", "", "configmaps", "secrets", "serviceaccounts", "services"),
+        *every("get", "apps", "deployments"),
+        *every("get", "gateway.envoyproxy.io", "envoyproxies"),
+        *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
+        *every("get", "inference.networking.k8s.io", "inferencepools"),
+        *every("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
+        *every("get", "rbac.authorization.k8s.io", "roles", "rolebindings"),
+        *every("get", "resource.k8s.io", "resourceclaimtemplates"),
+    ],
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),
         *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives"),
@@ -123,13 +134,26 @@ IDLE: Mapping[str, Iterable[str]] = {
 
 
 def granted(file: Path, kind: str, namespace: str = EVERYWHERE) -> set[Right]:
+    told = rules(file.read_text(), kind)
+    return {right for rule in told for right in _rights(rule.groups, rule.resources, rule.verbs, namespace)}
+
+
+def given(roles: Iterable[Manifest]) -> set[Right]:
+    """What roles give, all of them together."""
     return {
-        Right(verb, ".".join(filter(None, (resource, group))), namespace)
-        for rule in rules(file.read_text(), kind)
-        for group in rule.groups
-        for resource in rule.resources
-        for verb in rule.verbs
+        right
+        for role in roles
+        for rule in role.get("rules") or ()
+        for right in _rights(
+            *(rule.get(part, ()) for part in ("apiGroups", "resources", "verbs")),
+            role["metadata"].get("namespace", EVERYWHERE),
+        )
     }
+
+
+def _rights(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], namespace: str) -> Iterator[Right]:
+    for group, resource, verb in product(groups, resources, verbs):
+        yield Right(verb, ".".join(filter(None, (resource, group))), namespace)
 
 
 def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
@@ -173,8 +197,7 @@ def audited(tmp_path: Path) -> Iterator[Fleet]:
 
 def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, tmp_path: Path) -> None:
     hub = Hub(audited)
-    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
     hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))

@@ -1,18 +1,21 @@
 """The operator with Helm on a hub that has nothing: the front door comes, changes, and goes.
 
 It runs as the chart's account, with the rights that the chart gives it. Traefik is the real one, in a small chart under
-the name of the real one; what stands in for MetalLB has its kinds and its rights, and the fleet gives the addresses.
+the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its kinds and
+its rights, and the fleet gives the addresses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +23,16 @@ import pytest
 import yaml
 
 from localfleet import binaries
-from localfleet.charts import stand_in
+from localfleet.charts import envoy_gateway, stand_in
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
-from tests.controllers.test_clusters import SYSTEM, Hub, operating
+from tests.controllers.test_clusters import operating
 from tests.support.charts import pack
 from tests.support.helm import noted_helm
-from tests.support.manifests import ROOT
+from tests.support.hub import SYSTEM, Hub
 from tests.test_chart import rights
+from tests.test_permissions import ON_HUB, Right, as_operator, given, idle, refused
 
 Manifest = dict[str, Any]
 
@@ -39,8 +43,9 @@ ABSENT = "grpcroutes.gateway.networking.k8s.io"
 MIDDLEWARES = "middlewares.traefik.io"
 """A kind that Traefik's chart brings, and Helm leaves where it is."""
 RANGE = "192.0.2.10-192.0.2.20"
-METALLB = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
-ACCOUNT = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
+METALLB: Manifest = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
+IDLE = {"API servers of earlier Kubernetes stream no lists": ["list jobs.batch in envoy-gateway-system"]}
+BAD_REQUEST = 400
 REFUSED = """
 apiVersion: v1
 kind: Service
@@ -118,32 +123,80 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     try:
         fleet.up(Options(workers=0, data_plane=False, audit=True))
         hub = Hub(fleet)
-        hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        hub.learn()
         hub.kubectl("create", "namespace", SYSTEM)
         yield hub
     finally:
         fleet.down()
 
 
-@pytest.fixture
-def mirror(tmp_path: Path) -> Path:
-    """The charts, and versions of Traefik's to go on to: one that works, and one that no API server takes."""
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    middlewares = yaml.safe_dump(definition(MIDDLEWARES, "Middleware"))
-    traefik = {**stand_in("traefik"), "crds/middlewares.yaml": middlewares}
-    for version in ("40.2.0", "40.2.1"):
-        pack(mirror, "traefik", version, traefik)
-    pack(mirror, "traefik", "40.2.2", {**traefik, "templates/refused.yaml": REFUSED})
-    pack(mirror, "metallb", "0.14.9", {"templates/all.yaml": metallb()})
-    return mirror
+def traefik(_: str) -> Mapping[str, str]:
+    return {**stand_in("traefik"), "crds/middlewares.yaml": yaml.safe_dump(definition(MIDDLEWARES, "Middleware"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the front door may be, and what the operator's account has to be given for that."""
+
+    name: str
+    part: str
+    """What conditions call it."""
+    chart: str
+    files: Callable[[str], Mapping[str, str]]
+    """Of its chart, at a version."""
+    versions: tuple[str, str, str]
+    """One that works, another that works, and one that no API server takes."""
+    values: tuple[str, ...]
+    """Of the operator's chart."""
+    asked: Manifest = field(default_factory=dict[str, Any])
+    """More that is asked for at first."""
+    real: bool = False
+    """Whether its chart is the real one, so that all that the account may do is needed."""
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.part}-system"
+
+    @property
+    def release(self) -> str:
+        return f"mp-{self.chart}"
+
+    def front_door(self, version: str, name: str = "default", **asked: Any) -> Manifest:
+        settings = f"{self.name[0].lower()}{self.name[1:]}"
+        return {
+            "apiVersion": "modelplane.ai/v1alpha1",
+            "kind": "InferenceGateway",
+            "metadata": {"name": name},
+            "spec": {"backend": self.name, settings: {"version": version, **asked}},
+        }
+
+
+TRAEFIK = Backend(
+    name="Traefik",
+    part="traefik",
+    chart="traefik",
+    files=traefik,
+    versions=("40.2.0", "40.2.1", "40.2.2"),
+    values=("frontDoor.metallb=true",),
+    asked=METALLB,
+)
+ENVOY_GATEWAY = Backend(
+    name="EnvoyGateway",
+    part="envoy-gateway",
+    chart="gateway-helm",
+    files=envoy_gateway,
+    versions=("v1.9.1", "v1.9.2", "v1.9.3"),
+    values=("frontDoor.traefik=false", "frontDoor.envoyGateway=true"),
+    real=True,
+)
 
 
 @pytest.fixture
-def settings(tmp_path: Path, mirror: Path) -> Settings:
-    folder = tmp_path / "definitions"
+def settings(tmp_path: Path) -> Settings:
+    folder, mirror = tmp_path / "definitions", tmp_path / "mirror"
     shutil.copytree(gateway_api(), folder / "hub")
+    mirror.mkdir()
+    pack(mirror, "metallb", "0.14.9", {"templates/all.yaml": metallb()})
     return Settings(
         listen=("127.0.0.1", 0),
         helm=str(noted_helm(tmp_path)),
@@ -159,94 +212,135 @@ def gateway_api() -> Path:
     return binaries.ensure("gateway-api-crds")["gateway-api-crds"]
 
 
-def front_door(version: str = "40.2.0", name: str = "default", **traefik: Any) -> Manifest:
-    return {
-        "apiVersion": "modelplane.ai/v1alpha1",
-        "kind": "InferenceGateway",
-        "metadata": {"name": name},
-        "spec": {"backend": "Traefik", "traefik": {"version": version, **traefik}},
-    }
-
-
-def test_with_the_charts_rights_it_comes_changes_and_goes(hub: Hub, settings: Settings, tmp_path: Path) -> None:
-    granted = asyncio.run(rights("frontDoor.metallb=true"))
-    hub.apply({"apiVersion": "v1", "kind": "List", "items": granted})
-    token = hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()
-    config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
-    config["users"][0]["user"] = {"token": token}
+@pytest.mark.parametrize("backend", [TRAEFIK, ENVOY_GATEWAY], ids=lambda backend: backend.name)
+def test_with_the_charts_rights_it_comes_changes_and_goes(
+    hub: Hub, settings: Settings, tmp_path: Path, backend: Backend
+) -> None:
+    first, better, bad = backend.versions
+    for version, more in ((first, {}), (better, {}), (bad, {"templates/refused.yaml": REFUSED})):
+        pack(tmp_path / "mirror", backend.chart, version, {**backend.files(version), **more})
+    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*backend.values))}
+    hub.apply(account)
+    kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
+    hub.kubectl("delete", "crd", *brought(backend.files(first)), "--ignore-not-found")
     hub.kubectl("create", "-f", str(gateway_api()))
     hub.kubectl("delete", "crd", ABSENT)
-    before = definitions(hub)
-    with operating(hub.fleet, settings, kinds, kubeconfig=yaml.safe_dump(config)):
-        comes(hub)
+    kinds_before, roles_before = definitions(hub), roles(hub)
+    with operating(hub.fleet, settings, kinds, kubeconfig=kubeconfig):
+        comes(hub, backend)
         assert ABSENT in definitions(hub)
-        kept = versions(hub, "gateway,gatewayclass,ig,namespace")
-    with operating(hub.fleet, settings, kinds, kubeconfig=yaml.safe_dump(config)):
-        changes(hub)
-        now = versions(hub, "gateway,gatewayclass,ig,namespace")
-        assert {name for name, version in kept.items() if now[name] != version} == {"InferenceGateway default"}
-        goes(hub)
-    after = definitions(hub)
-    assert after.keys() == before.keys() | {ABSENT, MIDDLEWARES}
-    assert all(after[name] == known for name, known in before.items())
+        there = len(hub.fleet.audit("hub"))
+    with operating(hub.fleet, settings, kinds, kubeconfig=kubeconfig):
+        changes(hub, backend)
+        assert written(by_operator(hub, there), "gateways", "gatewayclasses", "envoyproxies", "namespaces") == set()
+        passed_on = given(role for name, role in roles(hub).items() if name not in roles_before)
+        goes(hub, backend)
+    kinds_after = definitions(hub)
+    assert kinds_after.keys() == kinds_before.keys() | {ABSENT} | brought(backend.files(first))
+    assert all(kinds_after[name] == known for name, known in kinds_before.items())
     assert Counter((tmp_path / "runs").read_text().splitlines()) == {
-        "upgrade mp-metallb": 1,
-        "upgrade mp-traefik": 3,
-        "rollback mp-traefik": 1,
-        "uninstall mp-metallb": 1,
-        "uninstall mp-traefik": 1,
+        **({"upgrade mp-metallb": 1, "uninstall mp-metallb": 1} if backend.asked else {}),
+        f"upgrade {backend.release}": 3,
+        f"rollback {backend.release}": 1,
+        f"uninstall {backend.release}": 1,
     }
+    token = yaml.safe_load(kubeconfig)["users"][0]["user"]["token"]
     assert token not in (tmp_path / "argv").read_text() + (tmp_path / "environment").read_text()
     assert list(tmp_path.glob("**/kubeconfig")) == []
-    asked = [event for event in hub.fleet.audit("hub") if event["user"]["username"] == ACCOUNT]
-    assert [event for event in asked if event.get("responseStatus", {}).get("code") == 403] == []
+    asked = by_operator(hub, begun)
+    assert refused(asked, ON_HUB) == []
+    if backend.real:
+        assert idle(asked, ON_HUB, front_door_rights(account) - passed_on, IDLE) == []
     assert in_order(asked, "gateways", "gatewayclasses", "deployments")
+    hub.kubectl("delete", "-f-", documents=account)
 
 
-def comes(hub: Hub) -> None:
-    hub.apply(front_door(name="second"))
-    hub.apply(front_door(**METALLB))
+def comes(hub: Hub, backend: Backend) -> None:
+    first, *_ = backend.versions
+    hub.apply(backend.front_door(first, name="second"))
+    hub.apply(backend.front_door(first, **backend.asked))
     hub.says("default", "Ready", "Available: Models are reached at http://10.", what="ig")
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
     hub.says("second", "ControllerReady", "NotServed", what="ig")
-    pool = ("ipaddresspool", "modelplane", "-n", "metallb-system")
-    hub.until(lambda: hub.get(*pool) is not None, "MetalLB's addresses")
-    assert (hub.get(*pool) or {})["spec"] == {"addresses": [RANGE]}
-    assert answered(hub) == 404, "Traefik answers, and has no route"
+    if backend.asked:
+        pool = ("ipaddresspool", "modelplane", "-n", "metallb-system")
+        hub.until(lambda: hub.get(*pool) is not None, "MetalLB's addresses")
+        assert (hub.get(*pool) or {})["spec"] == {"addresses": [RANGE]}
+    assert answered(hub) == 404, "it answers, and has no route"
 
 
-def changes(hub: Hub) -> None:
-    hub.apply(front_door("40.2.1"))  # without MetalLB, which is not asked for any more
-    hub.until(lambda: deployed(hub, "mp-traefik") == ["2"], "the other version")
+def changes(hub: Hub, backend: Backend) -> None:
+    _, better, bad = backend.versions
+    hub.apply(backend.front_door(better))  # without MetalLB, which is not asked for any more
+    hub.until(lambda: deployed(hub, backend.release) == ["2"], "the other version")
     hub.until(lambda: deployed(hub, "mp-metallb") == [], "MetalLB to go")
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
-    hub.apply(front_door("40.2.2"))
-    hub.says("default", "ControllerReady", "RolledBack: traefik: ", what="ig")
-    hub.until(lambda: deployed(hub, "mp-traefik") == ["4"], "the version before")
+    hub.apply(backend.front_door(bad))
+    hub.says("default", "ControllerReady", f"RolledBack: {backend.part}: ", what="ig")
+    hub.until(lambda: deployed(hub, backend.release) == ["4"], "the version before")
     hub.until(lambda: "Invalid value: 99999" in hub.reason("ig", "default", "ControllerReady"), "the reason")
     assert hub.reason("ig", "default", "Ready").startswith("Available")
     assert answered(hub) == 404
 
 
-def goes(hub: Hub) -> None:
+def goes(hub: Hub, backend: Backend) -> None:
     hub.kubectl("delete", "ig", "--all", "--timeout=60s")
     assert hub.kubectl("get", "gateway,gatewayclass", "-A", "-oname") == ""
     assert hub.kubectl("get", "secret", "-A", "-l", "owner=helm", "-oname") == ""
-    assert hub.kubectl("get", "deployment,service", "-n", "traefik-system", "-oname") == ""
+    left = ("get", "deployment,service", "-n", backend.namespace, "-oname")
+    hub.until(lambda: hub.kubectl(*left) == "", "the programs and the load balancer to go")
 
 
-def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settings: Settings) -> None:
+def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settings: Settings, tmp_path: Path) -> None:
     """As an administrator, who makes the namespaces as well; those go again."""
+    version, *_ = TRAEFIK.versions
+    pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
-    hub.kubectl("delete", "namespace", "traefik-system", "metallb-system", "--ignore-not-found")
     with operating(hub.fleet, settings, kinds):
-        hub.apply(front_door())
+        hub.apply(TRAEFIK.front_door(version))
         hub.says("default", "Ready", "Available", what="ig")
         assert answered(hub) == 404
         hub.kubectl("delete", "ig", "default", "--timeout=60s")
-    hub.gone("namespace", "traefik-system")
+    hub.gone("namespace", TRAEFIK.namespace)
     assert ABSENT in definitions(hub)
+
+
+def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Settings, tmp_path: Path) -> None:
+    """Each leaves nothing but its kinds."""
+    for backend in (TRAEFIK, ENVOY_GATEWAY):
+        version, *_ = backend.versions
+        pack(tmp_path / "mirror", backend.chart, version, backend.files(version))
+    with operating(hub.fleet, settings, kinds):
+        for backend, other in ((TRAEFIK, ENVOY_GATEWAY), (ENVOY_GATEWAY, TRAEFIK), (TRAEFIK, ENVOY_GATEWAY)):
+            hub.apply(backend.front_door(backend.versions[0]))
+            hub.until(lambda: deployed(hub, backend.release) == ["1"], f"{backend.name} to be there")  # noqa: B023
+            hub.until(lambda: deployed(hub, other.release) == [], f"{other.name} to go")  # noqa: B023
+            hub.says("default", "Ready", "Available", what="ig")
+            assert answered(hub) == 404
+            classes = hub.kubectl("get", "gatewayclass", "-oname").split()
+            assert len(classes) == 1
+            hub.gone("service", "modelplane" if other is ENVOY_GATEWAY else "traefik", "-n", other.namespace)
+        hub.kubectl("delete", "ig", "default", "--timeout=60s")
+    for backend in (TRAEFIK, ENVOY_GATEWAY):
+        hub.gone("namespace", backend.namespace)
+
+
+def roles(hub: Hub) -> dict[str, Manifest]:
+    found = json.loads(hub.kubectl("get", "clusterrole,role", "-A", "-ojson"))["items"]
+    return {f"{one['kind']} {one['metadata'].get('namespace')}/{one['metadata']['name']}": one for one in found}
+
+
+def front_door_rights(account: Manifest) -> set[Right]:
+    """What the operator's account has for the front door's charts alone."""
+    named = (one for one in account["items"] if one["metadata"]["name"].endswith("-front-door"))
+    return given(one for one in named if one["kind"] in {"ClusterRole", "Role"})
+
+
+def brought(files: Mapping[str, str]) -> set[str]:
+    """The kinds that a chart brings and Helm leaves where they are."""
+    texts = (text for path, text in files.items() if "crds/" in path and "/templates/" not in path)
+    return {name for text in texts for name in re.findall(r"^  name: (\S+\.\S+)$", text, re.MULTILINE)}
 
 
 def definitions(hub: Hub) -> dict[str, tuple[Manifest, Manifest]]:
@@ -255,9 +349,20 @@ def definitions(hub: Hub) -> dict[str, tuple[Manifest, Manifest]]:
     return {one["metadata"]["name"]: (one["spec"], one["metadata"].get("annotations", {})) for one in found}
 
 
-def versions(hub: Hub, what: str) -> dict[str, str]:
-    found = json.loads(hub.kubectl("get", what, "-A", "-ojson"))["items"]
-    return {f"{one['kind']} {one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in found}
+def by_operator(hub: Hub, since: int) -> list[Manifest]:
+    """What the operator and its Helm have asked for, since there were so many audit events."""
+    return [event for event in hub.fleet.audit("hub")[since:] if event["user"]["username"] == ON_HUB]
+
+
+def written(events: Iterable[Manifest], *resources: str) -> set[str]:
+    """The objects of these types that were made, changed or deleted."""
+    return {
+        f"{event['objectRef']['resource']} {event['objectRef'].get('name')}"
+        for event in events
+        if event["verb"] in {"create", "update", "patch", "delete"}
+        and event.get("objectRef", {}).get("resource") in resources
+        and event["responseStatus"]["code"] < BAD_REQUEST
+    }
 
 
 def deployed(hub: Hub, release: str) -> list[str]:

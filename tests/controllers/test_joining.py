@@ -17,9 +17,9 @@ from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.rendering.serving_stack import STACK
 from modelplane_operator.settings import Settings
-from tests.controllers.test_clusters import CLASS, SYSTEM, Hub, cluster, operating, replica
+from tests.controllers.test_clusters import CLASS, cluster, operating, replica
 from tests.support.helm import noted_helm
-from tests.support.manifests import ROOT
+from tests.support.hub import SYSTEM, Hub
 from tests.test_permissions import (
     HUB_RIGHTS,
     OF_STACKS,
@@ -66,8 +66,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     bare: Fleet, settings: Settings, tmp_path: Path
 ) -> None:
     hub = Hub(bare)
-    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
     hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
@@ -157,8 +156,7 @@ def namespaces(hub: Hub) -> set[str]:
 def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings: Settings) -> None:
     """An administrator makes one alone: to try another version of a part, say, before a cluster is brought."""
     hub = Hub(bare)
-    hub.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-    hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    hub.learn()
     hub.kubectl("create", "namespace", SYSTEM)
     before = namespaces(hub)
     with operating(bare, settings, kinds):

@@ -37,7 +37,8 @@ from modelplane_operator.rendering.model_replica import (
 )
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.shares import MAX_BACKENDS, Target, selected, shares
-from tests.support.manifests import ROOT, Manifest
+from tests.support.hub import Hub
+from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.fleet
 
@@ -160,8 +161,7 @@ SHAPES = {
 @pytest.fixture(scope="module")
 def gateways(fleet: Fleet) -> Iterator[str]:
     """Both gateways and our kinds; the address of the cluster's. Others have operators that make their own there."""
-    fleet.kubectl("hub", "apply", "--server-side", "-f", str(ROOT / "crds"))
-    fleet.kubectl("hub", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    Hub(fleet).learn()
     apply(fleet, WORKER, CLUSTER_GATEWAY)
     apply(fleet, "hub", CLUSTER_GATEWAY[:1])
     written = {

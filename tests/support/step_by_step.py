@@ -153,14 +153,14 @@ async def define(kube: Kube, kinds: Sequence[type[Resource[Any, Any]]]) -> None:
                 await asyncio.sleep(0.1)
 
 
-def condition(manifest: Manifest, kind: str) -> Manifest:
+def _condition(manifest: Manifest, kind: str) -> Manifest:
     known = manifest.get("status", {}).get("conditions", [])
     return next((one for one in known if one["type"] == kind), {})
 
 
 def reason(manifest: Manifest, kind: str) -> str:
-    return condition(manifest, kind).get("reason", "")
+    return _condition(manifest, kind).get("reason", "")
 
 
 def message(manifest: Manifest, kind: str) -> str:
-    return condition(manifest, kind).get("message", "")
+    return _condition(manifest, kind).get("message", "")
