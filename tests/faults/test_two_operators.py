@@ -3,6 +3,9 @@
 It is stopped at a write, before or after its effect; the other takes over, and when it leads, the first goes on where
 it was: with decisions of long ago in its hands, and the belief that it leads. What keeps it from harm are conditions
 that the API servers check (resourceVersion, uid, names), and that it looks at the clock before it writes.
+
+What the leader makes on a cluster, the other does not watch while there is nothing of that type (decision 35). So the
+other must look before it believes anything, above all where the leader has just written and nobody gets any more.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from random import Random
-from signal import SIGSTOP
+from signal import SIGKILL, SIGSTOP, Signals
 
 import pytest
 
 from localfleet.faultproxy.rules import Match, Rule, Signal, When
 from localfleet.fleet import HUB
-from tests.faults.life import ACTS, Life, perform, twice
+from tests.faults.life import ACTS, SPACE, Life, perform, twice
 from tests.faults.stage import QUICK, SEED, FaultyStage
-from tests.integration.harness import SECONDS, Operator, until
+from tests.integration.harness import SECONDS, WORKERS, Operator, condition, until
+from tests.support.manifests import Manifest
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800), pytest.mark.usefixtures("empty")]
 
@@ -65,8 +69,7 @@ async def test_a_leader_that_wakes_up_too_late_does_no_harm(
     chance = Random(SEED)  # noqa: S311 - to be replayed
     for act in ACTS:
         await stage.reset()
-        leader = max(pair, key=last_led)
-        other = next(one for one in pair if one is not leader)
+        leader, other = in_turn(pair)
         number = chance.randint(1, faultless[act].writes.calls[HUB])
         signal = Signal(leader.pid, SIGSTOP, chance.choice(tuple(When)))
         rule = await stage.proxies[HUB].add(Rule(Match(mutating_call=number), signal, times=1))
@@ -86,14 +89,67 @@ async def test_a_leader_that_wakes_up_too_late_does_no_harm(
         assert all(one.is_up for one in pair)
 
 
+@pytest.mark.parametrize("fate", ["kept", "deleted"])
+@pytest.mark.parametrize("number", [SIGSTOP, SIGKILL], ids=["stopped", "killed"])
+async def test_what_a_leader_had_just_made_where_nobody_gets_any_more_is_found_by_the_next(
+    stage: FaultyStage, faultless: Life, pair: list[Operator], number: Signals, fate: str
+) -> None:
+    await stage.reset()
+    leader, other = in_turn(pair)
+    calls = faultless["deploy"].writes.calls
+    where = max(WORKERS, key=lambda name: calls[name])
+    last = Random(f"{SEED} {number} {fate}").randint(1, calls[where])  # noqa: S311 - to be replayed
+    told = f"the leader's write number {last} on {where} was its last"
+    rule = await stage.proxies[where].add(
+        Rule(Match(mutating_call=last), Signal(leader.pid, number, When.AFTER), times=1)
+    )
+    end = "deploy" if fate == "kept" else "delete"
+    try:
+        await ACTS["deploy"](stage)
+        await fired(stage, where, rule)
+        stage.fleet.cut(where)
+        stage.operator = other
+        await until("the other to lead", lambda: last_led(other) > last_led(leader), TAKEOVER_SECONDS)
+        if fate == "deleted":
+            await ACTS["delete"](stage)
+        replica = await until("it to say that it cannot get there", lambda: out_of_reach(stage), TAKEOVER_SECONDS)
+        assert bool(replica["metadata"].get("deletionTimestamp")) == (fate == "deleted")
+        stage.fleet.heal(where)
+        if number == SIGSTOP:
+            leader.resume()
+        await perform(stage, end, faultless[end].state)
+    except AssertionError as error:
+        raise AssertionError(f"{told}: {error}") from None
+    finally:
+        stage.fleet.heal(where)
+    assert list(twice(faultless["deploy"].writes, await stage.writes())) == [], told
+
+
+async def out_of_reach(stage: FaultyStage) -> Manifest | None:
+    """The replica, if it says, as it is now, that its cluster does not answer."""
+    (replica,) = await stage.hub.list("ModelReplica", SPACE)
+    said = condition(replica, "Synced")
+    current = said.get("observedGeneration") == replica["metadata"]["generation"]
+    return replica if current and said["reason"] == "ReconcileError" else None
+
+
+def in_turn(pair: list[Operator]) -> tuple[Operator, Operator]:
+    """Who leads, and who does not."""
+    first, second = sorted(pair, key=last_led, reverse=True)
+    return first, second
+
+
+async def fired(stage: FaultyStage, cluster: str, rule: int) -> None:
+    async def at_all() -> int:
+        return await stage.proxies[cluster].fired(rule)
+
+    await until("the leader to be stopped", at_all, TAKEOVER_SECONDS)
+
+
 async def wake(stage: FaultyStage, rule: int, leader: Operator, other: Operator) -> None:
     """Once the leader is stopped, wait until the other leads, and let the first go on."""
     led = last_led(other)
-
-    async def stopped() -> int:
-        return await stage.proxies[HUB].fired(rule)
-
-    await until("the leader to be stopped", stopped, TAKEOVER_SECONDS)
+    await fired(stage, HUB, rule)
     await until("the other to lead", lambda: last_led(other) > led, TAKEOVER_SECONDS + SECONDS)
     leader.resume()
 
