@@ -1,4 +1,4 @@
-"""Who answers: shares of requests, clusters side by side, and providers outside the fleet."""
+"""Who answers: shares of requests, clusters side by side, providers outside the fleet; and what may go wrong of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -15,10 +16,10 @@ import pytest
 import trustme
 
 from localfleet.fleet import path
-from tests.integration.harness import Stage, until
+from tests.integration.harness import Stage, remote, until
 from tests.integration.kinds import deployment, endpoint, secret, service
 from tests.integration.watcher import Watcher
-from tests.support.manifests import ROOT
+from tests.support.manifests import ROOT, Manifest
 
 pytestmark = pytest.mark.fleet
 
@@ -28,6 +29,8 @@ AT_ONCE = 10
 CHI_SQUARE_LIMIT = 10.83
 OUTSIDE = "10.90.0.1"  # the fleet's own end of the hub's wire: no cluster's address
 PORTS = itertools.count(18000)
+FRONT_DOOR = ("Deployment", "traefik", "traefik-system")
+FLAPS = 3
 
 
 async def asked(stage: Stage, space: str, name: str, count: int) -> Counter[str]:
@@ -161,7 +164,7 @@ async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, spac
 @asynccontextmanager
 async def trusting(stage: Stage, authority: trustme.CA) -> AsyncGenerator[None]:
     """The hub's gateway trusts one more authority, as an administrator would have it do."""
-    name, where = "more-authorities", ("Deployment", "traefik", "traefik-system")
+    name, where = "more-authorities", FRONT_DOOR
     pem = authority.cert_pem.bytes().decode()
     await stage.hub.apply(
         {
@@ -189,8 +192,138 @@ async def trusting(stage: Stage, authority: trustme.CA) -> AsyncGenerator[None]:
         await stage.hub.patch(*where, spec={"template": {"spec": again}})
         await stage.hub.delete("ConfigMap", name, where[2])
 
-        def alone(manifest: dict[str, object]) -> bool:
-            status = manifest.get("status")
-            return isinstance(status, dict) and status.get("replicas") == 1 and status.get("readyReplicas") == 1
-
         await stage.hub.wait(*where, holds=alone, what="to run one pod again")
+
+
+def alone(manifest: Manifest) -> bool:
+    """Whether a Deployment has one pod, and that one is ready."""
+    status = manifest.get("status", {})
+    return status.get("replicas") == status.get("readyReplicas") == 1
+
+
+# What goes wrong (F19) ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two(stage: Stage, space: str) -> None:
+    """A model that answers from both clusters."""
+    await stage.hub.apply(deployment(space, replicas=2), service(space))
+    await stage.serving(space, 2)
+    await stage.hub.ready("ModelService", "model", space)
+    for name in stage.workers:
+        await until(f"{name} to answer", lambda name=name: answers(stage, space, "model", name))
+
+
+async def standing(stage: Stage, space: str) -> dict[str, str]:
+    """What is to stay as it is, whoever answers: by name, which object that is; and the URL."""
+    (found,) = await stage.hub.list("ModelService", space)
+    kept = [one for kind in ("ModelReplica", "HTTPRoute") for one in await stage.hub.list(kind, space)]
+    uids = {f"{one['kind']} {one['metadata']['name']}": one["metadata"]["uid"] for one in [found, *kept]}
+    pods = {name: one["metadata"]["uid"] for name, one in (await stage.pods(space)).items()}
+    return {**uids, **pods, "url": found["status"]["address"]}
+
+
+async def hang(stage: Stage, space: str, worker: str, *, hangs: bool) -> None:
+    """Have the engines of a cluster answer nothing any more, not even whether they are well; or answer again."""
+    for place in await stage.pods(space, worker):
+        annotations = {"localfleet.dev/hang": str(hangs).lower()}
+        await stage.workers[worker].patch(
+            "Pod", place.partition("/")[2], remote(space), metadata={"annotations": annotations}
+        )
+
+
+async def backends(stage: Stage, space: str) -> set[str]:
+    """The clusters whose endpoints get requests, as the service says."""
+    (found,) = await stage.hub.list("ModelService", space)
+    placed = {one["metadata"]["name"]: one["spec"]["clusterName"] for one in (await stage.replicas(space)).values()}
+    return {placed[one["name"]] for one in found.get("status", {}).get("endpoints", [])}
+
+
+@pytest.mark.usefixtures("two")
+async def test_an_endpoint_that_comes_and_goes_gets_requests_while_it_is_there(stage: Stage, space: str) -> None:
+    before = await standing(stage, space)
+    for _ in range(FLAPS):
+        await hang(stage, space, "worker-1", hangs=True)
+        await stage.hub.says("Ready=False", "ModelDeployment", "model", space)
+
+        async def one_left() -> bool:
+            return await backends(stage, space) == {"worker-2"}
+
+        await until("the endpoint to leave rotation", one_left)
+        await until("the gateway to follow", lambda: all_say(stage, space, 200))
+        assert (await asked(stage, space, "model", 4 * AT_ONCE))["worker-2"] == 4 * AT_ONCE
+        await hang(stage, space, "worker-1", hangs=False)
+        await until("it to answer again", lambda: answers(stage, space, "model", "worker-1"))
+        await stage.hub.ready("ModelDeployment", "model", space)
+    assert await standing(stage, space) == before
+
+
+@pytest.mark.usefixtures("two")
+async def test_a_model_without_any_replica_that_answers_keeps_its_url_and_says_so(stage: Stage, space: str) -> None:
+    before = await standing(stage, space)
+    for name in stage.workers:
+        await hang(stage, space, name, hangs=True)
+    await stage.hub.says("EndpointsResolved=False/NoEndpoints", "ModelService", "model", space)
+    await stage.hub.says("Ready=False", "ModelService", "model", space)
+    await stage.hub.says("Ready=False", "ModelDeployment", "model", space)
+    await until("the gateway to say 503", lambda: all_say(stage, space, 503))
+    assert await standing(stage, space) == before
+    for name in stage.workers:
+        await hang(stage, space, name, hangs=False)
+    for name in stage.workers:
+        await until(f"{name} to answer again", lambda name=name: answers(stage, space, "model", name))
+    await stage.hub.ready("ModelService", "model", space)
+    await stage.hub.ready("ModelDeployment", "model", space)
+    assert await standing(stage, space) == before
+
+
+async def all_say(stage: Stage, space: str, status: int) -> bool:
+    """Whether a good many requests at a time are answered in this way, and soon."""
+    try:
+        replies = await asyncio.gather(*(stage.chat(space, seconds=3) for _ in range(2 * AT_ONCE)))
+    except TimeoutError:
+        return False
+    return all(reply.status == status for reply in replies)
+
+
+@pytest.mark.usefixtures("two")
+async def test_a_change_of_the_route_alone_loses_no_request(
+    stage: Stage, space: str, measured: Callable[[str], None]
+) -> None:
+    changes = [{"worker-1": 3, "worker-2": 1}, {"worker-2": 1}, {"worker-1": 1}, {"worker-1": 1, "worker-2": 1}]
+    async with stage.load(space) as load:
+        for shares in changes:
+            chosen = [(weight, {"model": "model", "modelplane.ai/cluster": name}) for name, weight in shares.items()]
+            await stage.hub.apply(service(space, "model", *chosen))
+
+            async def followed(shares: dict[str, int] = shares) -> bool:
+                """Streams that began before the change may still come to their end."""
+                latest = len(load.replies)
+                await until("more answers", lambda: len(load.replies) >= latest + 4 * AT_ONCE)
+                return {reply.cluster for reply in load.replies[-2 * AT_ONCE :]} == shares.keys()
+
+            await until(f"answers of {' and '.join(shares)} only", followed)
+    measured(f"{len(load.replies)} answers while a route changed {len(changes)} times: {dict(load.clusters)}")
+    assert load.failures == []
+
+
+@pytest.mark.usefixtures("two")
+async def test_a_gateway_that_is_started_again_serves_as_before_without_a_write(
+    stage: Stage, space: str, watcher: Watcher, measured: Callable[[str], None]
+) -> None:
+    """What it was answering breaks off with it: the claim is about afterwards."""
+    before = await standing(stage, space)
+    await until("the operator to rest", watcher.rests)
+    written = await stage.operator.writes()
+    (old,) = await stage.hub.list("Pod", FRONT_DOOR[2])
+    await stage.hub.delete("Pod", old["metadata"]["name"], FRONT_DOOR[2])
+    began = time.monotonic()
+    await stage.hub.gone("Pod", old["metadata"]["name"], FRONT_DOOR[2])
+    await stage.hub.wait(*FRONT_DOOR, holds=alone, what="to have a pod again")
+    await stage.answered(space)
+    measured(f"from the end of the gateway's pod to an answer through its next: {time.monotonic() - began:.1f} s")
+    found = await asked(stage, space, "model", 4 * AT_ONCE)
+    assert found["worker-1"] and found["worker-2"]
+    await until("the operator to rest", watcher.rests)
+    assert await stage.operator.writes() == written
+    assert await standing(stage, space) == before
