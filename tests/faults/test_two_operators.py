@@ -109,9 +109,9 @@ async def test_what_a_leader_had_just_made_where_nobody_gets_any_more_is_found_b
         await fired(stage, where, rule)
         stage.fleet.cut(where)
         stage.operator = other
-        await until("the other to lead", lambda: last_led(other) > last_led(leader), TAKEOVER_SECONDS)
-        if fate == "deleted":
+        if fate == "deleted":  # before the other leads, which else would expect what it is about to write
             await ACTS["delete"](stage)
+        await until("the other to lead", lambda: last_led(other) > last_led(leader), TAKEOVER_SECONDS)
         replica = await until("it to say that it cannot get there", lambda: out_of_reach(stage), TAKEOVER_SECONDS)
         assert bool(replica["metadata"].get("deletionTimestamp")) == (fate == "deleted")
         stage.fleet.heal(where)
