@@ -83,11 +83,11 @@ async def applied(size: int, batches: int) -> AsyncIterator[Figure]:
 # B7: from a pod to the status of its deployment ----------------------------------------------------------------------
 
 
-MODELS = 20
+MODELS = 20  # at most, whose pods turn ready
 
 
 async def fan_in(size: int, rate: float) -> AsyncIterator[Figure]:
-    """Of as many models as clusters, 25 replicas each, the pods of half of them turn ready, so many a second."""
+    """Of as many models as clusters, 25 replicas each, the pods of half turn ready, so many a second."""
     replicas = 25
     async with scenes.scene(clusters=size) as scene:
         pods = scene.seen(PODS, afar=True)

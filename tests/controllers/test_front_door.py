@@ -273,12 +273,12 @@ def comes(hub: Hub, backend: Backend) -> None:
 def changes(hub: Hub, backend: Backend) -> None:
     _, better, bad = backend.versions
     hub.apply(backend.front_door(better))  # without MetalLB, which is not asked for any more
-    hub.until(lambda: deployed(hub, backend.release) == ["2"], "the other version")
-    hub.until(lambda: deployed(hub, "mp-metallb") == [], "MetalLB to go")
+    until_deployed(hub, backend.release, ["2"])
+    until_deployed(hub, "mp-metallb", [])
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
     hub.apply(backend.front_door(bad))
     hub.says("default", "ControllerReady", f"RolledBack: {backend.part}: ", what="ig")
-    hub.until(lambda: deployed(hub, backend.release) == ["4"], "the version before")
+    until_deployed(hub, backend.release, ["4"])  # the version before
     hub.until(lambda: "Invalid value: 99999" in hub.reason("ig", "default", "ControllerReady"), "the reason")
     assert hub.reason("ig", "default", "Ready").startswith("Available")
     assert answered(hub) == 404
@@ -314,8 +314,8 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
     with operating(hub.fleet, settings, kinds):
         for backend, other in ((TRAEFIK, ENVOY_GATEWAY), (ENVOY_GATEWAY, TRAEFIK), (TRAEFIK, ENVOY_GATEWAY)):
             hub.apply(backend.front_door(backend.versions[0]))
-            hub.until(lambda: deployed(hub, backend.release) == ["1"], f"{backend.name} to be there")  # noqa: B023
-            hub.until(lambda: deployed(hub, other.release) == [], f"{other.name} to go")  # noqa: B023
+            until_deployed(hub, backend.release, ["1"])
+            until_deployed(hub, other.release, [])
             hub.says("default", "Ready", "Available", what="ig")
             assert answered(hub) == 404
             classes = hub.kubectl("get", "gatewayclass", "-oname").split()
@@ -363,6 +363,11 @@ def written(events: Iterable[Manifest], *resources: str) -> set[str]:
         and event.get("objectRef", {}).get("resource") in resources
         and event["responseStatus"]["code"] < BAD_REQUEST
     }
+
+
+def until_deployed(hub: Hub, release: str, wanted: list[str]) -> None:
+    """Wait until these revisions of a release are the ones that are deployed; none: until it has gone."""
+    hub.until(lambda: deployed(hub, release) == wanted, f"of {release}, {wanted} to be deployed")
 
 
 def deployed(hub: Hub, release: str) -> list[str]:
