@@ -18,6 +18,10 @@ def assign(costs: Costs, room: Sequence[int]) -> tuple[int, ...] | None:
     chosen = _first_fit(costs, room)
     if chosen is not None or any(_earliest(row, room, 0) is None for row in costs):
         return chosen
+    # What more has been taken of than there is has no room for anything, not even for what takes nothing.
+    costs = [
+        [cost if cost is None or cost <= free else None for cost, free in zip(row, room, strict=True)] for row in costs
+    ]
     chosen = _search(costs, [max(free, 0) for free in room])
     return None if chosen is None else _preferring_early(chosen, costs, room)
 

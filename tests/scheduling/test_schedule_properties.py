@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import product
 from random import Random
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api.conditions import Ready, is_true
@@ -255,6 +255,7 @@ def test_the_prose_is_one_line_or_one_page(history: tuple[World, ModelDeployment
     st.lists(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=3, max_size=3), max_size=5),
     st.lists(st.integers(-1, 9), min_size=3, max_size=3),
 )
+@example([[None, None, 1], [None, 0, 1]], [0, -1, 1])  # nothing goes where more is taken than there is
 def test_an_assignment_is_found_whenever_there_is_one(costs: list[list[int | None]], room: list[int]) -> None:
     def fits(bins: Sequence[int]) -> bool:
         taken = [0, 0, 0]
