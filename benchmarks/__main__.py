@@ -73,7 +73,7 @@ BENCHMARKS = (
     Benchmark("B9", "from API objects to a decision", schedule.cold_start),
     Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
     _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
-          sizes=(10, 100, 300, 800), full=(120,), quick=(5,)),
+          sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
     _live("B5", "changes that mean nothing", reactions.churn,
           sizes=(200, 2_000), full=(60,), quick=(5, 3), quick_sizes=(50,), sized="events/s"),
     _live("B6", "from apply to a workload object", reactions.applied,

@@ -49,8 +49,12 @@ async def _direct(scene: Scene) -> None:
 # B6: from apply to the workload ---------------------------------------------------------------------------------------
 
 
-async def applied(size: int, batches: int) -> AsyncIterator[Figure]:
+BATCHES = 3  # at least
+
+
+async def applied(size: int, deployments: int) -> AsyncIterator[Figure]:
     """So many deployments applied at once, again and again, on an idle operator and one cluster."""
+    batches = max(deployments // size, BATCHES)
     async with scenes.scene(clusters=0) as scene:
         await _direct(scene)
         with scene.operator() as one:

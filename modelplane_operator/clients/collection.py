@@ -119,6 +119,10 @@ class Collection:
     def keys(self) -> Sequence[Key]:
         return tuple(self._entries)
 
+    def lost(self, key: Key) -> bool:
+        """Whether there was one of that name a short while ago, and there is none now."""
+        return key in self._graves and key not in self._entries
+
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
         """The objects that an index finds for a value, in the order of their keys."""
         if index not in self.indexes:  # else what was never indexed would look like what is not there

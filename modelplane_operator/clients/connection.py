@@ -8,6 +8,7 @@ and they resume where they were.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import LISTS_AT_ONCE, ListWatch
 from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import OnCall, uncounted
+
+STEADY = 3  # so many answers tell how far away a cluster is
 
 log = structlog.get_logger()
 
@@ -55,7 +58,7 @@ class Health:
     last_contact: float | None = None
     """When it last answered."""
     latency: float | None = None
-    """The seconds that took."""
+    """The seconds that took, or one of the last answers before it: a busy moment is no distance."""
     misses: int = 0
     """How often in a row it has not answered."""
 
@@ -228,7 +231,7 @@ class Connection:
                     self._pace.watch,
                     on_broken=self._doubt.set,
                     ours=one.ours,
-                    on_served=lambda: self._on_health(self.name, self.health),
+                    on_news=lambda: self._on_health(self.name, self.health),
                     turn=turn,
                 )
                 for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
@@ -239,13 +242,14 @@ class Connection:
 
     async def _beat(self, kube: Kube) -> None:
         """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
-        pace, opened = self._pace, False
+        pace, lately = self._pace, deque[float](maxlen=STEADY)
         while True:
             self._doubt.clear()
             try:
-                latency = await kube.ping(deadline=pace.deadline)
-                if not opened:  # the first answer took the time of connecting, too
-                    opened, latency = True, await kube.ping(deadline=pace.deadline)
+                lately.append(await kube.ping(deadline=pace.deadline))
+                while len(lately) < STEADY:  # the first answer took the time of connecting, too
+                    lately.append(await kube.ping(deadline=pace.deadline))
+                latency = min(lately)
             except Unauthorized:
                 raise
             except Forbidden:

@@ -1,7 +1,7 @@
 """Helm: one run at a time for a release, some at once for the whole fleet, none of them ever cancelled.
 
     helm.install(cluster, release, wait=False)        begins, and returns at once
-    helm.last(cluster.name, release.key)              how it went, or goes
+    helm.runs(cluster.name)[release.key]              how it went, or goes
 
 A run takes seconds to minutes, so nobody waits for it: it is begun, and whoever wants to know looks again. What Helm
 has done is not remembered here but read from the release's own Secrets (`releases.py`), which hold it before and after
@@ -113,9 +113,9 @@ class Helm:
 
     # What is known ----------------------------------------------------------------------------------------------------
 
-    def last(self, cluster: str, release: Key) -> Run | None:
-        """The run that is under way for a release, or was the latest; None when there was none since we began."""
-        return self._runs.get((cluster, release))
+    def runs(self, cluster: str) -> Mapping[Key, Run]:
+        """By release, the run that is under way on a cluster, or was the latest since we began."""
+        return {release: run for (where, release), run in self._runs.items() if where == cluster}
 
     async def contents(self, cluster: Cluster, wanted: Iterable[Revision]) -> Mapping[tuple[Key, int], Content]:
         """What these revisions hold. Each is read once; those that are not asked for are forgotten."""

@@ -22,6 +22,7 @@ from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import (
     ClientError,
+    Forbidden,
     KubeconfigError,
     NotFound,
     ServerFault,
@@ -62,8 +63,8 @@ class ListWatch:
     """Told when the server does not answer, or breaks off."""
     ours: bool = False
     """Whether nobody but us makes such objects."""
-    on_served: Callable[[], None] = lambda: None
-    """Told when the server begins or ceases to have the type: an empty list changes nothing that others hear of."""
+    on_news: Callable[[], None] = lambda: None
+    """Told when the server begins or ceases to have the type, or to let us see it: no object changes by that."""
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
     """Whose turn it is to list; those of one server share it."""
     lists: int = field(default=0, init=False)
@@ -113,7 +114,7 @@ class ListWatch:
             bare=self.collection.bare,
         )
         async with aclosing(watch) as events:
-            self.failing = None
+            self._note(None)
             async for event in events:
                 self.collection.seen(event)
                 self._version = event.manifest["metadata"]["resourceVersion"]
@@ -132,11 +133,12 @@ class ListWatch:
         self.collection.listed(listing)
         self._version = listing.version
         if begins:
-            self.on_served()
+            self.on_news()
 
     async def _sleep(self) -> None:
         """Until something of ours is expected, or it is time to look whether there is something after all."""
-        self.asleep, self.failing = True, None
+        self.asleep = True
+        self._note(None)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
                 await self.collection.stirred()
@@ -153,12 +155,18 @@ class ListWatch:
                 self._version = ""
                 ceases = self.collection.served
                 self.collection.unserved()
+                self._note(None)
                 if ceases:
-                    self.on_served()
+                    self.on_news()
                 return self.pace.unserved * (1 + chance / 4)
             case _:
                 self._version = ""
         if self.failing is None or str(self.failing) != str(error):
             log.info("watch broke", resource=str(self.collection.type), error=str(error))
-        self.failing = error
+        self._note(error)
         return self.pace.backoff.delay(failures, chance, at_least=error.retry_after)
+
+    def _note(self, error: ClientError | None) -> None:
+        before, self.failing = self.failing, error
+        if isinstance(before, Forbidden) != isinstance(error, Forbidden):
+            self.on_news()

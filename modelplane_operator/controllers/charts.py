@@ -34,6 +34,7 @@ async def look(site: Cluster, owner: str, parts: Iterable[Part], clients: Client
     helm = clients.helm
     if helm is None:
         raise HelmError("this operator runs no Helm")
+    runs = helm.runs(site.name)  # before its records: of a run that has ended here, those tell what it left
     history = revisions(await _records(site, owner))
     asked = {*history, *(part.release.key for part in parts)}
     return Seen(
@@ -42,7 +43,7 @@ async def look(site: Cluster, owner: str, parts: Iterable[Part], clients: Client
         patience=helm.patience,
         history=history,
         contents=await helm.contents(site, _telling(history)),
-        runs={key: run for key in asked if (run := helm.last(site.name, key)) is not None},
+        runs={key: run for key, run in runs.items() if key in asked},
         workloads=await _workloads(site.kube, history) if history else (),
     )
 

@@ -88,14 +88,14 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             site = clients.fleet(name)
         except Unreachable:
             site = None
-        unseen = [kind for kind in CHILDREN if not _is_seen(site, kind)] if site else ()
+        refusal = _refusal(site) if site else None
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
-            there=await _there(cluster, site, versions, now) if site and site.health.answers and not unseen else None,
+            there=await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None,
             silence=site.health.error if site else None,
-            refusal=_refusal(site, unseen) if site else None,
+            refusal=refusal,
             kubeconfig=known.why(name),
             connected=site is not None,
             secrets=_secrets(cluster, clients.hub),
@@ -151,9 +151,9 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
     )
 
 
-def _is_seen(site: Cluster, kind: ResourceType) -> bool:
-    found = site.find(kind)
-    return found is not None and found.synced
+def _is_seen(site: Cluster) -> bool:
+    """Whether it answers, and all that we make there has been seen once."""
+    return site.health.answers and all((found := site.find(kind)) is not None and found.synced for kind in CHILDREN)
 
 
 def _is_served(site: Cluster, kind: ResourceType) -> bool:
@@ -162,9 +162,9 @@ def _is_served(site: Cluster, kind: ResourceType) -> bool:
     return found is not None and (found.served or found.count > 0)
 
 
-def _refusal(site: Cluster, unseen: Iterable[ResourceType]) -> ClientError | None:
-    """Why the cluster does not tell us of these types; None when it is a matter of time."""
-    return next((error for kind in unseen if isinstance(error := site.failing(kind), Forbidden)), None)
+def _refusal(site: Cluster) -> ClientError | None:
+    """Why the cluster does not tell us of what we need to see, or no longer does."""
+    return next((error for kind in CHILDREN if isinstance(error := site.failing(kind), Forbidden)), None)
 
 
 def _hardware(site: Cluster) -> Seen | ClientError | None:

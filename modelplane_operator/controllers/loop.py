@@ -11,6 +11,7 @@ Whatever fails becomes the condition `Synced` of the one object that it concerns
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
@@ -108,7 +109,7 @@ class Controller(Generic[R, O]):
     observe: Callable[[R, Clients], Awaitable[O]]
     plan: Callable[[O], Plan]
     serial: bool = False
-    """Whether its objects take turns, because each decision counts on the ones before."""
+    """Whether its objects take turns to decide and to act, because each decision counts on the ones before."""
     woken_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
     """Types of the hub whose changes concern objects of this kind."""
     woken_from_afar_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
@@ -122,17 +123,28 @@ class Controller(Generic[R, O]):
         return of(self.kind)
 
 
-async def reconcile(controller: Controller[Any, Any], key: Key, clients: Clients, *, failures: int = 0) -> Outcome:
-    """Take one object one step towards its spec. `failures`: how often in a row that has failed before."""
-    collection = clients.hub.find(controller.type)
-    manifest = collection.get(key) if collection else None
-    if collection is None or manifest is None:
-        return Forgotten()
-    if annotations_of(manifest).get(labels.PAUSED) == "true":
-        plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
-    else:
-        plan, failure = await _attempt(controller, manifest, key, clients)
-        reason = Synced.RECONCILE_ERROR if failure else Synced.RECONCILE_SUCCESS
+async def reconcile(
+    controller: Controller[Any, Any],
+    key: Key,
+    clients: Clients,
+    *,
+    failures: int = 0,
+    turn: AbstractAsyncContextManager[object] | None = None,
+) -> Outcome:
+    """Take one object one step towards its spec. `failures`: how often in a row that has failed before.
+
+    What is decided and made happens in its `turn`; to tell of it, it keeps nobody waiting.
+    """
+    async with turn or nullcontext():
+        collection = clients.hub.find(controller.type)
+        manifest = collection.get(key) if collection else None
+        if collection is None or manifest is None:
+            return Forgotten()
+        if annotations_of(manifest).get(labels.PAUSED) == "true":
+            plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
+        else:
+            plan, failure = await _attempt(controller, manifest, key, clients)
+            reason = Synced.RECONCILE_ERROR if failure else Synced.RECONCILE_SUCCESS
     if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
         return Failed()
     if failure and isinstance(failure.error, NotLeading):

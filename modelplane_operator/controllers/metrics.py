@@ -131,7 +131,7 @@ class State(Collector):
         now, health = self._operator.pulse.now(), self._operator.hub.health
         yield _gauge("modelplane_hub_answers", "Whether the hub's API server answers.", health.answers)
         if health.latency is not None:
-            yield _gauge("modelplane_hub_round_trip_seconds", "Time of its last answer.", health.latency)
+            yield _gauge("modelplane_hub_round_trip_seconds", "Shortest time of its last answers.", health.latency)
         age = _by("modelplane_hub_watch_age_seconds", "Time since a watch of the hub last said anything.", "resource")
         objects = _by("modelplane_hub_objects", "Objects of the hub that are kept.", "resource")
         for collection in self._operator.hub.collections:
@@ -143,8 +143,8 @@ class State(Collector):
     def _clusters(self) -> Iterator[Metric]:
         now = self._operator.pulse.now()
         answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
-        trip = _by("modelplane_cluster_round_trip_seconds", "Time of its last answer to a small request.", "cluster")
-        contact = _by("modelplane_cluster_contact_age_seconds", "Time since that answer.", "cluster")
+        trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
+        contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
         age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
         for connection in self._operator.fleet:
             name, health = (connection.name,), connection.health

@@ -92,13 +92,16 @@ class Actor:
 
     async def act(self, steps: Iterable[Step], *, hold: bool = False) -> Failure | None:
         """Carry out the steps to the first failure. Before one that leaves the hub, our finalizer is set."""
-        held = False
+        held = confirmed = False
         step: Step | None = None
         try:
             if hold:
                 held = await self._hold()
             for siblings in _siblings(steps):
                 step = siblings[0]
+                if not confirmed and any(map(self._makes_again, siblings)):
+                    await self._confirm()
+                    confirmed = True
                 if outside(step) and not held:
                     held = await self._hold()
                 if failure := await self._take_all(siblings):
@@ -109,22 +112,47 @@ class Actor:
 
     async def _take_all(self, steps: Sequence[Step]) -> Failure | None:
         """Carry them out at once, and all whatever becomes of the others; answers the first that failed."""
-        turn, failures = asyncio.Semaphore(AT_ONCE), dict[int, Failure]()
+        turn = asyncio.Semaphore(AT_ONCE)
 
-        async def take(number: int, step: Step) -> None:
+        async def take(step: Step) -> None:
             async with turn:
-                try:
-                    await self._take(step)
-                except ClientError as error:
-                    failures[number] = Failure(step, error)
+                await self._take(step)
 
-        if len(steps) == 1:
-            await take(0, steps[0])
-        else:
-            async with asyncio.TaskGroup() as group:
-                for number, step in enumerate(steps):
-                    group.create_task(take(number, step))
-        return failures[min(failures)] if failures else None
+        for step, error in zip(steps, await asyncio.gather(*map(take, steps), return_exceptions=True), strict=True):
+            if isinstance(error, ClientError):
+                return Failure(step, error)
+            if error is not None:
+                raise error
+        return None
+
+    def _makes_again(self, step: Step) -> bool:
+        """Whether it makes what was there a short while ago, or another of what we have told of before."""
+        match step:
+            case Apply(manifest, cluster):
+                seen = self.cluster(cluster).find(type_of(manifest))
+                return seen is not None and seen.lost(key_of(manifest))
+            case Create():
+                return bool((self._known() or {}).get("status"))
+            case _:
+                return False
+
+    async def _confirm(self) -> None:
+        """See for ourselves that the object is still there; raises Conflict when we had not heard that it is going.
+
+        What was made for it goes with it, and while our watch lags we would make that again as often as it is deleted.
+        """
+        hub, known = self.cluster(HUB), self._known()
+        subjects, live = hub.find(self.subject), await hub.kube.find(self.subject, self.key)
+        if live:
+            _note(subjects, live)
+        elif subjects and known:
+            subjects.gone(self.key, known["metadata"]["uid"])
+        if _life(live) != _life(known):
+            raise Conflict(f"{self.subject.kind} {self.key} is gone, or going")
+
+    def _known(self) -> Manifest | None:
+        subjects = self.cluster(HUB).find(self.subject)
+        return subjects.get(self.key) if subjects else None
 
     async def _take(self, step: Step) -> None:
         match step:
@@ -273,6 +301,11 @@ def _alike(step: Step) -> object:
             return Delete, step.type, step.cluster
         case _:
             return id(step)
+
+
+def _life(manifest: Manifest | None) -> object:
+    """Which object it is, and whether it is going; None when there is none."""
+    return manifest and (manifest["metadata"]["uid"], "deletionTimestamp" in manifest["metadata"])
 
 
 def _refuse_strangers(live: Manifest, owner: str | None) -> None:

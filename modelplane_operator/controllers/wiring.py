@@ -110,15 +110,16 @@ def crew(
         manifest = collection.get(key) if collection else None
         return key.namespace, controller.lane(manifest) if manifest else ""
 
-    queue = Queue[Key](place, chance, limit=1 if controller.serial else OF_ONE_LANE, pace=pace or Pace())
+    queue = Queue[Key](place, chance, limit=OF_ONE_LANE, pace=pace or Pace())
+    turn = asyncio.Lock() if controller.serial else None
 
     async def run(key: Key) -> Outcome:
         began = time.monotonic()
-        outcome = await reconcile(controller, key, clients, failures=queue.failures(key))
+        outcome = await reconcile(controller, key, clients, failures=queue.failures(key), turn=turn)
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 
-    return Crew(controller, clients, Workers(queue, run, 1 if controller.serial else workers))
+    return Crew(controller, clients, Workers(queue, run, workers))
 
 
 async def work(crews: Iterable[Crew]) -> None:

@@ -49,9 +49,15 @@ async def proxy(proxy_process: FaultProxy) -> AsyncIterator[FaultProxy]:
 
 
 @pytest.fixture
-async def through(proxy: FaultProxy) -> AsyncIterator[Kube]:
+def access_through(proxy: FaultProxy) -> Access:
+    """The way to the API server by the fault proxy."""
+    return read_kubeconfig(proxy.kubeconfig.read_text(), folder=Path("/"))
+
+
+@pytest.fixture
+async def through(access_through: Access) -> AsyncIterator[Kube]:
     """Our client behind the fault proxy."""
-    async with connect(read_kubeconfig(proxy.kubeconfig.read_text(), folder=Path("/"))) as kube:
+    async with connect(access_through) as kube:
         yield kube
 
 

@@ -49,11 +49,11 @@ class Scene:
 
     async def ended(self, key: Key | None = None) -> Run:
         def over() -> bool:
-            run = self.helm.last(self.cluster.name, key or self.key)
+            run = self.helm.runs(self.cluster.name).get(key or self.key)
             return run is not None and run.ended is not None
 
         await until(over, "Helm to end")
-        run = self.helm.last(self.cluster.name, key or self.key)
+        run = self.helm.runs(self.cluster.name).get(key or self.key)
         assert run is not None
         return run
 

@@ -16,7 +16,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Gone, Unauthorized
+from modelplane_operator.clients.errors import Forbidden, Gone, Unauthorized
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType, key_of
 from modelplane_operator.clients.watching import ListWatch, Pace
@@ -61,13 +61,11 @@ async def following(
     *,
     bare: bool = False,
     ours: bool = False,
-    on_served: Callable[[], None] = lambda: None,
+    on_news: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[tuple[ListWatch, Collection]]:
     loop = asyncio.get_running_loop()
     collection = Collection(kind, now=loop.time, bare=bare)
-    watch = ListWatch(
-        kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours, on_served=on_served
-    )
+    watch = ListWatch(kube, collection, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours, on_news=on_news)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(watch.run())
         await until(lambda: collection.synced, "the first list")
@@ -184,13 +182,29 @@ async def test_the_age_of_the_last_event_is_known(kube: Kube, config_map: Config
 
 async def test_a_type_that_the_server_lacks_is_said_to_be_so_until_it_has_it(kube: Kube, namespace: str) -> None:
     told: list[str] = []
-    following_things = following(kube, namespace, kind=THING, on_served=lambda: told.append("another answer"))
+    following_things = following(kube, namespace, kind=THING, on_news=lambda: told.append("another answer"))
     async with following_things as (_, collection):
         assert not collection.served
         assert len(told) == 1
         await kube.apply(THINGS)
 
         await until(lambda: collection.served, "the type to be served")
+        assert len(told) == 2
+
+
+async def test_what_we_may_no_longer_see_is_said_when_it_begins_and_when_it_is_over(
+    through: Kube, proxy: FaultProxy, namespace: str
+) -> None:
+    told: list[str] = []
+    async with following(through, namespace, on_news=lambda: told.append("another answer")) as (watch, _):
+        refused = await proxy.add(Rule(Match(resource="configmaps"), Answer(403)))
+        broken = await proxy.add(Rule(WATCHES, CloseWatch()))
+        await until(lambda: isinstance(watch.failing, Forbidden), "the refusal")
+        assert len(told) == 1
+        for rule in (refused, broken):
+            await proxy.remove(rule)
+
+        await until(lambda: watch.failing is None, "the watch to go on")
         assert len(told) == 2
 
 

@@ -29,6 +29,7 @@ from tests.api.contract import rich
 from tests.clients.conftest import (  # noqa: F401 - fixtures
     Manifest,
     access,
+    access_through,
     config_map,
     kube,
     namespace,
@@ -114,6 +115,14 @@ class World:
 
         await until(there, f"the watch to show {manifest['kind']} at {version}")
 
+    async def lose(self, name: str) -> None:
+        """Have somebody delete a child, and the operator's watch tell of it."""
+        live = await self.kube.get(CONFIG_MAP, Key(self.namespace, name))
+        await self.kube.delete(CONFIG_MAP, key_of(live), uid=live["metadata"]["uid"])
+        maps = self.hub.find(CONFIG_MAP)
+        assert maps is not None
+        await until(lambda: maps.get(key_of(live)) is None, f"the watch to show that {name} is gone")
+
     def synced(self, manifest: Manifest) -> tuple[str, str, str]:
         conditions = manifest["status"]["conditions"]
         found = next(one for one in conditions if one["type"] == "Synced")
@@ -171,4 +180,11 @@ async def operating(access: Access, kube: Kube, namespace: str) -> AsyncIterator
 @pytest.fixture
 async def world(access: Access, kube: Kube, namespace: str) -> AsyncIterator[World]:  # noqa: F811
     async with operating(access, kube, namespace) as world:
+        yield world
+
+
+@pytest.fixture
+async def through_proxy(access_through: Access, kube: Kube, namespace: str) -> AsyncIterator[World]:  # noqa: F811
+    """The same, whose operator has the fault proxy before its API server."""
+    async with operating(access_through, kube, namespace) as world:
         yield world

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from localfleet.faultproxy.client import FaultProxy
+from localfleet.faultproxy.rules import Answer, CloseWatch, Match, Rule
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
@@ -14,9 +18,10 @@ from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
+from modelplane_operator.controllers.loop import reconcile
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, prune
+from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
 from tests.clients.test_watching import until
 from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
 from tests.support.api import Api
@@ -174,6 +179,72 @@ async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go
         "ReconcileError",
         "internal error (RuntimeError); the operator's log has the details",
     )
+
+
+async def test_a_defect_in_one_of_several_siblings_is_told_by_its_name_and_the_others_are_taken(world: World) -> None:
+    await world.cache()
+    world.planner = lambda seen: available(
+        seen,
+        Apply(change(child(seen, "broken"), "data", {"value": object()})),
+        Apply(child(seen, "healthy")),
+    )
+
+    assert await world.step() == Failed(hopeless=True)
+    assert "internal error (TypeError)" in world.synced(await world.live())[2]
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "healthy")) is not None
+
+
+async def test_an_object_takes_its_turn_to_decide_and_act_and_keeps_nobody_waiting_while_it_is_told_of(
+    world: World,
+) -> None:
+    await world.cache()
+    turn = asyncio.Lock()
+    in_turn: dict[str, bool] = {}
+
+    def planner(seen: Seen) -> Plan:
+        in_turn["decided"] = turn.locked()
+        return one_child(seen)
+
+    world.planner = planner
+    clients = replace(world.clients, on_transition=lambda *_: in_turn.update(told=turn.locked()))
+
+    assert await reconcile(world.controller, Key(world.namespace, "subject"), clients, turn=turn) == Done()
+    assert in_turn == {"decided": True, "told": False}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    "again", [lambda seen: [Apply(child(seen, "near"))], lambda seen: [Create(child(seen, "more"))]]
+)
+async def test_what_goes_with_its_owner_is_not_made_again_though_nobody_told_us_that_the_owner_is_gone(
+    through_proxy: World, proxy: FaultProxy, *, held: bool, again: Callable[[Seen], list[Step]]
+) -> None:
+    """As it is while the watch of one type lags: what we make, the garbage collector deletes, and so on."""
+    world = through_proxy
+    made = await world.cache()
+    world.planner = two_children if held else one_child
+    await world.step()
+    await proxy.add(Rule(Match(verbs=("list", "watch"), resource="modelcaches"), Answer(500)))
+    await proxy.add(Rule(Match(resource="modelcaches"), CloseWatch()))
+    await proxy.wait_for("a watch that is refused", lambda call: call.call.resource == "modelcaches", seconds=20)
+    await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    await world.lose("near")
+
+    world.planner = lambda seen: available(seen, *again(seen))
+    assert await world.step() == Failed()
+    assert world.writes == []
+    world.planner = torn_down
+    assert await world.step() == (Done() if held else Forgotten())
+
+
+async def test_a_child_that_somebody_deletes_is_made_again(world: World) -> None:
+    await world.cache()
+    world.planner = one_child
+    await world.step()
+    await world.lose("near")
+
+    assert await world.step() == Done()
+    assert world.writes == ["apply configmaps"]
 
 
 async def test_an_object_of_somebody_else_is_left_alone(world: World) -> None:
