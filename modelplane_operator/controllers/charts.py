@@ -23,7 +23,7 @@ from modelplane_operator.clients.resources import (
     section,
 )
 from modelplane_operator.controllers.loop import Clients
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster
 from modelplane_operator.planning.charts import Seen, Workload
 
 _OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart

@@ -11,8 +11,7 @@ from modelplane_operator.clients.resources import NAMESPACE, SERVICE, labels_of
 from modelplane_operator.controllers import inference_gateway as routing
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.loop import Clients, Controller
-from modelplane_operator.controllers.reading import find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.planning.gateway_stack import Observed, plan
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_namespaces
 from modelplane_operator.rendering.inference_gateway import data_plane

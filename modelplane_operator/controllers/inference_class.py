@@ -11,7 +11,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.resources import ResourceType, of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster
 from modelplane_operator.planning.inference_class import Observed, plan
 
 CLUSTERS = of(InferenceCluster)

@@ -33,8 +33,7 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find, placed_on
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan

@@ -11,8 +11,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, key_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.inference_gateway import Observed, plan
 

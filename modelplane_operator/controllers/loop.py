@@ -28,8 +28,8 @@ from modelplane_operator.clients.errors import ClientError, Conflict, NotFound, 
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
-from modelplane_operator.controllers.reading import find
-from modelplane_operator.controllers.steps import Actor, Cluster, Failure
+from modelplane_operator.controllers.reading import Cluster, find
+from modelplane_operator.controllers.steps import Actor, Failure
 from modelplane_operator.planning.plan import Plan
 
 R = TypeVar("R", bound=Resource[Any, Any])

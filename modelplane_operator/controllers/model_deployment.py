@@ -22,8 +22,7 @@ from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import backends, find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, backends, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.controllers.world import Scheduled, uncounted
 from modelplane_operator.planning.model_deployment import Observed, plan

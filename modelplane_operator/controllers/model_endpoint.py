@@ -24,8 +24,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, backends, find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, backends, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, plan
 from modelplane_operator.planning.symptoms import is_unseen

@@ -31,8 +31,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find, placed_on
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.symptoms import is_ready, symptoms, told

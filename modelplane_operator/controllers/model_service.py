@@ -30,8 +30,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker
-from modelplane_operator.controllers.reading import applied, find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_service import Observed, plan
 

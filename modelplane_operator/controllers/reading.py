@@ -1,13 +1,47 @@
-"""Reading the store: what several kinds' observations have in common."""
+"""Reading the store: a cluster as controllers reach it, and what several kinds' observations have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.connection import Health
+from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import ResourceType, entries, key_of
-from modelplane_operator.controllers.steps import Cluster
+
+
+class Cluster(Protocol):
+    """A cluster, as controllers reach it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kube(self) -> Kube:
+        """The client; raises Unreachable at once while the cluster is known not to answer."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether it answers."""
+        ...
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that is watched has been seen once."""
+        ...
+
+    def find(self, kind: ResourceType) -> Collection | None:
+        """What is watched of a type."""
+        ...
+
+    def failing(self, kind: ResourceType) -> ClientError | None:
+        """What is wrong at the moment with the watch of a type."""
+        ...
 
 
 def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:

@@ -28,8 +28,7 @@ from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import cluster_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import applied, find
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster, applied, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, plan
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, parts, render_namespaces

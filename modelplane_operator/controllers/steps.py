@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection, Entry
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.errors import ClientError, Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.clients.helm import Helm, HelmError
-from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ownership import is_current, marked, owned_fields
 from modelplane_operator.clients.releases import given_up
 from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.planning.plan import (
     Apply,
     Create,
@@ -37,36 +36,6 @@ from modelplane_operator.planning.plan import (
 )
 
 AT_ONCE = 8  # writes for one object
-
-
-class Cluster(Protocol):
-    """A cluster, as controllers reach it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kube(self) -> Kube:
-        """The client; raises Unreachable at once while the cluster is known not to answer."""
-        ...
-
-    @property
-    def health(self) -> Health:
-        """Whether it answers."""
-        ...
-
-    @property
-    def synced(self) -> bool:
-        """Whether all that is watched has been seen once."""
-        ...
-
-    def find(self, kind: ResourceType) -> Collection | None:
-        """What is watched of a type."""
-        ...
-
-    def failing(self, kind: ResourceType) -> ClientError | None:
-        """What is wrong at the moment with the watch of a type."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +120,7 @@ class Actor:
             raise Conflict(f"{self.subject.kind} {self.key} is gone, or going")
 
     def _known(self) -> Manifest | None:
-        subjects = self.cluster(HUB).find(self.subject)
-        return subjects.get(self.key) if subjects else None
+        return find(self.cluster(HUB), self.subject, self.key)
 
     async def _take(self, step: Step) -> None:
         match step:

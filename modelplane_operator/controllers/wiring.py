@@ -16,7 +16,7 @@ from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.resources import ResourceType, labels_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker, reconcile
 from modelplane_operator.controllers.queue import Outcome, Pace, Queue
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster
 from modelplane_operator.controllers.workers import Workers
 
 WORKERS = 16  # of a kind whose objects do not wait for each other

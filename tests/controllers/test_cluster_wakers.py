@@ -18,7 +18,7 @@ from modelplane_operator.controllers import inference_class, inference_cluster
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
 from modelplane_operator.controllers.loop import Change
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster
 from tests.planning.test_inference_cluster import node, slice_of
 
 Manifest = dict[str, Any]

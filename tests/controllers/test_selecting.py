@@ -16,7 +16,7 @@ from modelplane_operator.clients.resources import ResourceType, key_of, of
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change
 from modelplane_operator.controllers.model_service import INDEXES, _selected, controller
-from modelplane_operator.controllers.steps import Cluster
+from modelplane_operator.controllers.reading import Cluster
 from tests.support.manifests import change
 
 Manifest = dict[str, Any]
