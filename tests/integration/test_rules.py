@@ -229,11 +229,13 @@ async def test_an_image_that_cannot_be_pulled_is_told(stage: Stage, space: str) 
 async def test_a_pod_that_finds_no_node_is_told_with_the_schedulers_words(stage: Stage, space: str) -> None:
     worker = stage.workers["worker-1"]
     cordoned = [one["metadata"]["name"] for one in await worker.list("Node", labels="modelplane.ai/pool in (h100, l4)")]
-    chosen = {"matchLabels": {"site": "worker-1"}}
+    await stage.hub.apply(deployment(space, clusterSelector={"matchLabels": {"site": "worker-1"}}))
+    await stage.hub.ready("ModelDeployment", "model", space)
     try:
-        for name in cordoned:
+        for name in cordoned:  # only now: nothing would be placed on a cluster known to have none
             await worker.patch("Node", name, spec={"unschedulable": True})
-        await stage.hub.apply(deployment(space, clusterSelector=chosen))
+        (placed,) = await worker.list("Pod", remote(space))
+        await worker.delete("Pod", placed["metadata"]["name"], remote(space))
         await told(stage, space, "has no node: Unschedulable")
     finally:
         for name in cordoned:
