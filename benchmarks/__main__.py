@@ -93,6 +93,7 @@ TARGETS = (
     Target("B1", "uniform, the last pool matches: p50", 5, until=1000, layer="scheduler"),
     Target("B1", "uniform, the last pool matches: p99", 15, until=1000, layer="scheduler"),
     Target("B2", "mixed, 40 kinds of need: all decisions", 2.5, until=1000, layer="scheduler"),
+    Target("B2", "decided and stored on the hub, each", 10),
     Target("B3", "one cluster: all decisions", 50, until=1000, layer="scheduler"),
     Target("B3", "10% of clusters: all decisions", 1000, until=1000, layer="scheduler"),
     Target("B4", "no resync falls into it: writes", 0),

@@ -34,6 +34,7 @@ async def at_rest(size: int, seconds: float) -> AsyncIterator[Figure]:
                 yield figure
             yield Figure("B13", size, "resident, with all of it", round(resting[1].memory, 1), "MB")
             yield Figure("B13", size, "at its peak", round(resting[1].peak, 1), "MB")
+            yield Figure("B13", size, "open files, one for each watch", one.open_files(), "files")
         async for figure in _seen_anew(scene, size, seconds, resting):
             yield figure
         for figure in await floor("B4", size, scene.hub):
@@ -55,12 +56,14 @@ async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[F
     began = time.monotonic()
     await scene.apply(scenes.service(number) for number in range(count))
     await scene.apply(scenes.deployment(number, replicas=REPLICAS) for number in range(count))
+    replicas = count * REPLICAS
+    decided = await scene.ours("modelreplicas").until("all replicas", lambda found: len(found) == replicas) - began
     ready = await scene.until_ready("modeldeployments", count) - began
     await scene.until_ready("modelservices", count)
     await scene.quiet(one)
     full = one.usage()
-    replicas = count * REPLICAS
     yield Figure("B2", size, "replicas, of ten to a deployment", replicas, "replicas")
+    yield Figure("B2", size, "decided and stored on the hub, each", round(decided / replicas * 1e3, 1), "ms")
     yield Figure("B2", size, "from apply until all of it is Ready", round(ready, 2), "s")
     yield Figure("B2", size, "rate", round(replicas / ready, 1), "replicas/s")
     yield Figure(

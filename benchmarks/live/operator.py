@@ -74,6 +74,10 @@ class Operator:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(which)) * 1024 / 1e6
 
+    def open_files(self) -> int:
+        """Nearly all of them are connections, one for each watch."""
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
+
     def metrics(self) -> dict[str, list[tuple[Mapping[str, str], float]]]:
         """Its samples by name: labels and value of each."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
