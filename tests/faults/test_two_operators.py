@@ -73,7 +73,7 @@ async def test_a_leader_that_wakes_up_too_late_does_no_harm(
         number = chance.randint(1, faultless[act].writes.calls[HUB])
         signal = Signal(leader.pid, SIGSTOP, chance.choice(tuple(When)))
         rule = await stage.proxies[HUB].add(Rule(Match(mutating_call=number), signal, times=1))
-        waking = asyncio.create_task(wake(stage, rule, leader, other))
+        waking = asyncio.create_task(wake(leader, other))
         try:
             await perform(stage, act, faultless[act].state)
             if not await stage.proxies[HUB].fired(rule):  # that act took fewer writes today
@@ -100,13 +100,12 @@ async def test_what_a_leader_had_just_made_where_nobody_gets_any_more_is_found_b
     where = max(WORKERS, key=lambda name: calls[name])
     last = Random(f"{SEED} {number} {fate}").randint(1, calls[where])  # noqa: S311 - to be replayed
     told = f"the leader's write number {last} on {where} was its last"
-    rule = await stage.proxies[where].add(
-        Rule(Match(mutating_call=last), Signal(leader.pid, number, When.AFTER), times=1)
-    )
+    stops = Signal(leader.pid, number, When.AFTER)
+    await stage.proxies[where].add(Rule(Match(mutating_call=last), stops, times=1))
     end = "deploy" if fate == "kept" else "delete"
     try:
         await ACTS["deploy"](stage)
-        await fired(stage, where, rule)
+        await until("the leader to be stopped", lambda: leader.is_still, TAKEOVER_SECONDS)
         stage.fleet.cut(where)
         stage.operator = other
         if fate == "deleted":  # before the other leads, which else would expect what it is about to write
@@ -139,17 +138,10 @@ def in_turn(pair: list[Operator]) -> tuple[Operator, Operator]:
     return first, second
 
 
-async def fired(stage: FaultyStage, cluster: str, rule: int) -> None:
-    async def at_all() -> int:
-        return await stage.proxies[cluster].fired(rule)
-
-    await until("the leader to be stopped", at_all, TAKEOVER_SECONDS)
-
-
-async def wake(stage: FaultyStage, rule: int, leader: Operator, other: Operator) -> None:
+async def wake(leader: Operator, other: Operator) -> None:
     """Once the leader is stopped, wait until the other leads, and let the first go on."""
     led = last_led(other)
-    await fired(stage, HUB, rule)
+    await until("the leader to be stopped", lambda: leader.is_still, TAKEOVER_SECONDS)
     await until("the other to lead", lambda: last_led(other) > led, TAKEOVER_SECONDS + SECONDS)
     leader.resume()
 

@@ -289,6 +289,17 @@ class Operator:
         return self.process is not None and self.process.returncode is None
 
     @property
+    def is_still(self) -> bool:
+        """Whether it does nothing any more: stopped in its tracks, or ended."""
+        if not self.is_up:
+            return True
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        return state in {"T", "Z"}
+
+    @property
     def pid(self) -> int:
         return self._running.pid
 
