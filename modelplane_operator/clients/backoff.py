@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PATIENCE = 10  # times what a server asked for, at most: it is there, and only busy
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -15,10 +17,12 @@ class Backoff:
     def delay(self, failures: int, chance: float, *, at_least: float | None = None) -> float:
         """The seconds after so many failures in a row; `chance`, from 0 to 1, spreads it over its upper half.
 
-        Whoever was told by a server how long to wait gives that as `at_least`; it is spread too, upwards.
+        Whoever was told by a server how long to wait gives that as `at_least`; it is spread too, upwards, and never
+        becomes much longer than that.
         """
         if failures <= 0:
             return 0.0
         doubled = self.first * 2.0 ** min(failures - 1, 32)
-        spread = min(doubled, self.longest) * (0.5 + chance / 2)
+        longest = min(self.longest, PATIENCE * at_least) if at_least else self.longest
+        spread = min(doubled, longest) * (0.5 + chance / 2)
         return max(spread, (at_least or 0.0) * (1 + chance / 4))

@@ -277,3 +277,9 @@ def test_a_delay_is_spread_over_the_upper_half_and_never_under_what_was_asked_fo
     assert 1.0 <= backoff.delay(1, chance) <= 2.0
     assert 5.0 <= backoff.delay(1000, chance) <= 10.0
     assert backoff.delay(1, chance, at_least=60.0) >= 60.0
+
+
+def test_who_was_told_when_to_come_again_does_not_wait_much_longer() -> None:
+    backoff = Backoff(first=0.25, longest=300.0)
+
+    assert 5.0 <= backoff.delay(1000, 0.0, at_least=1.0) <= backoff.delay(1000, 1.0, at_least=1.0) <= 10.0
