@@ -9,6 +9,8 @@ RUN /opt/modelplane/bin/pip install --no-cache-dir --no-deps --require-hashes -r
 COPY build/image/helm /usr/local/bin/
 COPY build/image/definitions /opt/modelplane/definitions
 COPY modelplane_operator /opt/modelplane/app/modelplane_operator
+# Its user may write nothing: what is not compiled here would be at every start.
+RUN /opt/modelplane/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/modelplane/app
 
 # Kubelets and Prometheus ask at the pod's address, on whichever family it has.
 ENV PYTHONPATH=/opt/modelplane/app MODELPLANE_LISTEN=:8080 \

@@ -134,7 +134,8 @@ def operator(kubeconfig: Path, folder: Path, name: str = "operator", flags: Sequ
     argv += ["--log-format=json", f"--identity={name}", *flags]
     if profiles := os.environ.get(PROFILE):
         argv = ["-m", "cProfile", "-o", f"{profiles}/{name}.{os.getpid()}.prof", *argv]
-    command = Command(name, [sys.executable, *argv], folder / f"{name}.log", {"PYTHONPATH": str(ROOT)})
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}  # as in the image, it finds itself compiled
+    command = Command(name, [sys.executable, *argv], folder / f"{name}.log", environment)
     one = Operator(start(command), port)
     try:
         yield one
