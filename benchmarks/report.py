@@ -97,9 +97,37 @@ def _least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]
 def merged(figures: Sequence[Figure]) -> list[Figure]:
     """All that is known, with what was measured now in the place of what was before; sorted."""
     measured = {(figure.layer, figure.id, figure.size) for figure in figures}
-    known = [Figure(**found) for found in json.loads(JSON.read_text())] if JSON.exists() else []
+    known = [Figure(**found) for found in json.loads(JSON.read_text())] if JSON.exists() else shown(PAGE.read_text())
     kept = [one for one in known if (one.layer, one.id, one.size) not in measured]
     return sorted([*kept, *figures], key=lambda one: (one.layer, _number(one.id), one.metric, one.size))
+
+
+def shown(page: str) -> Iterator[Figure]:
+    """The figures on a page, as exact as it has them: all that is known in a clone that has measured nothing yet."""
+    for layer in LAYERS:
+        begin, end = marks(layer)
+        sizes: list[int] = []
+        for line in page.partition(begin)[2].partition(end)[0].splitlines():
+            match [cell.strip() for cell in line.split("|")[1:-3]]:
+                case ["", "measured", *columns]:
+                    sizes = [int(_number_of(column)) for column in columns]
+                case [id_, metric, *cells] if id_.startswith("B"):
+                    for size, cell in zip(sizes, cells, strict=True):
+                        if cell:
+                            _, unit, *spread = cell.split()
+                            cv = float(spread[1].rstrip("%")) / 100 if spread else None
+                            yield Figure(id_, size, metric, _number_of(cell), unit, cv, layer)
+                case _:
+                    pass
+
+
+def _number_of(cell: str) -> float:
+    return float(cell.partition(" ")[0].replace(",", ""))
+
+
+def marks(layer: str) -> tuple[str, str]:
+    """The lines between which a layer's figures are on the page."""
+    return f"<!-- {layer}: written by `make bench` -->", f"<!-- end of {layer} -->"
 
 
 def write(
@@ -110,7 +138,7 @@ def write(
     JSON.write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
     page, between = PAGE.read_text(), "\n"
     for layer in LAYERS:
-        begin, end = f"<!-- {layer}: written by `make bench` -->", f"<!-- end of {layer} -->"
+        begin, end = marks(layer)
         head, found, rest = page.partition(begin)
         if not found:
             raise LookupError(f"{PAGE} has no line {begin}")
