@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -28,6 +28,9 @@ from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import OnCall, uncounted
 
 STEADY = 3  # so many answers tell how far away a cluster is
+MEETINGS = 16  # clusters that one process gets to know at once: a thousand would all run into their deadlines
+MEETING_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
+LOOK_AGAIN = 0.05
 
 log = structlog.get_logger()
 
@@ -99,7 +102,9 @@ class Connection:
         on_call: OnCall = uncounted,
         on_health: OnHealth = lambda _, __: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
+        turn: asyncio.Semaphore | None = None,
     ) -> None:
+        """`turn`: whose turn it is to be got to know; the clusters of a fleet share it."""
         self.name = name
         self.health = Health()
         self._access = access
@@ -107,6 +112,7 @@ class Connection:
         self._chance = chance
         self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
         self._now = store.now
+        self._turn = turn or asyncio.Semaphore()
         self._kube: Kube | None = None
         self._changed, self._doubt = asyncio.Event(), asyncio.Event()
         self._collections = {
@@ -189,21 +195,37 @@ class Connection:
     async def _connected(self) -> ClientError | None:
         """One client's life; answers what ended it, None when it is to be followed by another at once."""
         ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
-        try:
-            async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
-                self._kube = kube
-                parts = [self._beat(kube), self._changed.wait(), *(watch.run() for watch in self._with(kube))]
-                # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it was
-                # cancelled at the same moment.
-                tasks = [group.create_task(self._reported(part, ended)) for part in parts]
-                error = await ended
-                for task in tasks:
-                    task.cancel()
+        await self._turn.acquire()
+        with ExitStack() as turn:
+            turn.callback(self._turn.release)
+            try:
+                async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
+                    self._kube = kube
+                    meeting = group.create_task(self._meet())
+                    meeting.add_done_callback(lambda _: turn.close())
+                    parts = [self._beat(kube), self._changed.wait(), *(watch.run() for watch in self._with(kube))]
+                    # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it
+                    # was cancelled at the same moment.
+                    tasks = [group.create_task(self._reported(part, ended)) for part in parts]
+                    error = await ended
+                    for task in (meeting, *tasks):
+                        task.cancel()
+                    return error
+            except ClientError as error:
                 return error
-        except ClientError as error:
-            return error
-        finally:
-            self._kube = None
+            finally:
+                self._kube = None
+
+    async def _meet(self) -> None:
+        """Wait until the cluster has answered and all was seen there, or that is not to be expected soon."""
+        began = self._now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MEETING_SECONDS):
+                while self.health.error is None:
+                    contact = self.health.last_contact
+                    if self.synced and contact is not None and contact >= began:
+                        return
+                    await asyncio.sleep(LOOK_AGAIN)
 
     async def _reported(self, part: Awaitable[object], ended: asyncio.Future[ClientError | None]) -> None:
         """Run one part of a connection; its end is the connection's."""

@@ -22,7 +22,7 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Health, Watched
+from modelplane_operator.clients.connection import MEETINGS, Connection, Health, Watched
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
@@ -141,13 +141,20 @@ class Operator:
 def assemble(settings: Settings, access: Access, build: Build) -> Operator:
     """An operator for a hub; nothing is sent before it runs."""
     clock, metrics = asyncio.get_running_loop().time, Metrics()
-    store = Store(clock)
+    store, turn = Store(clock), asyncio.Semaphore(MEETINGS)
     # Of this very process: a successor in the same pod must not take the lease for its own.
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
     def connected(name: str, access: Access) -> Connection:
         connection = Connection(
-            name, access, afar, store, chance=random.random, on_call=metrics.calls(name), on_health=health_changed
+            name,
+            access,
+            afar,
+            store,
+            chance=random.random,
+            on_call=metrics.calls(name),
+            on_health=health_changed,
+            turn=turn,
         )
         for collection in connection.collections:
             for one in crews:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -38,11 +38,11 @@ OURS = {labels.OWNER_UID: "o1"}
 
 
 @asynccontextmanager
-async def a_fleet(pace: Pace = QUICK, **heard: Callable[..., None]) -> AsyncIterator[Fleet]:
+async def a_fleet(pace: Pace = QUICK, **more: Any) -> AsyncIterator[Fleet]:
     store = Store(asyncio.get_running_loop().time)
 
     def opened(name: str, access: Access) -> Connection:
-        return Connection(name, access, [Watched(CONFIG_MAP)], store, chance=lambda: 0.5, pace=pace, **heard)  # pyright: ignore[reportArgumentType]
+        return Connection(name, access, [Watched(CONFIG_MAP)], store, chance=lambda: 0.5, pace=pace, **more)
 
     fleet = Fleet(store, opened)
     async with asyncio.TaskGroup() as group:
@@ -126,6 +126,21 @@ async def test_a_cluster_that_hangs_does_not_hold_up_another(
 
         await until(lambda: seen(lively, ours), "our object on the lively one")
         assert not hanging.synced
+
+
+async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
+    access: Access, by_proxy: Access, proxy: FaultProxy
+) -> None:
+    await proxy.add(Rule(Match(), Hang()))
+    told: list[tuple[str, bool]] = []
+    turn = asyncio.Semaphore(1)
+    async with a_fleet(turn=turn, on_health=lambda name, health: told.append((name, health.answers))) as fleet:
+        fleet.set("hanging", by_proxy)
+        fleet.set("lively", access)
+        await until(lambda: fleet.cluster("lively").synced, "the lively one to be seen")
+        await until(lambda: not turn.locked(), "the turn to be over")
+
+        assert told == [("hanging", False), ("lively", True)]
 
 
 async def test_credentials_that_end_are_asked_for_and_new_ones_taken(
