@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
-from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.planning.node_pools import problems, published
 from modelplane_operator.planning.plan import Plan, Release
 
@@ -17,10 +16,10 @@ NAMED = 5  # of those who use it; the others are counted
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A class and the clusters that name it."""
+    """A class, and the clusters that name it with the nodes that their pools of it have."""
 
     inference_class: InferenceClass
-    users: tuple[InferenceCluster, ...]
+    users: Mapping[str, int]
     now: datetime
 
 
@@ -36,25 +35,18 @@ def _status(seen: Observed, *, going: bool) -> InferenceClassStatus:
     accepted = Accepted.INVALID_DEVICE if wrong else Accepted.AVAILABLE
     return InferenceClassStatus(
         clusters=len(seen.users),
-        nodes=sum(_nodes(seen.inference_class.metadata.name, cluster) for cluster in seen.users),
+        nodes=sum(seen.users.values()),
         conditions=(accepted.condition(seen.now, message="; ".join(wrong)), _ready(seen, wrong, going=going)),
     )
 
 
 def _ready(seen: Observed, wrong: tuple[str, ...], *, going: bool) -> Condition:
     if going:
-        names = sorted(cluster.metadata.name for cluster in seen.users)
-        waiting = f"it stays while clusters have pools of it: {listed(names)}" if names else ""
+        waiting = f"it stays while clusters have pools of it: {listed(sorted(seen.users))}" if seen.users else ""
         return Ready.DELETING.condition(seen.now, message=waiting)
     if wrong:
         return Ready.CREATING.condition(seen.now, message=f"its devices cannot be read as they are: {wrong[0]}")
     return Ready.AVAILABLE.condition(seen.now)
-
-
-def _nodes(name: str, cluster: InferenceCluster) -> int:
-    mine = {pool.name for pool in cluster.spec.node_pools if pool.class_name == name}
-    pools = cluster.status.gpu_pools if cluster.status else ()
-    return sum(pool.nodes or 0 for pool in pools if pool.name in mine)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -107,3 +107,12 @@ def test_who_is_woken_from_afar(
 )
 def test_which_classes_a_cluster_wakes(old: Manifest | None, new: Manifest | None, wakes: list[str]) -> None:
     assert woken(inference_class.CONTROLLER.woken_by, CLUSTERS, old, new) == wakes
+
+
+def test_the_nodes_of_a_class_are_those_that_its_pools_publish() -> None:
+    two_kinds = cluster("a", "h100", "l4", nodes=3)
+    unheard = {name: part for name, part in two_kinds.items() if name != "status"}
+
+    assert inference_class.nodes(two_kinds, "h100") == 3
+    assert inference_class.nodes(two_kinds, "a100") == 0
+    assert inference_class.nodes(unheard, "h100") == 0

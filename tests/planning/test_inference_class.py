@@ -11,7 +11,7 @@ from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClassStatus
 from modelplane_operator.planning.inference_class import Observed, plan
 from modelplane_operator.planning.plan import Plan, Release
-from tests.support.builders import EPOCH, GPU, cluster, pool
+from tests.support.builders import EPOCH, GPU
 
 Manifest = dict[str, Any]
 
@@ -20,14 +20,6 @@ def inference_class(going: bool = False, **device: Any) -> InferenceClass:  # no
     gpu = {"name": "gpu", "driver": GPU, "deviceClassName": GPU, "capacity": {"memory": {"value": "141Gi"}}}
     metadata = {"name": "h200", "uid": "u", **({"deletionTimestamp": EPOCH.isoformat()} if going else {})}
     return InferenceClass.parse({"metadata": metadata, "spec": {"devices": [gpu | device]}})
-
-
-def using(name: str, nodes: int, **published: int) -> Any:
-    """A cluster with a pool of the class and one of another; what it publishes is given by pool."""
-    known = cluster(name, *(pool(of, nodes=count) for of, count in published.items()))
-    pools = [{"name": "mine", "className": "h200", "nodeCount": nodes}, {"name": "other", "className": "l4"}]
-    spec = known.spec.model_validate({**known.spec.to_manifest(), "nodePools": pools})
-    return known.model_copy(update={"spec": spec})
 
 
 def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> InferenceClassStatus:
@@ -42,16 +34,16 @@ STAYS = "it stays while clusters have pools of it: "
 @pytest.mark.parametrize(
     ("known", "users", "wanted"),
     [
-        pytest.param(inference_class(), (), Plan((Release(),), status(FINE, AVAILABLE)), id="one that nobody uses"),
+        pytest.param(inference_class(), {}, Plan((Release(),), status(FINE, AVAILABLE)), id="one that nobody uses"),
         pytest.param(
             inference_class(),
-            (using("a", 4, mine=3, other=9), using("b", 2)),
+            {"a": 3, "b": 0},
             Plan((), status(FINE, AVAILABLE, clusters=2, nodes=3), hold=True),
-            id="one in use is held, and counts the nodes that its pools publish",
+            id="one in use is held, and counts its users and their nodes",
         ),
         pytest.param(
             inference_class(going=True),
-            tuple(using(name, 1, mine=1) for name in "gfedcba"),
+            dict.fromkeys("gfedcba", 1),
             Plan(
                 (),
                 status(
@@ -65,13 +57,13 @@ STAYS = "it stays while clusters have pools of it: "
         ),
         pytest.param(
             inference_class(going=True),
-            (),
+            {},
             Plan((Release(),), status(FINE, Ready.DELETING.condition(EPOCH))),
             id="one that is deleted goes when nobody uses it any more",
         ),
     ],
 )
-def test_a_class_is_kept_while_it_is_used(known: InferenceClass, users: tuple[Any, ...], wanted: Plan) -> None:
+def test_a_class_is_kept_while_it_is_used(known: InferenceClass, users: dict[str, int], wanted: Plan) -> None:
     assert plan(Observed(known, users, EPOCH)) == wanted
 
 
@@ -93,7 +85,7 @@ def test_a_class_is_kept_while_it_is_used(known: InferenceClass, users: tuple[An
     ids=str,
 )
 def test_what_cannot_be_read_or_claimed_is_named_with_its_device(device: Manifest, said: list[str]) -> None:
-    decided = plan(Observed(inference_class(**device), (), EPOCH))
+    decided = plan(Observed(inference_class(**device), {}, EPOCH))
 
     assert decided.status is not None
     accepted, ready = decided.status.conditions
@@ -114,7 +106,7 @@ def test_what_cannot_be_read_or_claimed_is_named_with_its_device(device: Manifes
     ids=["plain", "keys of another domain", "one that nobody claims has names as it likes"],
 )
 def test_what_can_be_used_is_accepted(device: Manifest) -> None:
-    decided = plan(Observed(inference_class(**device), (), EPOCH))
+    decided = plan(Observed(inference_class(**device), {}, EPOCH))
 
     assert decided.status == status(FINE, AVAILABLE)
 
@@ -122,7 +114,7 @@ def test_what_can_be_used_is_accepted(device: Manifest) -> None:
 def test_all_that_is_wrong_is_said_at_once() -> None:
     wrong = inference_class(capacity={"a": {"value": "x"}, "b": {"value": "y"}}, driver="No!")
 
-    decided = plan(Observed(wrong, (), EPOCH))
+    decided = plan(Observed(wrong, {}, EPOCH))
 
     assert decided.status is not None
     assert (decided.status.conditions[0].message or "").count("device gpu: ") == 3
