@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from operator import is_
@@ -125,9 +126,13 @@ class Collection:
 
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
         """The objects that an index finds for a value, in the order of their keys."""
+        return (self._entries[key].manifest for key in sorted(self.keys_by(index, value)))
+
+    def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
+        """Their keys, in no order, which costs nothing however many they are."""
         if index not in self.indexes:  # else what was never indexed would look like what is not there
             raise LookupError(f"{self.type} has no index {index!r}")
-        return (self._entries[key].manifest for key in sorted(self._index.get((index, value), ())))
+        return self._index.get((index, value), {}).keys()
 
     def owned_by(self, uid: str) -> Iterator[Manifest]:
         """The children of an object."""

@@ -206,9 +206,9 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
         mine=key_of(mine) if mine and kept else None,
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(
-            key_of(one)
-            for one in secrets.by("guarded", value=True)
-            if not any(clusters.by("kubeconfig", key_of(one).name))
+            sorted(
+                key for key in secrets.keys_by("guarded", value=True) if not clusters.keys_by("kubeconfig", key.name)
+            )
         ),
     )
 
