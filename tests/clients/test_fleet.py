@@ -52,11 +52,6 @@ async def a_fleet(pace: Pace = QUICK, **more: Any) -> AsyncIterator[Fleet]:
         running.cancel()
 
 
-@pytest.fixture
-def by_proxy(proxy: FaultProxy) -> Access:
-    return read_kubeconfig(proxy.kubeconfig.read_text())
-
-
 def seen(connection: Connection, key: Key) -> bool:
     collection = connection.find(CONFIG_MAP)
     return collection is not None and collection.get(key) is not None
@@ -78,11 +73,11 @@ async def test_our_objects_on_a_cluster_are_seen_and_others_are_not(
 
 
 async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_what_was_missed(
-    kube: Kube, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
+    kube: Kube, access_through: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
 ) -> None:
     changes: list[bool] = []
     async with a_fleet(on_health=lambda _, health: changes.append(health.answers)) as fleet:
-        fleet.set("one", by_proxy)
+        fleet.set("one", access_through)
         one = fleet.cluster("one")
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
         cut = await proxy.add(Rule(Match(), Drop()))
@@ -99,10 +94,10 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
         assert [watch.lists for watch in one.watches] == [1], "it resumed where it was"
 
 
-async def test_one_lost_answer_is_no_outage(by_proxy: Access, proxy: FaultProxy) -> None:
+async def test_one_lost_answer_is_no_outage(access_through: Access, proxy: FaultProxy) -> None:
     heard: list[Health] = []
     async with a_fleet(on_health=lambda _, health: heard.append(health)) as fleet:
-        fleet.set("one", by_proxy)
+        fleet.set("one", access_through)
         await until(lambda: fleet.cluster("one").health.answers, "the cluster to be connected")
         lost = await proxy.add(Rule(Match(), Answer(503), times=1))
         await proxy.wait_for("the lost answer", lambda call: call.status == 503, seconds=20)
@@ -114,11 +109,11 @@ async def test_one_lost_answer_is_no_outage(by_proxy: Access, proxy: FaultProxy)
 
 
 async def test_a_cluster_that_hangs_does_not_hold_up_another(
-    kube: Kube, access: Access, by_proxy: Access, proxy: FaultProxy, config_map: ConfigMap
+    kube: Kube, access: Access, access_through: Access, proxy: FaultProxy, config_map: ConfigMap
 ) -> None:
     await proxy.add(Rule(Match(), Hang()))
     async with a_fleet() as fleet:
-        fleet.set("hanging", by_proxy)
+        fleet.set("hanging", access_through)
         fleet.set("lively", access)
         lively, hanging = fleet.cluster("lively"), fleet.cluster("hanging")
         await until(lambda: lively.synced and hanging.health.error is not None, "one to answer and one to be given up")
@@ -129,13 +124,13 @@ async def test_a_cluster_that_hangs_does_not_hold_up_another(
 
 
 async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
-    access: Access, by_proxy: Access, proxy: FaultProxy
+    access: Access, access_through: Access, proxy: FaultProxy
 ) -> None:
     await proxy.add(Rule(Match(), Hang()))
     told: list[tuple[str, bool]] = []
     turn = asyncio.Semaphore(1)
     async with a_fleet(turn=turn, on_health=lambda name, health: told.append((name, health.answers))) as fleet:
-        fleet.set("hanging", by_proxy)
+        fleet.set("hanging", access_through)
         fleet.set("lively", access)
         await until(lambda: fleet.cluster("lively").synced, "the lively one to be seen")
         await until(lambda: not turn.locked(), "the turn to be over")
@@ -144,11 +139,11 @@ async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
 
 
 async def test_credentials_that_end_are_asked_for_and_new_ones_taken(
-    by_proxy: Access, proxy: FaultProxy, access: Access
+    access_through: Access, proxy: FaultProxy, access: Access
 ) -> None:
     asked: list[str] = []
     async with a_fleet(on_unauthorized=asked.append) as fleet:
-        fleet.set("one", by_proxy)
+        fleet.set("one", access_through)
         one = fleet.cluster("one")
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
         await proxy.add(Rule(Match(), Answer(401)))
@@ -160,13 +155,13 @@ async def test_credentials_that_end_are_asked_for_and_new_ones_taken(
         assert set(asked) == {"one"}
 
 
-async def test_a_renewed_token_disturbs_nothing(by_proxy: Access, proxy: FaultProxy) -> None:
+async def test_a_renewed_token_disturbs_nothing(access_through: Access, proxy: FaultProxy) -> None:
     async with a_fleet() as fleet:
-        fleet.set("one", by_proxy)
+        fleet.set("one", access_through)
         one = fleet.cluster("one")
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
         kube = one.kube
-        fleet.set("one", replace(by_proxy, token=by_proxy.token + "-renewed"))
+        fleet.set("one", replace(access_through, token=access_through.token + "-renewed"))
         await asyncio.sleep(0)
 
         assert one.kube is kube
@@ -184,14 +179,14 @@ async def test_a_kubeconfig_that_cannot_be_used_says_why_and_waits_for_another(a
 
 
 async def test_another_server_under_the_same_name_replaces_all_that_was_seen(
-    kube: Kube, access: Access, by_proxy: Access, config_map: ConfigMap, namespace: str
+    kube: Kube, access: Access, access_through: Access, config_map: ConfigMap, namespace: str
 ) -> None:
     await kube.create(config_map("ours", labels=OURS))
     async with a_fleet() as fleet:
         fleet.set("one", access)
         one = fleet.cluster("one")
         await until(lambda: one.synced, "the first server")
-        fleet.set("one", by_proxy)
+        fleet.set("one", access_through)
         assert not one.synced
 
         await until(lambda: one.synced and seen(one, Key(namespace, "ours")), "the second server")
