@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -114,7 +114,7 @@ class Connection:
         self._now = store.now
         self._turn = turn or asyncio.Semaphore()
         self._kube: Kube | None = None
-        self._changed, self._doubt = asyncio.Event(), asyncio.Event()
+        self._changed, self._doubt, self._again = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._collections = {
             one.type: store.open(
                 name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare, keeping=one.keeping
@@ -155,9 +155,13 @@ class Connection:
         return self._watches
 
     def look_again(self) -> None:
-        """Another process like this one may have written there since we last looked at what we do not watch."""
+        """Another process like this one may have written there since we last looked at what we do not watch.
+
+        Until the cluster's turn comes, it counts as not seen.
+        """
         for watch in self._watches:
-            watch.look_again()
+            watch.doubt()
+        self._again.set()
 
     def update(self, access: Access) -> None:
         """Reach the cluster this way from now on. A renewed token disturbs nothing."""
@@ -195,28 +199,44 @@ class Connection:
     async def _connected(self) -> ClientError | None:
         """One client's life; answers what ended it, None when it is to be followed by another at once."""
         ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
-        await self._turn.acquire()
-        with ExitStack() as turn:
-            turn.callback(self._turn.release)
-            try:
-                async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
-                    self._kube = kube
-                    meeting = group.create_task(self._meet())
-                    meeting.add_done_callback(lambda _: turn.close())
-                    parts = [self._beat(kube), self._changed.wait(), *(watch.run() for watch in self._with(kube))]
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
+
+                def start(part: Awaitable[object]) -> None:
                     # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it
                     # was cancelled at the same moment.
-                    tasks = [group.create_task(self._reported(part, ended)) for part in parts]
-                    error = await ended
-                    for task in (meeting, *tasks):
-                        task.cancel()
-                    return error
-            except ClientError as error:
-                return error
-            finally:
-                self._kube = None
+                    tasks.append(group.create_task(self._reported(part, ended)))
 
-    async def _meet(self) -> None:
+                start(self._changed.wait())
+                start(self._meet(kube, start))
+                error = await ended
+                for task in tasks:
+                    task.cancel()
+                return error
+        except ClientError as error:
+            return error
+        finally:
+            self._kube = None
+
+    async def _meet(self, kube: Kube, start: Callable[[Awaitable[object]], None]) -> None:
+        """Get to know the cluster when its turn has come, and again whenever somebody else may have written there."""
+        async with self._turn:
+            self._kube = kube
+            start(self._beat(kube))
+            for watch in self._with(kube):
+                start(watch.run())
+            await self._known()
+        while True:
+            await self._again.wait()
+            async with self._turn:
+                self._again.clear()
+                self._doubt.set()
+                for watch in self._watches:
+                    watch.look_again()
+                await self._known()
+
+    async def _known(self) -> None:
         """Wait until the cluster has answered and all was seen there, or that is not to be expected soon."""
         began = self._now()
         with suppress(TimeoutError):

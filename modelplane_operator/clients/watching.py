@@ -74,11 +74,15 @@ class ListWatch:
     """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
     _version: str = field(default="", init=False)
 
-    def look_again(self) -> None:
+    def doubt(self) -> None:
         """Another process like this one may have written something since we last looked."""
         if self.asleep:
             self.collection.synced = False
             self._version = ""
+
+    def look_again(self) -> None:
+        """List what is not watched."""
+        if self.asleep:
             self.collection.stir()
 
     async def run(self) -> None:

@@ -35,14 +35,15 @@ pytestmark = pytest.mark.fleet
 SHORT = Backoff(first=0.02, longest=0.1)
 QUICK = Pace(beat=0.1, deadline=0.5, again=0.05, backoff=SHORT, rebuild=SHORT, watch=WatchPace(backoff=SHORT))
 OURS = {labels.OWNER_UID: "o1"}
+CONFIG_MAPS = Watched(CONFIG_MAP)
 
 
 @asynccontextmanager
-async def a_fleet(pace: Pace = QUICK, **more: Any) -> AsyncIterator[Fleet]:
+async def a_fleet(pace: Pace = QUICK, *, watched: Watched = CONFIG_MAPS, **more: Any) -> AsyncIterator[Fleet]:
     store = Store(asyncio.get_running_loop().time)
 
     def opened(name: str, access: Access) -> Connection:
-        return Connection(name, access, [Watched(CONFIG_MAP)], store, chance=lambda: 0.5, pace=pace, **more)
+        return Connection(name, access, [watched], store, chance=lambda: 0.5, pace=pace, **more)
 
     fleet = Fleet(store, opened)
     async with asyncio.TaskGroup() as group:
@@ -136,6 +137,25 @@ async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
         await until(lambda: not turn.locked(), "the turn to be over")
 
         assert told == [("hanging", False), ("lively", True)]
+
+
+async def test_a_new_leader_looks_again_cluster_by_cluster(
+    kube: Kube, access: Access, config_map: ConfigMap, namespace: str
+) -> None:
+    turn = asyncio.Semaphore(1)
+    async with a_fleet(turn=turn, watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)) as fleet:
+        fleet.set("one", access)
+        one = fleet.cluster("one")
+        await until(lambda: any(watch.asleep for watch in one.watches) and not turn.locked(), "nothing to watch")
+        theirs = key_of(await kube.create(config_map("theirs", labels=OURS)))
+        async with turn:
+            one.look_again()
+            await asyncio.sleep(3 * QUICK.beat)
+            assert [watch.lists for watch in one.watches] == [1], "it is another one's turn"
+            assert not one.synced
+
+        await until(lambda: one.synced, "the cluster to be seen again")
+        assert seen(one, theirs)
 
 
 async def test_credentials_that_end_are_asked_for_and_new_ones_taken(

@@ -270,9 +270,10 @@ async def test_what_another_leader_has_made_is_looked_for(kube: Kube, config_map
     async with following(kube, namespace, ours=True) as (watch, collection):
         await until(lambda: watch.asleep, "nothing to be watched")
         await kube.apply(config_map("theirs"))
+        watch.doubt()
+        assert not collection.synced, "until then nobody knows"
         watch.look_again()
 
-        assert not collection.synced, "until then nobody knows"
         await until(lambda: collection.synced, "the list")
         assert "theirs" in content(collection)
         await kube.apply(config_map("more"))
