@@ -8,10 +8,11 @@ import socket
 import ssl
 import time
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 import orjson
@@ -24,6 +25,7 @@ JSON = "application/json"
 DEADLINE = 15.0  # of one request: long for an API server, short for whoever waits behind it
 CONNECT_SECONDS = 5.0
 TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubelet renews it minutes before it ends
+ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
 CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
 
 
@@ -153,13 +155,21 @@ class Wire:
 @asynccontextmanager
 async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
-    connector = aiohttp.TCPConnector(ssl=_tls(access), limit=CONNECTIONS, socket_factory=_socket)
-    async with aiohttp.ClientSession(
-        connector=connector,
-        headers={"User-Agent": "modelplane-operator"},
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
-    ) as session:
-        yield Wire(access, session, on_call)
+    sockets = WeakSet[socket.socket]()
+
+    def opened(address: tuple[Any, ...]) -> socket.socket:
+        sockets.add(made := _socket(address))
+        return made
+
+    try:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=_tls(access), limit=CONNECTIONS, socket_factory=opened),
+            headers={"User-Agent": "modelplane-operator"},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
+        ) as session:
+            yield Wire(access, session, on_call)
+    finally:
+        await _ended(sockets)
 
 
 # A watch says nothing for minutes while nothing happens. So the kernel asks whether the other side is still there: it
@@ -210,6 +220,18 @@ def _cut(response: aiohttp.ClientResponse) -> None:
     if (connection := response.connection) is not None and (transport := connection.transport) is not None:
         transport.abort()
     response.close()
+
+
+async def _ended(sockets: Iterable[socket.socket]) -> None:
+    """End what aiohttp has given up already: it waits half a minute for the other side's TLS farewell."""
+    for _ in range(ENDING_TURNS):
+        left = [one for one in sockets if one.fileno() >= 0]
+        for one in left:
+            with suppress(OSError):  # it was not connected yet
+                one.shutdown(socket.SHUT_RDWR)
+        if not left:
+            return
+        await asyncio.sleep(0)
 
 
 async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+import socket
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import (
@@ -313,6 +318,20 @@ def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     assert _descriptors() == open_before
 
 
+def test_a_request_that_is_given_up_leaves_no_socket_open() -> None:
+    async def gives_up(access: Access) -> None:
+        async with connect(access) as kube:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await kube.list(CONFIG_MAP)
+
+    with silent() as access:
+        open_before = _descriptors()
+        asyncio.run(gives_up(access))
+
+        assert _descriptors() == open_before + 1, "the server's own"
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -404,6 +423,20 @@ def _deployment(namespace: str) -> Manifest:
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
         },
     }
+
+
+@contextmanager
+def silent() -> Iterator[Access]:
+    """A server that says nothing any more once it is connected, not even farewell."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        address = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        accepted = pool.submit(lambda: context.wrap_socket(listener.accept()[0], server_side=True))
+        try:
+            yield Access(address, authority.cert_pem.bytes().decode())
+        finally:
+            accepted.result().close()
 
 
 def _descriptors() -> int:
