@@ -25,6 +25,7 @@ JSON = "application/json"
 DEADLINE = 15.0  # of one request: long for an API server, short for whoever waits behind it
 CONNECT_SECONDS = 5.0
 TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubelet renews it minutes before it ends
+IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs more than all that a beat asks
 ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
 CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
 
@@ -163,7 +164,9 @@ async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
 
     try:
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=_tls(access), limit=CONNECTIONS, socket_factory=opened),
+            connector=aiohttp.TCPConnector(
+                ssl=_tls(access), limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS, socket_factory=opened
+            ),
             headers={"User-Agent": "modelplane-operator"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
         ) as session:
