@@ -71,7 +71,7 @@ def read_kubeconfig(text: str | bytes, *, folder: Path | None = None) -> Access:
     `folder` is where its relative paths begin. Without one it may name no files.
     """
     try:
-        config = yaml.safe_load(text)
+        config = yaml.load(text, Loader=yaml.CSafeLoader)  # ten times as fast as `safe_load`; a start reads thousands
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may be a secret
         where = f" (line {mark.line + 1})" if mark else ""

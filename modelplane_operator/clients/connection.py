@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -201,7 +201,7 @@ class Connection:
         ended: asyncio.Future[ClientError | None] = asyncio.get_running_loop().create_future()
         tasks: list[asyncio.Task[None]] = []
         try:
-            async with connect(self._access, on_call=self._on_call) as kube, asyncio.TaskGroup() as group:
+            async with AsyncExitStack() as client, asyncio.TaskGroup() as group:
 
                 def start(part: Awaitable[object]) -> None:
                     # No part raises in the group: one that is aborted by an error forgets, before Python 3.13, that it
@@ -209,20 +209,18 @@ class Connection:
                     tasks.append(group.create_task(self._reported(part, ended)))
 
                 start(self._changed.wait())
-                start(self._meet(kube, start))
+                start(self._meet(client, start))
                 error = await ended
                 for task in tasks:
                     task.cancel()
                 return error
-        except ClientError as error:
-            return error
         finally:
             self._kube = None
 
-    async def _meet(self, kube: Kube, start: Callable[[Awaitable[object]], None]) -> None:
+    async def _meet(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
         """Get to know the cluster when its turn has come, and again whenever somebody else may have written there."""
         async with self._turn:
-            self._kube = kube
+            kube = self._kube = await client.enter_async_context(connect(self._access, on_call=self._on_call))
             start(self._beat(kube))
             for watch in self._with(kube):
                 start(watch.run())

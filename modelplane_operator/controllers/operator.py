@@ -13,7 +13,7 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import structlog
@@ -61,6 +61,7 @@ class Operator:
     recorder: Recorder
     metrics: Metrics
     helm: Helm | None = None
+    _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def missing(self) -> tuple[ResourceType, ...]:
@@ -89,8 +90,9 @@ class Operator:
         async with pages, asyncio.TaskGroup() as group:
             background = [
                 group.create_task(part.run(), name=type(part).__name__)
-                for part in (self.hub, self.fleet, self.pulse, self.recorder)
+                for part in (self.hub, self.pulse, self.recorder)
             ]
+            background.append(group.create_task(self._know_clusters(), name="fleet"))
             leading = group.create_task(self._lead(), name="lead")
             await stop.wait()
             log.info("stopping")
@@ -126,6 +128,12 @@ class Operator:
                 log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
             await asyncio.sleep(LOOK_AGAIN)
         log.info("hub seen", objects=sum(one.count for one in self.hub.collections))
+        self._hub_seen.set()
+
+    async def _know_clusters(self) -> None:
+        """Stay connected to the clusters, once all of the hub has been seen: a decision needs no more than that."""
+        await self._hub_seen.wait()
+        await self.fleet.run()
 
     async def _work(self) -> None:
         """Reconcile everything. What another leader has begun and not ended, no event would tell of."""

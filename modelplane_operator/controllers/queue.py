@@ -2,7 +2,8 @@
 
 A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
 by namespace, and within one lane by lane, so that a namespace with a thousand keys does not hold up one with a single
-key, and a cluster that hangs holds up only what concerns it. `limit` keys of one lane run at once.
+key, and a cluster that hangs holds up only what concerns it. `limit` keys of one lane run at once. Keys of which there
+is news come before those that are only looked at again, after a start or in a resync.
 
 What becomes of a key after its run:
 
@@ -17,10 +18,10 @@ What becomes of a key after its run:
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain
 from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from modelplane_operator.clients.backoff import Backoff
@@ -80,7 +81,50 @@ class _Item:
     """Not before this moment."""
     again: bool = False
     """Added while it ran."""
+    news: bool = False
+    """Whether something has happened, or it asked to run now; else it is only looked at again."""
     ready_since: float = 0.0
+
+
+@dataclass(slots=True)
+class _Turns(Generic[K]):
+    """Keys that are due, by namespace and lane, each of the three in the order of their turns."""
+
+    _lanes: dict[str, dict[Hashable, dict[K, None]]] = field(
+        default_factory=dict[str, dict[Hashable, dict[K, None]]], init=False
+    )
+
+    def add(self, key: K, namespace: str, lane: Hashable) -> None:
+        self._lanes.setdefault(namespace, {}).setdefault(lane, {})[key] = None
+
+    def take(self, is_full: Callable[[Hashable], bool]) -> K | None:
+        """The next key whose lane is not full; its namespace has had its turn then, and in it the lane."""
+        for namespace, lanes in self._lanes.items():
+            for lane, keys in lanes.items():
+                if not is_full(lane):
+                    key = next(iter(keys))
+                    self.remove(key, namespace, lane)
+                    if lane in lanes:
+                        lanes[lane] = lanes.pop(lane)
+                    if namespace in self._lanes:
+                        self._lanes[namespace] = self._lanes.pop(namespace)
+                    return key
+        return None
+
+    def remove(self, key: K, namespace: str, lane: Hashable) -> None:
+        lanes = self._lanes[namespace]
+        del lanes[lane][key]
+        if not lanes[lane]:
+            del lanes[lane]
+        if not lanes:
+            del self._lanes[namespace]
+
+    def __len__(self) -> int:
+        return sum(len(keys) for lanes in self._lanes.values() for keys in lanes.values())
+
+    def fronts(self) -> Iterator[K]:
+        """Of each lane, the key that has waited longest."""
+        return (next(iter(keys)) for lanes in self._lanes.values() for keys in lanes.values())
 
 
 @dataclass(slots=True)
@@ -94,35 +138,38 @@ class Queue(Generic[K]):
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
-    _ready: dict[str, dict[Hashable, deque[K]]] = field(default_factory=dict[str, dict[Hashable, deque[K]]], init=False)
+    _news: _Turns[K] = field(default_factory=_Turns[K], init=False)
+    _routine: _Turns[K] = field(default_factory=_Turns[K], init=False)
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
 
-    def add(self, key: K, now: float) -> None:
-        """There is news of this key."""
+    def add(self, key: K, now: float, *, news: bool = True) -> None:
+        """There is news of this key; or there may be, for all we know."""
         item = self._items.get(key)
         if item is None:
-            item = self._items[key] = _Item(*self.place(key))
+            item = self._items[key] = _Item(*self.place(key), news=news)
             self._make_ready(key, item, now)
         elif item.state is _State.RUNNING:
             item.again = True
         elif item.state is _State.WAITING:
+            item.news = news or item.news
             soonest = max(now, item.rested)
             if soonest <= now:
                 self._make_ready(key, item, now)
             elif soonest < item.due:
                 self._wait(key, item, soonest)
+        elif news and not item.news:
+            self._routine.remove(key, item.namespace, item.lane)
+            item.news = True
+            self._news.add(key, item.namespace, item.lane)
 
     def take(self, now: float) -> K | None:
         """The key whose turn it is, which then runs until `done`; None when none may run now."""
         self._ripen(now)
-        for namespace, lanes in self._ready.items():
-            for lane, keys in lanes.items():
-                if self._running.get(lane, 0) >= self.limit:
-                    continue
-                key = keys.popleft()
-                self._to_the_end(namespace, lane)
-                self._running[lane] = self._running.get(lane, 0) + 1
-                self._items[key].state = _State.RUNNING
+        for turns in (self._news, self._routine):
+            if (key := turns.take(self._is_full)) is not None:
+                item = self._items[key]
+                self._running[item.lane] = self._running.get(item.lane, 0) + 1
+                item.state = _State.RUNNING
                 return key
         return None
 
@@ -132,6 +179,7 @@ class Queue(Generic[K]):
         self._leave_lane(item.lane)
         item.namespace, item.lane = self.place(key)
         again, item.again = item.again, False
+        item.news = again or not isinstance(outcome, Done) or outcome.again is not None
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, hopeless):
@@ -165,7 +213,7 @@ class Queue(Generic[K]):
     @property
     def depth(self) -> int:
         """How many keys are due and do not run."""
-        return sum(len(keys) for lanes in self._ready.values() for keys in lanes.values())
+        return len(self._news) + len(self._routine)
 
     @property
     def running(self) -> int:
@@ -176,12 +224,12 @@ class Queue(Generic[K]):
 
     def oldest(self, now: float) -> float:
         """How many seconds the key that has waited longest for its turn has done so."""
-        fronts = (keys[0] for lanes in self._ready.values() for keys in lanes.values())
+        fronts = chain(self._news.fronts(), self._routine.fronts())
         return max((now - self._items[key].ready_since for key in fronts), default=0.0)
 
     def _make_ready(self, key: K, item: _Item, now: float) -> None:
         item.state, item.ready_since = _State.READY, now
-        self._ready.setdefault(item.namespace, {}).setdefault(item.lane, deque()).append(key)
+        (self._news if item.news else self._routine).add(key, item.namespace, item.lane)
 
     def _wait(self, key: K, item: _Item, due: float) -> None:
         item.state, item.due = _State.WAITING, due
@@ -200,14 +248,8 @@ class Queue(Generic[K]):
             key = heapq.heappop(self._heap)[2]
             self._make_ready(key, self._items[key], now)
 
-    def _to_the_end(self, namespace: str, lane: Hashable) -> None:
-        """The namespace has had its turn, and in it the lane."""
-        lanes = self._ready.pop(namespace)
-        keys = lanes.pop(lane)
-        if keys:
-            lanes[lane] = keys
-        if lanes:
-            self._ready[namespace] = lanes
+    def _is_full(self, lane: Hashable) -> bool:
+        return self._running.get(lane, 0) >= self.limit
 
     def _leave_lane(self, lane: Hashable) -> None:
         self._running[lane] -= 1

@@ -22,11 +22,12 @@ class Workers(Generic[K]):
     count: int
     _began: dict[K, float] = field(default_factory=dict[K, float], init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _at_work: bool = field(default=False, init=False)
     _stopping: bool = field(default=False, init=False)
 
     def add(self, key: K) -> None:
-        """There is news of this key."""
-        self.queue.add(key, _now())
+        """There is news of this key; what there was before the work began, only has to be looked at again."""
+        self.queue.add(key, _now(), news=self._at_work)
         self._news.set()
 
     def stop(self) -> None:
@@ -40,6 +41,7 @@ class Workers(Generic[K]):
 
     async def run(self) -> None:
         """Go on until stopped; cancelled, it cancels what is under way."""
+        self._at_work = True
         try:
             async with asyncio.TaskGroup() as group:
                 while not self._stopping:
@@ -47,6 +49,7 @@ class Workers(Generic[K]):
                     while self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
                         self._began[key] = _now()
                         group.create_task(self._run(key), name=f"reconcile {key}")
+                        await asyncio.sleep(0)  # kinds take turns: one whose keys run one at a time is not left behind
                     with suppress(TimeoutError):
                         due = self.queue.next_due() if self.queue.running < self.count else None
                         async with asyncio.timeout_at(due):

@@ -64,6 +64,29 @@ def test_lanes_of_a_namespace_take_turns() -> None:
     assert drain(keys) == ["a/wide/0", "a/narrow/1", "a/wide/1", "a/wide/2"]
 
 
+def test_news_comes_before_what_is_only_looked_at_again() -> None:
+    keys = queue()
+    for number in range(3):
+        keys.add(f"a/x/{number}", 0.0, news=False)
+    keys.add("a/x/9", 0.0)
+    keys.add("a/x/2", 0.0)
+    keys.add("a/x/9", 0.0, news=False)
+
+    assert drain(keys) == ["a/x/9", "a/x/2", "a/x/0", "a/x/1"]
+    assert len(keys) == 4
+    assert keys.depth == 0
+
+
+def test_a_resync_waits_for_news_and_what_asked_for_its_time_does_not() -> None:
+    keys = queue()
+    for name, outcome in (("a/x/resynced", Done()), ("a/x/asked", Done(600.0)), ("a/x/failed", Failed(600.0))):
+        keys.add(name, 0.0)
+        assert keys.take(0.0) == name
+        keys.done(name, outcome, 0.0)
+
+    assert sorted(drain(keys, 700.0)[:2]) == ["a/x/asked", "a/x/failed"]
+
+
 def test_a_lane_that_hangs_holds_up_only_itself() -> None:
     keys = queue(limit=2)
     for number in range(5):
@@ -240,6 +263,62 @@ def test_workers_run_so_many_at_once_and_all_of_them() -> None:
 
     assert most == 3
     assert runs == Counter(keys)
+
+
+def test_kinds_take_turns_at_what_needs_no_waiting() -> None:
+    """Whoever decides about one object at a time is not left behind by those who run many."""
+    order: list[str] = []
+    turn = asyncio.Lock()
+
+    async def decide(key: str) -> Outcome:
+        async with turn:
+            await asyncio.sleep(0)
+            order.append(key)
+        return Done()
+
+    async def look(key: str) -> Outcome:
+        order.append(key)
+        return Done()
+
+    async def both() -> None:
+        crews = [Workers(queue(limit=16), work, count=16) for work in (decide, look)]
+        async with asyncio.TaskGroup() as group:
+            for crew, kind in zip(crews, "dl", strict=True):
+                for number in range(100):
+                    crew.add(f"{kind}/x/{number}")
+                group.create_task(crew.run())
+            await asyncio.sleep(1.0)
+            for crew in crews:
+                crew.stop()
+
+    virtual_time.run(both())
+
+    assert len(order) == 200
+    assert Counter(key[0] for key in order[:100])["d"] >= 25
+
+
+def test_what_came_before_the_work_began_waits_for_news() -> None:
+    order: list[str] = []
+
+    async def reconcile(key: str) -> Outcome:
+        order.append(key)
+        await asyncio.sleep(1.0)
+        return Done()
+
+    async def run() -> None:
+        workers = Workers(queue(), reconcile, count=1)
+        for number in range(3):
+            workers.add(f"a/x/{number}")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(workers.run())
+            await asyncio.sleep(0.5)
+            workers.add("a/x/new")
+            await asyncio.sleep(10.0)
+            workers.stop()
+
+    virtual_time.run(run())
+
+    assert order == ["a/x/0", "a/x/new", "a/x/1", "a/x/2"]
 
 
 def test_a_failing_key_runs_seldom_and_the_others_as_if_it_were_not_there() -> None:
