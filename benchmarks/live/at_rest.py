@@ -128,6 +128,8 @@ async def _seen_anew(scene: Scene, size: int, seconds: float, resting: tuple[Usa
         yield Figure("B9", size, "from start to a decision about something new", round(decided, 2), "s")
         yield Figure("B9", size, "of that, since it was applied", round(time.monotonic() - applied, 2), "s")
         await scene.until_ready("modeldeployments", len(scene.ours("modeldeployments").mirror.objects))
+        await scene.known(one, size)
+        yield Figure("B9", size, "from start until all clusters are known", round(time.monotonic() - began, 2), "s")
         await scene.quiet(one)
         yield Figure("B9", size, "CPU until it has looked at everything once", round(one.cpu(), 2), "s")
         again = await _rest(one, 2 * resync)

@@ -142,6 +142,13 @@ class Scene:
             before = now
             await asyncio.sleep(seconds)
 
+    async def known(self, one: Operator, clusters: int) -> None:
+        """Wait until the operator has got to know so many workload clusters."""
+        known = 0.0
+        while known < clusters:
+            await asyncio.sleep(0.5)
+            known = await asyncio.to_thread(one.value, "modelplane_cluster_answers")
+
     async def cut(self, cluster: str = "*") -> None:
         """Have a cluster not answer, or none of them."""
         await self._told("cut", cluster)

@@ -220,6 +220,7 @@ class Connection:
     async def _meet(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
         """Get to know the cluster when its turn has come, and again whenever somebody else may have written there."""
         async with self._turn:
+            self._again.clear()
             kube = self._kube = await client.enter_async_context(connect(self._access, on_call=self._on_call))
             start(self._beat(kube))
             for watch in self._with(kube):
@@ -235,11 +236,11 @@ class Connection:
                 await self._known()
 
     async def _known(self) -> None:
-        """Wait until the cluster has answered and all was seen there, or that is not to be expected soon."""
+        """Wait until the cluster has answered and all was seen there, or that is not to be expected in this turn."""
         began = self._now()
         with suppress(TimeoutError):
             async with asyncio.timeout(MEETING_SECONDS):
-                while self.health.error is None:
+                while self.health.error is None and not self._again.is_set():
                     contact = self.health.last_contact
                     if self.synced and contact is not None and contact >= began:
                         return

@@ -158,6 +158,24 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
         assert seen(one, theirs)
 
 
+async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does_not_wait_for_it(
+    access_through: Access, proxy: FaultProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelplane_operator.clients.connection.MEETING_SECONDS", 1000.0)
+    unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
+    async with a_fleet(
+        replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)
+    ) as fleet:
+        fleet.set("one", access_through)
+        one = fleet.cluster("one")
+        await until(lambda: any(watch.asleep for watch in one.watches), "all but the answer")
+        assert one.health.last_contact is None
+        one.look_again()
+        await proxy.remove(unanswered)
+
+        await until(lambda: one.synced and one.health.answers, "the cluster to be seen")
+
+
 async def test_credentials_that_end_are_asked_for_and_new_ones_taken(
     access_through: Access, proxy: FaultProxy, access: Access
 ) -> None:
