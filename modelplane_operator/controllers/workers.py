@@ -46,10 +46,11 @@ class Workers(Generic[K]):
             async with asyncio.TaskGroup() as group:
                 while not self._stopping:
                     self._news.clear()
-                    while self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
+                    if self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
                         self._began[key] = _now()
                         group.create_task(self._run(key), name=f"reconcile {key}")
                         await asyncio.sleep(0)  # kinds take turns: one whose keys run one at a time is not left behind
+                        continue
                     with suppress(TimeoutError):
                         due = self.queue.next_due() if self.queue.running < self.count else None
                         async with asyncio.timeout_at(due):

@@ -335,6 +335,27 @@ def test_a_failing_key_runs_seldom_and_the_others_as_if_it_were_not_there() -> N
     assert len(runs["a/x/good"]) == 30
 
 
+def test_a_stop_begins_nothing_more_however_much_is_due() -> None:
+    runs = 0
+
+    async def reconcile(_: str) -> Outcome:
+        nonlocal runs
+        runs += 1
+        if runs == 3:
+            workers.stop()
+        return Done()
+
+    async def run() -> None:
+        for number in range(100):
+            workers.add(f"a/x/{number}")
+        await workers.run()
+
+    workers = Workers(queue(), reconcile, count=3)
+    virtual_time.run(run())
+
+    assert runs <= 4
+
+
 def test_a_stop_waits_for_what_runs() -> None:
     ended: list[str] = []
 
