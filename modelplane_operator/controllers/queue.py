@@ -18,6 +18,7 @@ What becomes of a key after its run:
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -90,12 +91,13 @@ class _Item:
 class _Turns(Generic[K]):
     """Keys that are due, by namespace and lane, each of the three in the order of their turns."""
 
-    _lanes: dict[str, dict[Hashable, dict[K, None]]] = field(
-        default_factory=dict[str, dict[Hashable, dict[K, None]]], init=False
+    # Not plain dicts: to find the first of one costs more with each that was removed before it.
+    _lanes: OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]] = field(
+        default_factory=OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]], init=False
     )
 
     def add(self, key: K, namespace: str, lane: Hashable) -> None:
-        self._lanes.setdefault(namespace, {}).setdefault(lane, {})[key] = None
+        self._lanes.setdefault(namespace, OrderedDict()).setdefault(lane, OrderedDict())[key] = None
 
     def take(self, is_full: Callable[[Hashable], bool]) -> K | None:
         """The next key whose lane is not full; its namespace has had its turn then, and in it the lane."""
@@ -105,9 +107,9 @@ class _Turns(Generic[K]):
                     key = next(iter(keys))
                     self.remove(key, namespace, lane)
                     if lane in lanes:
-                        lanes[lane] = lanes.pop(lane)
+                        lanes.move_to_end(lane)
                     if namespace in self._lanes:
-                        self._lanes[namespace] = self._lanes.pop(namespace)
+                        self._lanes.move_to_end(namespace)
                     return key
         return None
 
