@@ -10,6 +10,7 @@ ClientError                 a cluster did not do what it was asked
     ├── Unauthorized        401: the credentials are not, or no longer, accepted
     ├── Forbidden           403: these credentials may not do this
     ├── NotFound            404: no such object, namespace or kind
+    │   └── InvalidName     no object can have such a name: nothing was sent
     ├── Conflict            409: what the request was based on is no longer so
     │   └── AlreadyExists   409: an object of that name is there
     ├── Gone                410: too long ago; list again
@@ -89,6 +90,12 @@ class Forbidden(ApiError):
 
 class NotFound(ApiError):
     """No such object; or no such namespace, or kind."""
+
+
+class InvalidName(NotFound):
+    """No object can have such a name, so there is none of it; nothing was sent."""
+
+    retry = False
 
 
 class Conflict(ApiError):

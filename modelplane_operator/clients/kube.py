@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import orjson
 
@@ -20,8 +20,8 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import Gone, NotFound, from_event
-from modelplane_operator.clients.resources import ResourceType, key_of, type_of
+from modelplane_operator.clients.errors import Gone, NotFound, ServerFault, from_event
+from modelplane_operator.clients.resources import ResourceType, key_of, section, type_of
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     DEADLINE,
@@ -83,7 +83,7 @@ class Kube:
 
     async def get(self, kind: ResourceType, key: Key) -> Manifest:
         """The object; raises NotFound."""
-        return await self._ask("get", "GET", kind, kind.path(key.namespace, key.name))
+        return await self._one("get", "GET", kind, key)
 
     async def find(self, kind: ResourceType, key: Key) -> Manifest | None:
         """The object, or None when the server says that there is none."""
@@ -123,6 +123,7 @@ class Kube:
                 accept=accept,
             )
             for item in answer.get("items") or ():
+                _check_namespace(item, kind, namespace, asked=f"list {kind}")
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
                 items.append(item)
             metadata = answer["metadata"]
@@ -176,6 +177,8 @@ class Kube:
                 said = parsed(line, asked=asked)
                 if said["type"] == "ERROR":
                     raise from_event(said["object"], asked=asked)
+                if said["type"] != "BOOKMARK":
+                    _check_namespace(said["object"], kind, namespace, asked=asked)
                 yield Event(said["type"], said["object"])
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -193,14 +196,15 @@ class Kube:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
         params = {"fieldManager": labels.FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
-        path = kind.path(key.namespace, key.name)
-        return await self._ask("apply", "PATCH", kind, path, manifest, content_type=APPLY_PATCH, params=params)
+        return await self._one("apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params)
 
     async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Store a new object; raises AlreadyExists when there is one of that name."""
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
         params = {"fieldManager": labels.FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
-        return await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
+        stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
+        name = manifest["metadata"].get("name") or stored["metadata"]["name"]  # one that the server made up
+        return _checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Store another content of the object that was read at the manifest's resourceVersion; raises Conflict."""
@@ -217,15 +221,15 @@ class Kube:
     async def _replace(self, manifest: Manifest, body: Manifest, subresource: str) -> Manifest:
         kind, key = type_of(manifest), key_of(manifest)
         _version(manifest)
-        path = kind.path(key.namespace, key.name, subresource)
         verb = "replace_status" if subresource else "replace"
-        return await self._ask(verb, "PUT", kind, path, body, params={"fieldManager": labels.FIELD_MANAGER})
+        params = {"fieldManager": labels.FIELD_MANAGER}
+        return await self._one(verb, "PUT", kind, key, body, subresource=subresource, params=params)
 
     async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
         """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
-        path, params = kind.path(key.namespace, key.name), {"fieldManager": labels.FIELD_MANAGER}
-        return await self._ask("set_finalizers", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
+        params = {"fieldManager": labels.FIELD_MANAGER}
+        return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
 
     async def delete(
         self,
@@ -246,9 +250,30 @@ class Kube:
             "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
             "propagationPolicy": propagation,
         }
-        answer = await self._ask("delete", "DELETE", kind, kind.path(key.namespace, key.name), body)
+        path = kind.path(key.namespace, key.name)
+        answer = await self._ask("delete", "DELETE", kind, path, body)
         # A server answers with a Status, or with the object as it was (gone) or as it now is (going).
-        return answer if answer.get("kind") == kind.kind and _going(answer) else None
+        if (answer.get("apiVersion"), answer.get("kind")) == ("v1", "Status"):
+            return None
+        left = _checked(answer, kind, key, asked=f"delete {kind} {key.name}")
+        return left if _going(left) else None
+
+    async def _one(
+        self,
+        verb: str,
+        method: str,
+        kind: ResourceType,
+        key: Key,
+        body: Manifest | None = None,
+        *,
+        subresource: str = "",
+        content_type: str = JSON,
+        params: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        """What the server says of one object; raises ServerFault when it says something of another."""
+        path = kind.path(key.namespace, key.name, subresource)
+        answer = await self._ask(verb, method, kind, path, body, content_type=content_type, params=params)
+        return _checked(answer, kind, key, asked=f"{verb} {kind} {key.name}")
 
     async def _ask(
         self,
@@ -266,7 +291,10 @@ class Kube:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
         request = Request(verb, str(kind), method, path, payload, content_type, params, accept)
-        return parsed(await self._wire.ask(request, asked=asked, deadline=deadline), asked=asked)
+        answer = parsed(await self._wire.ask(request, asked=asked, deadline=deadline), asked=asked)
+        if not isinstance(answer, dict):
+            raise ServerFault(f"{asked}: the answer is no object")
+        return cast(Manifest, answer)
 
 
 @asynccontextmanager
@@ -278,6 +306,22 @@ async def connect(access: Access, *, on_call: OnCall = uncounted) -> AsyncGenera
 
 def _dry(dry_run: bool) -> Mapping[str, str]:  # noqa: FBT001 - one word for one flag
     return {"dryRun": "All"} if dry_run else {}
+
+
+def _checked(answer: Manifest, kind: ResourceType, key: Key, *, asked: str) -> Manifest:
+    """An answer about that very object; raises ServerFault when it is another, which nobody may take for it."""
+    metadata = answer.get("metadata")
+    named = cast(Manifest, metadata) if isinstance(metadata, dict) else {}
+    found = (answer.get("apiVersion"), answer.get("kind"), named.get("namespace") or "", named.get("name"))
+    if found != (kind.api_version, kind.kind, key.namespace if kind.namespaced else "", key.name):
+        raise ServerFault(f"{asked}: the answer is another object")
+    return answer
+
+
+def _check_namespace(item: Manifest, kind: ResourceType, namespace: str, *, asked: str) -> None:
+    """Raise ServerFault when one of the objects of a namespace is of another."""
+    if kind.namespaced and namespace and section(item, "metadata").get("namespace") != namespace:
+        raise ServerFault(f"{asked}: an object of another namespace is among those of {namespace}")
 
 
 def _version(manifest: Manifest) -> str:

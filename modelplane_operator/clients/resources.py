@@ -5,18 +5,26 @@ Our own types come from the models; the others are rows here, so that a plan can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
+from urllib.parse import quote
 
 from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.errors import InvalidName
 
 Section: TypeAlias = Mapping[str, Any]
 """Some part of an object."""
 
 HUB: Final = ""
 """The name of the cluster that we run on, where a cluster has to be named."""
+
+
+# Some kinds of Kubernetes allow more (any character but / and %), but none that we read or write needs it.
+_NAME: Final = re.compile(r"[-._:a-zA-Z0-9]{1,253}")
+_SHOWN: Final = 80  # characters of a name that is refused
 
 
 class UnknownTypeError(LookupError):
@@ -35,11 +43,22 @@ class ResourceType(NamedTuple):
     def group(self) -> str:
         return self.api_version.rpartition("/")[0]
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Where these objects are; one of them with a name."""
+    def path(self, namespace: str = "", name: str | None = None, subresource: str = "") -> str:
+        """Where these objects are; one of them with a name. Raises InvalidName.
+
+        Users write names. One that is put into a path as it is leads to whatever it says: `../../team-b/secrets/key`.
+        """
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
-        where = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
-        return "/".join(filter(None, (f"{root}{where}/{self.plural}", name, subresource)))
+        if self.namespaced and (namespace or name is not None):
+            root += f"/namespaces/{self._segment(namespace)}"
+        named = () if name is None else (self._segment(name),)
+        return "/".join(filter(None, (root, self.plural, *named, subresource)))
+
+    def _segment(self, name: str) -> str:
+        """A name as one segment of a path."""
+        if name in {".", ".."} or not _NAME.fullmatch(name):
+            raise InvalidName(f"{name[:_SHOWN]!r} cannot be the name or namespace of a {self.kind}")
+        return quote(name, safe="")
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import ApiError, ClientError, KubeconfigError, Unreachable, refusal, translated
@@ -55,6 +56,7 @@ class Request:
     resource: str
     method: str
     path: str
+    """With every name in it quoted: it is sent as it is."""
     payload: bytes | None = None
     content_type: str = JSON
     params: Mapping[str, str] | None = None
@@ -115,18 +117,25 @@ class Wire:
         payload = request.payload
         return await self._session.request(
             request.method,
-            self.access.server + request.path,
+            self._url(request),
             data=None if payload is None else io.BytesIO(payload),
             headers={
                 "Accept": request.accept,
                 **({"Authorization": f"Bearer {token}"} if token else {}),
                 **({"Content-Type": request.content_type} if payload is not None else {}),
             },
-            params=request.params,
             server_hostname=self.access.server_name,
             proxy=self.access.proxy,
             allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
         )
+
+    def _url(self, request: Request) -> URL:
+        """Where a request goes: the path byte by byte as it is, for yarl would follow its dots and read its escapes."""
+        try:
+            server = URL(self.access.server)
+            return server.with_path(server.raw_path.rstrip("/") + request.path, encoded=True).with_query(request.params)
+        except ValueError as error:
+            raise KubeconfigError("the kubeconfig's server is not a URL") from error
 
     def _identity(self) -> str:
         file = self.access.token_file
@@ -168,6 +177,7 @@ async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
                 ssl=_tls(access), limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS, socket_factory=opened
             ),
             headers={"User-Agent": "modelplane-operator"},
+            cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
         ) as session:
             yield Wire(access, session, on_call)
