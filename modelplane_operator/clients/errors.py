@@ -30,12 +30,15 @@ import os
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, cast
 
 import aiohttp
 import orjson
 
 MESSAGE_LENGTH = 2000  # of a server's message: a refusal of a large object may quote all of it
+LONGEST_PAUSE = 60.0  # what is waited for a server that wants to be left alone, however long it asks for
 
 
 class ClientError(Exception):
@@ -141,7 +144,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 _UNKNOWN_FIELD = "field not declared in schema"
 
 
-def refusal(status: int, payload: bytes, *, asked: str, retry_after: str | None = None) -> ApiError:
+def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | None = None) -> ApiError:
     """The error that an answer is; `asked` says what it answers."""
     body = _status_body(payload)
     said = str(body.get("message") or "") or payload[:200].decode(errors="replace").strip() or f"status {status}"
@@ -151,9 +154,19 @@ def refusal(status: int, payload: bytes, *, asked: str, retry_after: str | None 
     if kind is ServerFault and _UNKNOWN_FIELD in said:
         kind = Invalid
     error = kind(f"{asked}: {said[:MESSAGE_LENGTH]}")
-    if retry_after and retry_after.isdigit():
-        error.retry_after = float(retry_after)
+    error.retry_after = retry_after
     return error
+
+
+def pause(said: str | None, *, now: datetime) -> float | None:
+    """The seconds that a Retry-After asks for, as seconds or as a date; None when it asks for none, or is neither."""
+    text = (said or "").strip()
+    try:
+        number = text.isascii() and text.isdigit()
+        wanted = float(text) if number else (parsedate_to_datetime(text) - now).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(wanted, LONGEST_PAUSE) if wanted > 0 else None
 
 
 def _status_body(payload: bytes) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakSet
 
@@ -19,7 +20,15 @@ import orjson
 from yarl import URL
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ApiError, ClientError, KubeconfigError, Unreachable, refusal, translated
+from modelplane_operator.clients.errors import (
+    ApiError,
+    ClientError,
+    KubeconfigError,
+    Unreachable,
+    pause,
+    refusal,
+    translated,
+)
 
 JSON = "application/json"
 
@@ -258,5 +267,5 @@ async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:
 
 
 async def _refused(response: aiohttp.ClientResponse, asked: str) -> ApiError:
-    retry_after = response.headers.get("Retry-After")
+    retry_after = pause(response.headers.get("Retry-After"), now=datetime.now(UTC))
     return refusal(response.status, await response.read(), asked=asked, retry_after=retry_after)

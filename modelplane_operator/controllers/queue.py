@@ -7,7 +7,8 @@ is news come before those that are only looked at again, after a start or in a r
 
 What becomes of a key after its run:
 
-    it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`
+    it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`, unless
+                         a server has asked for a longer pause: only an edit of the object itself shortens that too
     it was added while   it runs again, `Pace.rest` later, so that a burst of events is one run
       it ran
     it wants to          it waits as long as it asked for
@@ -39,7 +40,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not go through. `at_least`: the seconds that a server asked for, whatever the news."""
+    """It did not go through. `at_least`: the seconds that a server asked for, whatever the news but an edit."""
 
     at_least: float | None = None
     hopeless: bool = False
@@ -80,8 +81,12 @@ class _Item:
     failures: int = 0
     rested: float = 0.0
     """Not before this moment."""
+    free: float = 0.0
+    """Not before this moment, unless its object is edited: until then a server wants to be left alone."""
     again: bool = False
     """Added while it ran."""
+    edited: bool = False
+    """And that by an edit of its object."""
     news: bool = False
     """Whether something has happened, or it asked to run now; else it is only looked at again."""
     ready_since: float = 0.0
@@ -144,17 +149,18 @@ class Queue(Generic[K]):
     _routine: _Turns[K] = field(default_factory=_Turns[K], init=False)
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
 
-    def add(self, key: K, now: float, *, news: bool = True) -> None:
-        """There is news of this key; or there may be, for all we know."""
+    def add(self, key: K, now: float, *, news: bool = True, edited: bool = False) -> None:
+        """There is news of this key; or there may be, for all we know. `edited`: somebody has changed the object."""
         item = self._items.get(key)
         if item is None:
             item = self._items[key] = _Item(*self.place(key), news=news)
             self._make_ready(key, item, now)
         elif item.state is _State.RUNNING:
             item.again = True
+            item.edited = item.edited or edited
         elif item.state is _State.WAITING:
             item.news = news or item.news
-            soonest = max(now, item.rested)
+            soonest = max(now, item.rested if edited else item.free)
             if soonest <= now:
                 self._make_ready(key, item, now)
             elif soonest < item.due:
@@ -181,25 +187,28 @@ class Queue(Generic[K]):
         self._leave_lane(item.lane)
         item.namespace, item.lane = self.place(key)
         again, item.again = item.again, False
+        edited, item.edited = item.edited, False
         item.news = again or not isinstance(outcome, Done) or outcome.again is not None
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, hopeless):
                 delay = self.pace.backoff.delay(item.failures, self.chance(), at_least=at_least)
                 delay = max(delay, self.pace.hopeless) if hopeless else delay
-                item.rested = now + min(delay, max(self.pace.news, at_least or 0.0))
+                item.rested = now + min(delay, self.pace.news)
+                item.free = now + min(delay, max(self.pace.news, at_least or 0.0))
             case Done(wanted):
                 resync = self.pace.resync * (0.75 + self.chance() / 2)  # else all that began together stay together
                 delay = min(resync, max(wanted, 0.0)) if wanted is not None else resync
-                item.rested = now + self.pace.rest
+                item.rested = item.free = now + self.pace.rest
             case Forgotten():
                 if not again:
                     del self._items[key]
                     return
-                delay = item.rested = 0.0
+                delay = item.rested = item.free = 0.0
             case _:
                 assert_never(outcome)
-        self._wait(key, item, item.rested if again else max(now + delay, item.rested))
+        soonest = item.rested if edited else item.free
+        self._wait(key, item, soonest if again else max(now + delay, soonest))
 
     def failures(self, key: K) -> int:
         """How often in a row this key has failed."""

@@ -52,13 +52,22 @@ def concerns(old: Manifest | None, new: Manifest | None) -> bool:
     """Whether a change of an object concerns its own controller: its status is written by that very controller."""
     if old is None or new is None:
         return True
-    return _asked_for(old) != _asked_for(new)
+    return _named(old, _OF_INTEREST) != _named(new, _OF_INTEREST)
 
 
-def _asked_for(manifest: Manifest) -> tuple[Any, ...]:
+def edits(old: Manifest | None, new: Manifest | None) -> bool:
+    """Whether somebody has changed what an object asks for: no pause that a server asked for holds that up."""
+    return old is None or new is None or _named(old, _EDITED) != _named(new, _EDITED)
+
+
+# What somebody else changes of an object, and what we do.
+_EDITED = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
+_OF_INTEREST = (*_EDITED, "finalizers")
+
+
+def _named(manifest: Manifest, names: Iterable[str]) -> tuple[Any, ...]:
     metadata = manifest["metadata"]
-    of_interest = ("uid", "generation", "labels", "annotations", "finalizers", "deletionTimestamp")
-    return tuple(metadata.get(name) for name in of_interest)
+    return tuple(metadata.get(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +93,7 @@ class Crew:
 
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if concerns(old, new):
-            self.workers.add(key)
+            self.workers.add(key, edited=edits(old, new))
 
     def _other(self, waker: Waker, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
         def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:

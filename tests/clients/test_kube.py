@@ -359,6 +359,17 @@ async def test_what_a_server_or_the_way_to_it_does_to_a_call(
     await through.apply(config_map("faulty"))
 
 
+async def test_a_server_that_wants_to_be_left_alone_for_a_century_is_for_a_minute(
+    through: Kube, proxy: FaultProxy, config_map: ConfigMap
+) -> None:
+    await proxy.add(Rule(Match(resource="configmaps"), Answer(429, retry_after=3_153_600_000), times=1))
+
+    with pytest.raises(TooMany) as caught:
+        await through.apply(config_map("faulty"))
+
+    assert caught.value.retry_after == 60.0
+
+
 async def test_a_call_without_an_answer_ends_at_its_deadline(through: Kube, proxy: FaultProxy) -> None:
     await proxy.add(Rule(Match(), Hang()))
 

@@ -137,6 +137,22 @@ def test_news_of_a_failing_key_bring_it_forward_but_not_at_once() -> None:
     assert keys.take(now + 1.0) == "a/x/1"
 
 
+def test_an_edit_goes_through_whatever_pause_a_server_asks_for() -> None:
+    keys = queue()
+    for edited_while_it_runs in (False, True):
+        keys.add("a/x/1", 0.0)
+        keys.take(0.0)
+        if edited_while_it_runs:
+            keys.add("a/x/1", 0.0)
+            keys.add("a/x/1", 0.0, edited=True)
+        keys.done("a/x/1", Failed(at_least=60.0), 0.0)
+        keys.add("a/x/1", 0.1, edited=not edited_while_it_runs)
+
+        assert keys.take(0.7) is None, "but not at once"
+        assert keys.take(1.0) == "a/x/1"
+        keys.done("a/x/1", Forgotten(), 1.0)
+
+
 def test_a_server_that_asks_for_a_pause_gets_it_whatever_the_news() -> None:
     keys = queue()
     keys.add("a/x/1", 0.0)
