@@ -102,6 +102,11 @@ class Settings:
         _address,
         "HOST:PORT of /healthz, /readyz and /metrics; the image says :8080, as the kubelet asks at the pod's address",
     )
+    http_api_servers: str = _option(
+        "refused",
+        _one_of("refused", "allowed"),
+        "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
+    )
     log_level: str = _option("info", _one_of("debug", "info", "warning", "error"), "the least that is logged")
     log_format: LogFormat = _option("auto", _one_of("auto", "json", "console"), "auto: json unless on a terminal")
     resync: float = _option(3600.0, _seconds, "every object is looked at again after about so long without news")
@@ -167,6 +172,10 @@ class Settings:
         return Reach(self.allow_endpoints, self.refuse_endpoints)
 
     @property
+    def plain_http(self) -> bool:
+        return self.http_api_servers == "allowed"
+
+    @property
     def logs_json(self) -> bool:
         return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
@@ -181,7 +190,7 @@ class Settings:
         if not chosen and host and (SERVICE_ACCOUNT / "token").exists():
             return in_cluster(host, port or "443")
         path = Path(chosen or Path.home() / ".kube" / "config").absolute()
-        return read_kubeconfig(path.read_text(), folder=path.parent)
+        return read_kubeconfig(path.read_text(), folder=path.parent, plain_http=self.plain_http)
 
 
 def _value(

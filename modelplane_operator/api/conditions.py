@@ -79,6 +79,13 @@ class Ready(ConditionType):
     DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way."
 
 
+class ServerVerified(ConditionType):
+    """Whether the cluster's API server has to prove who it is before it is told the operator's credentials."""
+
+    CERTIFICATE_VERIFIED = "CertificateVerified", "True", "Its certificate is checked."
+    NOT_VERIFIED = "NotVerified", "False", "The kubeconfig waives that; the message says by what, and the remedy."
+
+
 def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
     """The known conditions with the news laid over them, sorted by type.
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     Attribute,
@@ -419,5 +419,5 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         short="ic",
         scope="Cluster",
         columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
-        conditions=(ClusterReady, BackendReady, NodePoolsValid, GPUReady, Synced, Ready),
+        conditions=(ClusterReady, ServerVerified, BackendReady, NodePoolsValid, GPUReady, Synced, Ready),
     )

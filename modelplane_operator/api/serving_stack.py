@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
 from modelplane_operator.api.shared import Spec, String63
 
@@ -203,5 +203,5 @@ class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):
         short="ss",
         scope="Namespaced",
         columns=(Column("GATEWAY", ".status.gateway.address"),),
-        conditions=(Installed, Synced, Ready),
+        conditions=(ServerVerified, Installed, Synced, Ready),
     )

@@ -2,7 +2,8 @@
 
 A kubeconfig in a Secret is written by whoever may write that Secret. It may say which server and which credentials,
 but it may not name files (the operator's own token is one) or commands to run: those are refused unless the kubeconfig
-comes from the operator's own machine.
+comes from the operator's own machine. What asks for another identity than that of its credentials is refused wherever
+it comes from, and a value of another type than kubectl takes is an error: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -10,20 +11,33 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import yaml
 
 from modelplane_operator.clients.errors import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+REFUSED = {
+    **dict.fromkeys(("exec", "auth-provider"), "which is not run here; give it a token instead"),
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        "and the operator acts as the user of the credentials alone; give it a token of that other user",
+    ),
+    **dict.fromkeys(("username", "password"), "which no API server takes any more; give it a token instead"),
+}
+"""What a kubeconfig's user may not ask for, and what to do instead."""
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_])?\.?")
+_WORD = re.compile(r"[!-~]+")  # printable ASCII without spaces: it goes into headers
 
 Section = Mapping[str, Any]
 
@@ -43,6 +57,13 @@ class Access:
     server_name: str | None = None
     proxy: str | None = None
     verify: bool = True
+
+    @property
+    def unverified(self) -> str:
+        """Why nobody can tell whether it is that server who answers; empty when it proves that by its certificate."""
+        if self.server.startswith("http:"):
+            return "its server's address begins with http://"
+        return "" if self.verify else "it says insecure-skip-tls-verify"
 
     def without_token(self) -> Access:
         """The same server and user: a renewed token makes no difference."""
@@ -65,10 +86,11 @@ class Access:
         return context
 
 
-def read_kubeconfig(text: str | bytes, *, folder: Path | None = None) -> Access:
+def read_kubeconfig(text: str | bytes, *, folder: Path | None = None, plain_http: bool = False) -> Access:
     """What the current context of a kubeconfig says; raises KubeconfigError.
 
-    `folder` is where its relative paths begin. Without one it may name no files.
+    `folder` is where its relative paths begin. Without one it may name no files. `plain_http`: its server may be one
+    that speaks no TLS.
     """
     try:
         config = yaml.load(text, Loader=yaml.CSafeLoader)  # ten times as fast as `safe_load`; a start reads thousands
@@ -78,7 +100,7 @@ def read_kubeconfig(text: str | bytes, *, folder: Path | None = None) -> Access:
         raise KubeconfigError(f"the kubeconfig is not YAML{where}") from None
     if not isinstance(config, dict):
         raise KubeconfigError("the kubeconfig is empty or no object")
-    return _access(cast(Section, config), folder)
+    return _access(cast(Section, config), folder, plain_http=plain_http)
 
 
 def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Access:
@@ -122,48 +144,114 @@ def write_kubeconfig(access: Access) -> str:
     return yaml.safe_dump(config)
 
 
-def _access(config: Section, folder: Path | None) -> Access:
-    context = _named(config, "context", config.get("current-context") or "")
-    cluster = _named(config, "cluster", context.get("cluster") or "")
-    user = _named(config, "user", context.get("user") or "")
-    server = str(cluster.get("server") or "").rstrip("/")
-    if urlsplit(server).scheme not in {"https", "http"} or not urlsplit(server).hostname:
-        raise KubeconfigError("the kubeconfig's server is not a URL")
-    for refused in ("exec", "auth-provider"):
+def _access(config: Section, folder: Path | None, *, plain_http: bool) -> Access:
+    context = _named(config, "context", _text(config, "current-context"))
+    cluster = _named(config, "cluster", _text(context, "cluster"))
+    user = _named(config, "user", _text(context, "user"))
+    for refused, instead in REFUSED.items():
         if user.get(refused):
-            raise KubeconfigError(f"the kubeconfig asks for {refused}, which is not run here; give it a token instead")
+            raise KubeconfigError(f"the kubeconfig asks for {refused}, {instead}")
     certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
     if bool(certificate) != bool(key):
         raise KubeconfigError("the kubeconfig has a client certificate without its key, or a key without one")
-    token_file = None if user.get("token") else _file(user, "tokenFile", folder)
+    token = _text(user, "token")
+    if token and not _WORD.fullmatch(token):
+        raise KubeconfigError("the kubeconfig's token is not one word of printable ASCII")
+    authority = _content(cluster, "certificate-authority", folder)
+    verify = not _flag(cluster, "insecure-skip-tls-verify")
+    if authority and not verify:
+        raise KubeconfigError(
+            "the kubeconfig has a certificate-authority and says insecure-skip-tls-verify, which ignores it; take out "
+            "the latter"
+        )
     return Access(
-        server=server,
-        authority=_content(cluster, "certificate-authority", folder),
+        server=_server(_text(cluster, "server"), plain_http=plain_http),
+        authority=authority,
         certificate=certificate,
         key=key,
-        token=str(user.get("token") or ""),
-        token_file=token_file,
-        server_name=cluster.get("tls-server-name"),
-        proxy=cluster.get("proxy-url"),
-        verify=not cluster.get("insecure-skip-tls-verify"),
+        token=token,
+        token_file=None if token else _file(user, "tokenFile", folder),
+        server_name=_server_name(_text(cluster, "tls-server-name")),
+        proxy=_proxy(_text(cluster, "proxy-url")),
+        verify=verify,
     )
+
+
+def _server(said: str, *, plain_http: bool) -> str:
+    url = _url(said, "server", "https", "http")
+    if url.query or url.fragment or url.username is not None:
+        raise KubeconfigError("the kubeconfig's server is more than a host, a port and a path: take out the rest")
+    if url.scheme == "http" and not plain_http:
+        raise KubeconfigError(
+            "the kubeconfig's server begins with http://, so that its credentials could be read on the way; give it an "
+            "https:// address, or start the operator with --http-api-servers=allowed"
+        )
+    return said.rstrip("/")
+
+
+def _proxy(said: str) -> str | None:
+    if said:
+        _url(said, "proxy-url", "http", "https")
+    return said or None
+
+
+def _url(said: str, field: str, *schemes: str) -> SplitResult:
+    """A URL of one of these schemes that names a host; raises KubeconfigError, which does not quote it."""
+    with suppress(ValueError):  # brackets that do not match, a port that is no number
+        url = urlsplit(said)
+        if url.scheme in schemes and _is_host(url.hostname or "") and url.port != 0 and _WORD.fullmatch(said):
+            return url
+    raise KubeconfigError(f"the kubeconfig's {field} is not a URL of {' or '.join(schemes)}")
+
+
+def _is_host(said: str) -> bool:
+    with suppress(ValueError):
+        return bool(ip_address(said))
+    return _HOST_NAME.fullmatch(said) is not None
+
+
+def _server_name(said: str) -> str | None:
+    if said and not _is_host(said):
+        raise KubeconfigError("the kubeconfig's tls-server-name is not a host name")
+    return said or None
 
 
 def _named(config: Section, kind: str, name: str) -> Section:
     entries = config.get(f"{kind}s")
-    for entry in cast(list[Any], entries) if isinstance(entries, list) else []:
-        if isinstance(entry, dict) and cast(Section, entry).get("name") == name:
-            section = cast(Section, entry).get(kind)
-            return cast(Section, section) if isinstance(section, dict) else {}
-    raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}")
+    listed = cast(list[object], entries) if isinstance(entries, list) else []
+    sections = [cast(Section, one) for one in listed if isinstance(one, dict)]
+    found = [one.get(kind) for one in sections if one.get("name") == name]
+    if len(found) > 1:
+        raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")
+    if not found:
+        raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}")
+    return cast(Section, found[0]) if isinstance(found[0], dict) else {}
+
+
+def _text(section: Section, name: str) -> str:
+    """What a field says; empty when it is not there. A value of another type is nobody's intention."""
+    value = section.get(name)
+    if value is not None and not isinstance(value, str):
+        raise KubeconfigError(f"the kubeconfig's {name} is not a string: put it in quotes")
+    return value or ""
+
+
+def _flag(section: Section, name: str) -> bool:
+    value = section.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise KubeconfigError(f"the kubeconfig's {name} is neither true nor false: write it without quotes")
+    return bool(value)
 
 
 def _content(section: Section, name: str, folder: Path | None) -> str:
-    if data := section.get(f"{name}-data"):
+    if data := _text(section, f"{name}-data"):
         try:
-            return base64.b64decode(str(data), validate=False).decode()
+            content = base64.b64decode("".join(data.split()), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            raise KubeconfigError(f"the kubeconfig's {name}-data is not base64 of a PEM file") from None
+            content = ""
+        if not content.strip():
+            raise KubeconfigError(f"the kubeconfig's {name}-data is not base64 of a PEM file")
+        return content
     path = _file(section, name, folder)
     try:
         return path.read_text() if path else ""
@@ -172,12 +260,12 @@ def _content(section: Section, name: str, folder: Path | None) -> str:
 
 
 def _file(section: Section, name: str, folder: Path | None) -> Path | None:
-    named = section.get(name)
+    named = _text(section, name)
     if not named:
         return None
     if folder is None:
         raise KubeconfigError(f"the kubeconfig names a file ({name}), which is not here; give the content instead")
-    return folder / str(named)
+    return folder / named
 
 
 @contextmanager

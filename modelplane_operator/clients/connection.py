@@ -125,6 +125,11 @@ class Connection:
         self._watches: list[ListWatch] = []
 
     @property
+    def unverified(self) -> str:
+        """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        return self._access.unverified
+
+    @property
     def kube(self) -> Kube:
         """The client; raises at once while the cluster does not answer, so that nobody waits for it."""
         if self.health.error is not None:

@@ -78,10 +78,14 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
 
 @dataclass(slots=True)
 class Connections:
-    """`changed` is told the cluster when another way leads to it, or the reason why none does is another."""
+    """`changed` is told the cluster when another way leads to it, or the reason why none does is another.
+
+    `plain_http`: kubeconfigs may lead to servers that speak no TLS.
+    """
 
     fleet: Fleet
     changed: Callable[[str], None]
+    plain_http: bool = field(default=False, kw_only=True)
     _named: list[Collection] = field(default_factory=list[Collection], init=False)
     _secrets: Collection | None = field(default=None, init=False)
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
@@ -139,7 +143,7 @@ class Connections:
             there = f"it has {', '.join(sorted(data))}" if data else "it is empty"
             raise KubeconfigError(f"Secret {where} has no key {key}: {there}")
         try:
-            return read_kubeconfig(base64.b64decode(data[key]))
+            return read_kubeconfig(base64.b64decode(data[key]), plain_http=self.plain_http)
         except binascii.Error:
             raise KubeconfigError(f"Secret {where}: key {key} is not base64") from None
         except KubeconfigError as error:

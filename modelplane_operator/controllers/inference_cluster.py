@@ -97,6 +97,7 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             refusal=refusal,
             kubeconfig=known.why(name),
             connected=site is not None,
+            unverified=site.unverified if site else "",
             secrets=_secrets(cluster, clients.hub),
             now=now,
             helm=helm,

@@ -34,7 +34,7 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 def kinds(world: World) -> Kinds:
     settings = world.settings
     fleet = FleetView(world.now)
-    connections = Connections(world.fleet, world.connection_changed)
+    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
     with_helm = bool(settings.helm)
     folder = settings.definitions

@@ -143,12 +143,14 @@ class State(Collector):
     def _clusters(self) -> Iterator[Metric]:
         now = self._operator.pulse.now()
         answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
         trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
         contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
         age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
         for connection in self._operator.fleet:
             name, health = (connection.name,), connection.health
             answers.add_metric(name, health.answers)
+            verified.add_metric(name, not connection.unverified)
             if health.latency is not None:
                 trip.add_metric(name, health.latency)
             if health.last_contact is not None:
@@ -157,7 +159,7 @@ class State(Collector):
             heard = [one.heard for one in awake if one.heard is not None]
             if heard:
                 age.add_metric(name, now - min(heard))
-        yield from (answers, trip, contact, age)
+        yield from (answers, verified, trip, contact, age)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

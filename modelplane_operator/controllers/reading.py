@@ -31,6 +31,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def unverified(self) -> str:
+        """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        ...
+
+    @property
     def synced(self) -> bool:
         """Whether all that is watched has been seen once."""
         ...

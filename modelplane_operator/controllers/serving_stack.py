@@ -73,6 +73,7 @@ def controller(
             clients.now().replace(microsecond=0),
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
             abandoned=_abandoned(stack, name, clients.hub),
+            unverified=site.unverified if site is not None and name == str(stack.key) else None,
         )
 
     return Controller(

@@ -46,6 +46,7 @@ from modelplane_operator.clients.resources import (
     key_of,
     type_of,
 )
+from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
@@ -118,6 +119,8 @@ class Observed:
     """Whether charts can be installed."""
     stack: Manifest | None = None
     """The ServingStack that we made for the cluster."""
+    unverified: str = ""
+    """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -460,6 +463,7 @@ def _status(
 ) -> InferenceClusterStatus:
     """The status, with what was last seen on the cluster itself."""
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
+    proof = (verified(seen.unverified, seen.now),) if seen.connected and deletion is None else ()
     storage = existing.cache.storage_class_name if existing and existing.cache else None
     return InferenceClusterStatus(
         provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
@@ -470,5 +474,5 @@ def _status(
         observed=last.observed if last else None,
         replicas=len(seen.replicas),
         deletion=deletion,
-        conditions=judged,
+        conditions=(*judged, *proof),
     )

@@ -32,6 +32,7 @@ from modelplane_operator.clients.resources import (
     type_of,
 )
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
+from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
@@ -82,6 +83,9 @@ class Observed:
     """The ModelReplicas on the cluster; looked for when the stack is to go."""
     abandoned: bool = field(default=False)
     """Whether somebody has said to let go of the cluster, or nothing leads to it any more."""
+    unverified: str | None = None
+    """Why nobody can tell whether it is that cluster who answers, empty when it proves it; None while it is not
+    connected, and where that is for an InferenceCluster to say."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -107,7 +111,11 @@ def _in_service(seen: Observed, there: There) -> Plan:
     ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
     address = _address(there)
     status = ServingStackStatus(
-        conditions=(_installed(seen, standings, removals), ready or Ready.AVAILABLE.condition(seen.now)),
+        conditions=(
+            _installed(seen, standings, removals),
+            ready or Ready.AVAILABLE.condition(seen.now),
+            *_verified(seen),
+        ),
         gateway=StackGatewayStatus(address=address) if address else None,
         components=tuple(_reported(one, charts) for one in standings),
     )
@@ -181,7 +189,12 @@ def _as_before(seen: Observed, ready: Condition) -> ServingStackStatus:
     """The status with what was known last, but for `Ready`."""
     last = seen.stack.status or ServingStackStatus()
     kept = (known for known in last.conditions if known.type == Installed.__name__)
-    return last.model_copy(update={"conditions": (*kept, ready)})
+    return last.model_copy(update={"conditions": (*kept, ready, *_verified(seen))})
+
+
+def _verified(seen: Observed) -> Iterator[Condition]:
+    if seen.unverified is not None:
+        yield verified(seen.unverified, seen.now)
 
 
 # On its way out -------------------------------------------------------------------------------------------------------

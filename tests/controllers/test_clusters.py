@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import yaml
 
 from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
@@ -211,3 +212,31 @@ def goes(hub: Hub, namespace: str) -> None:
     assert hub.get("envoyproxy", "inference-gateway", "-n", SYSTEM, on="worker-1") is None
     assert hub.get("gatewayclass", "envoy", on="worker-1") is None
     hub.gone("namespace", SYSTEM, on="worker-1")
+
+
+def test_a_kubeconfig_that_waives_the_proof_is_told_and_nothing_is_taken_for_that(fleet: Fleet, hub: Hub) -> None:
+    waived = kubeconfig(fleet, **{"certificate-authority-data": None, "insecure-skip-tls-verify": True})
+    with operating(fleet):
+        hub.apply(CLASS)
+        hub.apply(cluster("worker-1"))
+        hub.secret("worker-1", kubeconfig(fleet, **{"insecure-skip-tls-verify": "false"}))
+        wrong = "InvalidKubeconfig: Secret modelplane-system/worker-1, key kubeconfig: the kubeconfig's"
+        hub.says("worker-1", "ClusterReady", f"{wrong} insecure-skip-tls-verify is neither true nor false")
+        hub.secret("worker-1", kubeconfig(fleet, server="http://127.0.0.1:1"))
+        hub.says("worker-1", "ClusterReady", f"{wrong} server begins with http://")
+        assert hub.reason("ic", "worker-1", "ServerVerified") == "", "nothing was connected"
+        hub.secret("worker-1", waived)
+        hub.says("worker-1", "ServerVerified", "NotVerified: the kubeconfig lets anybody on the way")
+        hub.says("worker-1", "ClusterReady", "ClusterRunning")
+        hub.secret("worker-1")
+        hub.says("worker-1", "ServerVerified", "CertificateVerified")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+
+
+def kubeconfig(fleet: Fleet, **changes: Any) -> str:
+    """That of worker-1, with some of what it says of the cluster changed; None takes it out."""
+    config = yaml.safe_load(fleet.kubeconfig("worker-1").read_text())
+    (one,) = config["clusters"]
+    one["cluster"] = {name: value for name, value in (one["cluster"] | changes).items() if value is not None}
+    return yaml.safe_dump(config)

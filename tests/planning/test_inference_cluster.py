@@ -158,11 +158,24 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
     }
     assert said(decided) == {
         "ClusterReady": ("ClusterRunning", ""),
+        "ServerVerified": ("CertificateVerified", ""),
         "BackendReady": ("BackendHealthy", ""),
         "NodePoolsValid": ("AllValid", ""),
         "GPUReady": ("AllPresent", ""),
         "Ready": ("Available", ""),
     }
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{}, {"silence": Unreachable("no answer")}, {"refusal": Forbidden("no")}],
+    ids=["serving", "silent", "refused"],
+)
+def test_a_cluster_that_need_not_prove_who_it_is_says_so(what: Manifest) -> None:
+    reason, words = said(plan(seen(**what, unverified="it says insecure-skip-tls-verify")))["ServerVerified"]
+
+    assert reason == "NotVerified"
+    assert "the operator's credentials: it says insecure-skip-tls-verify; give it" in words
 
 
 def test_a_plan_follows_from_its_own_result() -> None:

@@ -128,6 +128,16 @@ def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
     assert found.requeue_after is None
 
 
+def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_who_it_is() -> None:
+    known = stack()
+    site = there(known, *children(known), releases=history(known))
+
+    assert "ServerVerified" not in said(planned(known, site)), "it is for the InferenceCluster to say"
+    assert said(planned(known, site, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
+    assert said(planned(known, site, unverified="it says so"))["ServerVerified"][0] == "NotVerified"
+    assert said(planned(known, None, silence=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -35,9 +35,9 @@ class Hub:
     def apply(self, manifest: Manifest) -> None:
         self.kubectl("apply", "-f-", documents=manifest)
 
-    def secret(self, name: str) -> None:
-        """The kubeconfig of a cluster of the fleet, under the cluster's name."""
-        content = self.fleet.kubeconfig(name).read_text()
+    def secret(self, name: str, kubeconfig: str = "") -> None:
+        """The kubeconfig of a cluster of the fleet, or another one, under the cluster's name."""
+        content = kubeconfig or self.fleet.kubeconfig(name).read_text()
         metadata = {"name": name, "namespace": SYSTEM}
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": content}})
 
