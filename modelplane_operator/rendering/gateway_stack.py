@@ -64,6 +64,8 @@ def _traefik(gateway: InferenceGateway, version: str) -> Part:
                 "enabled": True,
                 "statusAddress": {"service": {"name": balancer.name, "namespace": balancer.namespace}},
             },
+            # IngressRoutes of any namespace would answer at any path, and the API server's policies do not know them.
+            "kubernetesCRD": {"enabled": False},
             "kubernetesIngress": {"enabled": False},
         },
         "service": {"nameOverride": balancer.name},

@@ -1,0 +1,298 @@
+"""Whose objects others rely on: what a tenant may not write although its roles let it, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet import binaries
+from tests.api.contract import rich
+from tests.support.api import Api, named
+from tests.support.manifests import ROOT
+from tests.test_chart import rendered
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+SYSTEM, TEAM, OTHERS = "modelplane-system", "team-a", "team-b"
+OPERATOR = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
+COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+TENANT = "jane"
+# More than a tenant gets: its roles are not what stops it.
+EVERYTHING = {"apiGroups": ["modelplane.ai", "gateway.networking.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
+FRONT_DOOR = {"name": "modelplane", "namespace": SYSTEM}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An API server with people on it."""
+
+    api: Api
+
+    async def applied(self, manifest: Manifest, by: str = TENANT) -> str:
+        """Why somebody's write is refused; empty when it goes through."""
+        return await self.said(
+            "apply", "--server-side", "--force-conflicts", "-f-", by=by, stdin=yaml.safe_dump(manifest)
+        )
+
+    async def deleted(self, kind: str, name: str, by: str = TENANT) -> str:
+        return await self.said("delete", kind, name, "-n", TEAM, by=by)
+
+    async def said(self, *arguments: str, by: str, stdin: str = "") -> str:
+        try:
+            await self.api.kubectl(f"--as={by}", *arguments, stdin=stdin)
+        except AssertionError as refusal:
+            return str(refusal)
+        return ""
+
+    async def holds_to(self, policies: list[Manifest], refused: Manifest) -> None:
+        """Have the server hold to policies, which takes it some seconds: until then it takes what they refuse."""
+        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump_all(policies))
+        await self.until(refused, taken=False)
+
+    async def until(self, manifest: Manifest, *, taken: bool) -> None:
+        """Wait until the server takes an object of a tenant, or does not take it any more."""
+        trial = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f-")
+        deadline = time.monotonic() + 60
+        while bool(await self.said(*trial, by=TENANT, stdin=yaml.safe_dump(manifest))) is taken:
+            assert time.monotonic() < deadline, "the policies are not what they should be"
+            await asyncio.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+async def cluster(api: Api) -> AsyncIterator[Cluster]:
+    await api.kubectl("apply", "--server-side", "-f", str(binaries.ensure("gateway-api-crds")["gateway-api-crds"]))
+    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    for namespace in (SYSTEM, TEAM, OTHERS):
+        await api.kubectl("create", "namespace", namespace)
+    users = [
+        {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+        for name in (TENANT, OPERATOR, COLLECTOR)
+    ]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "all"}}
+    chosen = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"}
+    await api.kubectl(
+        *("apply", "-f-"),
+        stdin=yaml.safe_dump_all(
+            [
+                {**role, "kind": "ClusterRole", "rules": [EVERYTHING]},
+                {**role, "kind": "ClusterRoleBinding", "roleRef": chosen, "subjects": users},
+            ]
+        ),
+    )
+    yield Cluster(api)
+
+
+async def policies(*values: str) -> list[Manifest]:
+    return [one for one in await rendered(*values) if one["kind"].startswith("ValidatingAdmissionPolicy")]
+
+
+@pytest.fixture(scope="module")
+async def guarded(cluster: Cluster) -> Cluster:
+    await cluster.holds_to(await policies(), route("trial"))
+    return cluster
+
+
+def route(name: str, *paths: str, kind: str = "HTTPRoute", **spec: Any) -> Manifest:
+    """A route to the front door."""
+    matches = [{"path": {"type": "Exact", "value": path}} for path in paths]
+    port = {"name": "mine", "port": 80}
+    rules = [{"backendRefs": [port], **({"matches": matches} if matches else {})}]
+    hosts = {"hostnames": ["x.example.com"]} if kind == "TLSRoute" else {}
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {"parentRefs": [FRONT_DOOR], **hosts, "rules": rules, **spec},
+    }
+
+
+def prefixed(name: str, path: Manifest, **spec: Any) -> Manifest:
+    return route(name, rules=[{"matches": [{"path": path}], "backendRefs": [{"name": "mine", "port": 80}]}], **spec)
+
+
+async def test_an_exact_path_of_another_tenant_does_not_come_to_the_front_door(guarded: Cluster) -> None:
+    stolen = route("thief", f"/{OTHERS}/chat/v1/chat/completions")
+
+    assert "take the routes that the operator makes" in await guarded.applied(stolen)
+    assert await guarded.applied(stolen, by=OPERATOR) == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_kind_of_route_comes_to_the_front_door(guarded: Cluster, kind: str) -> None:
+    assert "denied request" in await guarded.applied(route("any", kind=kind))
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        {**FRONT_DOOR, "sectionName": "web"},
+        {**FRONT_DOOR, "port": 8000, "kind": "Gateway"},
+        {**FRONT_DOOR, "group": "gateway.networking.k8s.io"},
+        {"name": "another", "namespace": SYSTEM},
+    ],
+)
+async def test_however_a_route_names_its_parent(guarded: Cluster, parent: Manifest) -> None:
+    assert "denied request" in await guarded.applied(route("spelled", parentRefs=[{"name": "own"}, parent]))
+
+
+async def test_a_parent_of_the_same_namespace_is_meant_where_none_is_named(guarded: Cluster) -> None:
+    beside = named(route("beside", parentRefs=[{"name": "modelplane"}]), "beside", namespace=SYSTEM)
+
+    assert "denied request" in await guarded.applied(beside)
+    assert await guarded.applied(route("elsewhere", parentRefs=[{"name": "modelplane"}])) == "", "a Gateway of its own"
+
+
+async def test_a_route_that_comes_to_the_front_door_later_is_refused_then(guarded: Cluster) -> None:
+    assert await guarded.applied(route("later", parentRefs=[{"name": "own"}])) == ""
+
+    assert "denied request" in await guarded.applied(route("later"))
+
+
+async def test_a_tenant_does_not_change_what_the_operators_route_matches(guarded: Cluster) -> None:
+    ours = route("ours", f"/{TEAM}/chat")
+    assert await guarded.applied(ours, by=OPERATOR) == ""
+
+    assert "denied request" in await guarded.applied(route("ours", f"/{OTHERS}/chat"))
+    labelled = {**ours, "metadata": {**ours["metadata"], "labels": {"mine": "yes"}}}
+    assert await guarded.applied(labelled) == "", "what changes no route is not in question"
+
+
+async def test_listeners_are_not_added_to_the_front_door(guarded: Cluster) -> None:
+    listeners = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "ListenerSet",
+        "metadata": {"name": "more", "namespace": TEAM},
+        "spec": {"parentRef": FRONT_DOOR, "listeners": [{"name": "web", "port": 8000, "protocol": "HTTP"}]},
+    }
+
+    assert "denied request" in await guarded.applied(listeners)
+
+
+@pytest.mark.parametrize(("which", "refused"), [("traefik", True), ("envoy", True), ("own", False)])
+async def test_a_gateway_beside_the_front_door_has_a_class_of_its_own(
+    guarded: Cluster, which: str, *, refused: bool
+) -> None:
+    """Traefik answers the routes of all Gateways of its class at one address."""
+    beside = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": f"beside-{which}", "namespace": TEAM},
+        "spec": {"gatewayClassName": which, "listeners": [{"name": "web", "port": 8000, "protocol": "HTTP"}]},
+    }
+
+    assert ("belong to the front door" in await guarded.applied(beside)) == refused
+
+
+def replica(name: str, **metadata: Any) -> Manifest:
+    stored = {part: value for part, value in rich()["ModelReplica"].items() if part != "status"}
+    return named(stored, name, namespace=TEAM, **metadata)
+
+
+async def test_a_tenant_writes_no_replica(guarded: Cluster) -> None:
+    assert "The operator alone writes ModelReplicas" in await guarded.applied(replica("forged"))
+    assert await guarded.applied(replica("ours"), by=OPERATOR) == ""
+
+    paused = replica("ours", annotations={"crossplane.io/paused": "true"})
+    assert "The operator alone" in await guarded.applied(paused)
+    says = ("patch", "modelreplica", "ours", "-n", TEAM, "--subresource=status", "--type=merge", "-p")
+    assert "The operator alone" in await guarded.said(*says, '{"status": {"conditions": []}}', by=TENANT)
+    assert "The operator alone" in await guarded.deleted("modelreplica", "ours")
+    assert await guarded.deleted("modelreplica", "ours", by=COLLECTOR) == ""
+
+
+async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> None:
+    named = f"admission.writers.users={{{TENANT}}}"
+    for policy in await policies(named):
+        conditions = [one["expression"] for one in policy["spec"].get("matchConditions", ())]
+        assert not conditions or f'"{TENANT}"' in conditions[0]
+    kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false")}
+    assert kinds == {"modelplane-inferenceclusters-in-use", "modelplane-inferenceclasses-in-use"}
+
+
+# Below a namespace's own prefix ---------------------------------------------------------------------------------------
+
+
+OWN, THEIRS = f"/{TEAM}", f"/{OTHERS}"
+ALLOWED = [
+    {"type": "PathPrefix", "value": OWN},
+    {"type": "PathPrefix", "value": f"{OWN}/docs"},
+    {"type": "Exact", "value": f"{OWN}/index.html"},
+]
+REFUSED = [
+    {"type": "PathPrefix", "value": "/"},
+    {"type": "PathPrefix", "value": f"{OWN}x"},
+    {"type": "PathPrefix", "value": THEIRS},
+    {"type": "Exact", "value": f"{THEIRS}/chat/v1/chat/completions"},
+    {"type": "RegularExpression", "value": f"{OWN}/.*"},
+]
+
+
+@pytest.fixture
+async def shared(guarded: Cluster) -> AsyncIterator[Cluster]:
+    """The same, where namespaces may bring routes below their own prefix; and afterwards as before."""
+    usual = await policies()
+    await guarded.holds_to(await policies("admission.routes=OwnPrefix"), prefixed("trial", REFUSED[0]))
+    await guarded.until(prefixed("own", ALLOWED[0]), taken=True)
+    yield guarded
+    await guarded.holds_to(usual, prefixed("trial", ALLOWED[0]))
+
+
+async def test_a_route_stays_below_the_prefix_of_its_namespace(shared: Cluster) -> None:
+    for number, path in enumerate(ALLOWED):
+        assert await shared.applied(prefixed(f"own-{number}", path)) == ""
+    headers = [{"path": ALLOWED[1], "method": "GET", "headers": [{"name": "x-kind", "value": "docs"}]}]
+    port = {"name": "mine", "port": 80}
+    assert await shared.applied(route("own-more", rules=[{"matches": headers, "backendRefs": [port]}])) == ""
+
+    for path in REFUSED:
+        assert f"begin with {OWN}/" in await shared.applied(prefixed("theirs", path)), path
+    both = {"matches": [{"path": ALLOWED[0]}, {"path": REFUSED[2]}], "backendRefs": [port]}
+    assert "denied request" in await shared.applied(route("theirs", rules=[both]))
+    assert "denied request" in await shared.applied(route("theirs")), "without a match it takes all paths"
+    unsaid = {"matches": [{"method": "GET"}], "backendRefs": [port]}
+    assert "denied request" in await shared.applied(route("theirs", rules=[unsaid]))
+    named = prefixed("theirs", ALLOWED[0], hostnames=["models.example.com"])
+    assert "denied request" in await shared.applied(named), "a route with a hostname goes before ours"
+    for kind in KINDS[1:]:
+        assert "denied request" in await shared.applied(route("theirs", kind=kind))
+
+
+# On workload clusters -------------------------------------------------------------------------------------------------
+
+
+STRANGER = route(
+    "thief", f"/{OTHERS}/model-0123456789/", parentRefs=[{"name": "inference-gateway", "namespace": SYSTEM}]
+)
+
+
+@pytest.fixture
+async def workload(guarded: Cluster) -> AsyncIterator[Cluster]:
+    """The same as a workload cluster, where the front door's policies are not."""
+    usual = await policies()
+    bindings = [one for one in usual if one["kind"].endswith("Binding")]
+    await guarded.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(bindings))
+    await guarded.until(STRANGER, taken=True)
+    yield guarded
+    await guarded.until(STRANGER, taken=True)
+    await guarded.holds_to(usual, route("trial"))
+
+
+async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workload: Cluster) -> None:
+    """By the policy of examples/access."""
+    said = list(yaml.safe_load_all((ROOT / "examples" / "access" / "routes.yaml").read_text()))
+    ours = "system:serviceaccount:modelplane-access:modelplane-operator"
+    await workload.api.kubectl("create", "clusterrolebinding", "ours", "--clusterrole=all", f"--user={ours}")
+    await workload.holds_to(said, named(STRANGER, "another"))
+
+    assert "comes from the operator" in await workload.applied(named(STRANGER, "another"))
+    assert await workload.applied(named(STRANGER, "ours"), by=ours) == ""
+    await workload.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(said))
