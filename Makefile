@@ -5,6 +5,8 @@ SHELL := bash
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Over as many workers as the machine carries; what shares a fleet stays together (tests/support).
+SPREAD := $(BIN)/pytest -p tests.support.run --numprocesses=auto
 # uv reads its own variable for a package index; whoever has set pip's means the same one.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -31,9 +33,13 @@ fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying thi
 
 fleet-down: demo-down  ## The same as demo-down
 
-test: setup  ## Run every test, on real binaries (built once into a cache)
+test: setup  ## Run the tests, on real binaries (built once into a cache); what each shows: docs/testing.md
 	$(BIN)/python -m localfleet build
-	$(BIN)/pytest -m "not faults or fleet"
+	$(SPREAD) -m "(not faults or fleet) and not long"
+
+test-all: setup  ## Run every test; for hours
+	$(BIN)/python -m localfleet build
+	$(SPREAD) -m ""
 
 test-faults: setup  ## Kill the operator at every write, break every wire; for long (SHARD=1/4: a part, FAULTS_SEED=N: again)
 	$(BIN)/python -m localfleet build
@@ -100,4 +106,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down fleet fleet-down test test-faults check fmt lint type crds golden bench image image-files chart lock clean
+.PHONY: help setup demo demo-down fleet fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean

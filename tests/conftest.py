@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from localfleet.apiserver import api_server
 from localfleet.kubeclient import connect
+from tests.support import groups
 from tests.support.api import Api
 from tests.support.manifests import ROOT
 
@@ -28,9 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests come in any order, but those of one folder together: some folders set up a fleet of clusters for all."""
-    folders = list(dict.fromkeys(item.path.parent for item in items))
-    items.sort(key=lambda item: folders.index(item.path.parent))
+    """Tests come in any order, but those that share what takes long to set up come together."""
+    groups.sort(items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -41,6 +42,33 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, which is a failure in CI: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file."""
+    report = yield
+    if report.skipped and IN_CI:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {report.longrepr}"
+    return report
+
+
+MEASURED = "measured"
+
+
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Takes a line about what a test has measured: shown at the end of the run, and never asserted closely."""
+    return partial(record_property, MEASURED)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    ran = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, ())]
+    told = [line for report in ran for name, line in report.user_properties if name == MEASURED]
+    if told:
+        terminalreporter.section(MEASURED)
+        terminalreporter.write_line("\n".join(told))
 
 
 @pytest.fixture(scope="module")

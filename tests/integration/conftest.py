@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -20,21 +19,6 @@ async def stage(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Async
     """The fleet with an operator on it."""
     async with staged(fleet, tmp_path_factory.mktemp("operator")) as stage:
         yield stage
-
-
-MEASURED: list[str] = []
-
-
-@pytest.fixture
-def measured() -> Callable[[str], None]:
-    """Takes a line about what a scenario has measured: shown at the end of the run, and never asserted closely."""
-    return MEASURED.append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if MEASURED:
-        terminalreporter.section("measured")
-        terminalreporter.write_line("\n".join(MEASURED))
 
 
 @pytest.fixture(scope="package")
@@ -79,12 +63,6 @@ async def emptied(stage: Stage, space: str) -> None:
     async with asyncio.TaskGroup() as group:
         for worker in stage.workers.values():
             group.create_task(worker.gone("Namespace", remote(space)))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all scenarios together, so that the stage is put up once, however tests are shuffled."""
-    items.sort(key=lambda item: item.path.is_relative_to(Path(__file__).parent))
 
 
 @pytest.hookimpl(wrapper=True)

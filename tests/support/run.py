@@ -1,0 +1,131 @@
+"""A long run of tests over several workers (`-p tests.support.run`): how far it is, and that it came to its end.
+
+Twice a minute a line says how many tests have ended and which ones run; a failure is told at once. The run fails when
+a worker died or a test that was collected did not end, even if all that did end have passed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+from localfleet import binaries
+from tests.support.groups import group_of
+
+EVERY_SECONDS = 30.0
+MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
+
+
+@pytest.hookimpl
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores, because whoever drives a fleet mostly waits for it; fewer where memory is short."""
+    return max(1, min(len(os.sched_getaffinity(0)) + 1, binaries.available_memory() // MEMORY_PER_WORKER))
+
+
+class Groups(LoadScopeScheduling):
+    """Gives a worker one group after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker is gone: the others get what it had left, but for the test that it died of, which is the answer.
+
+        xdist's own would try that test again and again, and a group that was done would keep a worker waiting for ever.
+        """
+        groups = self.assigned_work.pop(node)
+        left = {name: [test for test, done in tests.items() if not done] for name, tests in groups.items()}
+        died = next((test for tests in left.values() for test in tests), None)
+        for name, tests in left.items():
+            if rest := {test: False for test in tests if test != died}:
+                self.workqueue[name] = rest
+        for other in self.nodes:
+            self._reschedule(other)
+        return died
+
+
+@pytest.hookimpl
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
+    config.option.loadscopereorder = False  # the groups that take longest come first, not those with most tests
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Run(config.pluginmanager.getplugin("terminalreporter")))
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """What the process that reports knows of the run."""
+
+    terminal: pytest.TerminalReporter
+    began: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
+    total: int = 0
+    running: dict[str, None] = field(default_factory=dict[str, None])
+    ended: set[str] = field(default_factory=set[str])
+    failures: int = 0
+    wrong: list[str] = field(default_factory=list[str])
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.total = len(session.items)
+
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self.total = len(ids)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.running[nodeid] = None
+        self.tell()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failures += 1
+            self.terminal.write_line(f"{self.minutes} FAILED in {report.when}: {report.nodeid}", red=True)
+        self.tell()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.running.pop(nodeid, None)
+        self.ended.add(nodeid)
+        self.tell()
+
+    def tell(self) -> None:
+        """Say how far it is, when that was said a while ago."""
+        if time.monotonic() > self.told + EVERY_SECONDS:
+            self.told = time.monotonic()
+            far = f"{len(self.ended)} of {self.total} tests, {self.failures} failed"
+            self.terminal.write_line(f"{self.minutes} {far}; now {', '.join(self.running)}")
+
+    @property
+    def minutes(self) -> str:
+        return f"{(time.monotonic() - self.began) / 60:5.1f} min "
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """No letter for a test that passed: the lines tell."""
+        return ("passed", "", "") if report.when == "call" and report.passed else None
+
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        if error:
+            self.wrong.append("a worker died")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK and len(self.ended) != self.total:
+            self.wrong.append(f"{len(self.ended)} of {self.total} tests have ended")
+        if exitstatus == pytest.ExitCode.OK and self.wrong:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_terminal_summary(self) -> Generator[None]:
+        yield
+        for line in self.wrong:
+            self.terminal.write_line(line, red=True)

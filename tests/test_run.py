@@ -1,0 +1,74 @@
+"""A long run says how far it is, and cannot pass by leaving tests out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.groups import FLEET, STAGE, group_of
+from tests.support.manifests import ROOT
+
+PASSES = "def test_passes(): pass\n"
+DIES = "import os\ndef test_dies(): os._exit(3)\n"
+SKIPS = "import pytest\n@pytest.mark.skip(reason='no mood')\ndef test_skips(): pass\n"
+SKIPS_ALL = "import pytest\npytest.skip('no mood', allow_module_level=True)\n"
+RULES = ("-p", "tests.conftest")
+MEASURES = "def test_measures(measured): measured('two and two are four')\n"
+
+
+def run(folder: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
+    """A run of these files over workers, as CI makes it."""
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.support.run", "-n1", *arguments, str(folder)],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CI": "1",
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_run_ends_with_what_was_measured_and_pytests_own_words(tmp_path: Path) -> None:
+    ended = run(tmp_path, "-n2", *RULES, one=PASSES, two=PASSES, three=MEASURES)
+    assert ended.returncode == 0, ended.stdout
+    assert "two and two are four" in ended.stdout
+    assert " 3 passed in " in ended.stdout.splitlines()[-1]
+
+
+def test_a_run_fails_when_a_worker_dies(tmp_path: Path) -> None:
+    ended = run(tmp_path, one=PASSES, two=f"{DIES}{PASSES}", three=PASSES)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
+    assert "a worker died" in ended.stdout
+    assert " 1 failed, 3 passed in " in ended.stdout.splitlines()[-1]
+
+
+def test_a_run_fails_when_a_test_or_a_file_is_skipped(tmp_path: Path) -> None:
+    one = run(tmp_path, *RULES, one=PASSES, two=SKIPS)
+    assert one.returncode == pytest.ExitCode.TESTS_FAILED, one.stdout
+    assert "skipped, which is a failure in CI" in one.stdout
+    assert run(tmp_path, *RULES, two=SKIPS_ALL).returncode != pytest.ExitCode.OK
+
+
+def test_a_run_of_no_test_fails(tmp_path: Path) -> None:
+    assert run(tmp_path).returncode != pytest.ExitCode.OK
+    assert run(tmp_path, "--collect-only", one=PASSES).returncode != pytest.ExitCode.OK
+
+
+def test_what_shares_a_fleet_is_one_group() -> None:
+    assert group_of("tests/integration/test_walls.py::test_one[a::b]") == STAGE
+    assert group_of("tests/faults/test_crashes.py::test_one") == FLEET
+    assert group_of("tests/api/test_names.py::test_one") == "tests/api/test_names.py"
