@@ -34,6 +34,8 @@ class Limits:
     """In a list."""
     at_once: int = 100
     """The objects of a page that we ask for."""
+    cut: bool = False
+    """Whether what is nested deeper than we read is cut off; else whoever sends it misbehaves."""
 
     @property
     def pages(self) -> int:
@@ -41,7 +43,7 @@ class Limits:
         return 4 * self.objects // self.at_once
 
 
-OF_HUB = Limits(answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, at_once=500)
+OF_HUB = Limits(answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, at_once=500, cut=True)
 """The hub's own: what its users may write is bounded at admission, and without it nothing goes on anyway."""
 
 

@@ -131,3 +131,30 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
 def test_what_a_context_names_is_there_once(config: dict[str, Any], why: str) -> None:
     with pytest.raises(KubeconfigError, match=why):
         read_kubeconfig(kubeconfig(**config))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: &a [x, x]\nb: &b [*a, *a]\ncurrent-context: *b", "YAML aliases"),
+        ("a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: &c {<<: [*b, *b]}", "YAML aliases"),
+        ("&a [*a]", "YAML aliases"),
+        ("[" * 500 + "]" * 500, "nested more than 20 levels deep"),
+        ("[" * 500_000, "nested more than 20 levels deep"),
+        ("a: [" + "x," * 300_000 + "]", "more than 10,000 values"),
+        ("current-context: 2026-13-45", "is not YAML"),
+        ("!!int x", "is not YAML"),
+        ("{[1]: 2}", "is not YAML"),
+        ("\0", "is not YAML"),
+    ],
+    ids=["aliases", "merges", "in itself", "nested", "never closed", "long", "no date", "no int", "no key", "no text"],
+)
+def test_a_kubeconfig_that_is_more_than_it_looks_like_is_refused(text: str, why: str) -> None:
+    with pytest.raises(KubeconfigError, match=why):
+        read_kubeconfig(text)
+
+
+def test_certificates_that_are_no_text_are_refused() -> None:
+    data = base64.b64encode("Zürich".encode()).decode()
+    with pytest.raises(KubeconfigError, match="certificates cannot be used"):
+        read_kubeconfig(kubeconfig(cluster={"certificate-authority-data": data})).tls()
