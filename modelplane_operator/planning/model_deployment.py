@@ -41,6 +41,7 @@ from modelplane_operator.scheduling.reasons import (
     Going,
     InvalidSelector,
     NoClusters,
+    Overdrawn,
     Problem,
 )
 from modelplane_operator.scheduling.schedule import schedule
@@ -131,7 +132,7 @@ def plan(seen: Observed) -> Plan:
 
 
 def _course(seen: Observed) -> _Course:
-    asked = ask(seen.deployment, seen.cache)
+    asked = ask(seen.deployment, seen.cache, seen.fleet.devices)
     rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
     decision = schedule(asked, seen.fleet, now=seen.now)
     target, surge, wanted = decision, not decision.missing, _wanted(seen, decision)
@@ -277,7 +278,7 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
 def _scheduled(seen: Observed, decision: Decision) -> Condition:
     kinds = {type(found): found for found in decision.problems}
     now, message = seen.now, summary(decision)
-    if InvalidSelector in kinds:
+    if InvalidSelector in kinds or Overdrawn in kinds:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)

@@ -21,6 +21,7 @@ from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
+from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
@@ -140,6 +141,7 @@ class FleetModel:
         self._views: OrderedDict[Need, _View] = OrderedDict()
         self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
         self._revision = 0
+        self._devices: frozenset[Device] | None = None  # None: pools have changed since somebody asked
 
     # What is seen --------------------------------------------------------------------------------------------------
 
@@ -157,6 +159,7 @@ class FleetModel:
         if self._sites.pop(name, None) is None:
             return
         self._contents -= _contents(self._published.pop(name)[1])
+        self._devices = None
         del self._changes[name]
         for view in self._views.values():
             view.drop(name)
@@ -198,6 +201,14 @@ class FleetModel:
     @property
     def size(self) -> int:
         return len(self._sites)
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All different devices of the fleet."""
+        if self._devices is None:
+            offers = {offer for _, pools in self._published.values() for offer in pools.profile.offers}
+            self._devices = frozenset(offered.device for offer in offers for offered in offer.devices)
+        return self._devices
 
     def site(self, cluster: str) -> Site | None:
         return self._sites.get(cluster)
@@ -289,6 +300,7 @@ class FleetModel:
         known = self._published.get(name)
         if known is not None and known[0] == published:
             return known[1]
+        self._devices = None
         read = clusters.read_pools(published)
         self._contents += _contents(read) - (_contents(known[1]) if known else 0)
         if len(self._interned) > 2 * self._contents + 64:

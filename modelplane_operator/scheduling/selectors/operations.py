@@ -215,11 +215,22 @@ def _by_text(characters: int) -> int:
 re2: Any = _re2  # it says nothing about its types
 
 
-@lru_cache(maxsize=512)
+# A pattern is quick to write and may be long to match: `((a?){100}){100}` stands for ten thousand choices at each
+# character. So it is bounded in its text and in its program, and matching is paid for by both text and program.
+REGEX_LENGTH = 512
+_REGEX_BYTES = 64 << 10  # of the program, and as much again for matching; 2,700 instructions at most
+_REGEX_STEP = 32  # characters times instructions that take as long as a step
+_REGEX_CHECKED = 16  # steps to check a character of a pattern
+
+
+@lru_cache(maxsize=128)
 def regex(pattern: str) -> Any:
     """The compiled pattern; raises EvaluationError."""
+    if len(pattern) > REGEX_LENGTH:
+        raise EvaluationError(f"the regular expression is longer than {REGEX_LENGTH} characters")
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _REGEX_BYTES
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
@@ -229,8 +240,10 @@ def regex(pattern: str) -> Any:
 
 
 def _spend_on_match(spend: Spend, text: str, pattern: str) -> Any:
-    spend(1 + len(text) * len(pattern) // 256)
-    return regex(pattern)
+    spend(1 + _REGEX_CHECKED * len(pattern))
+    compiled = regex(pattern)
+    spend(len(text) * compiled.programsize // _REGEX_STEP)
+    return compiled
 
 
 def matches(spend: Spend, text: str, pattern: str) -> bool:
