@@ -159,6 +159,11 @@ class Settings:
         400, _amount, "how many events of one workload cluster are looked at in a second, after a burst"
     )
     cluster_pause: float = _option(120.0, _seconds, "how long a cluster that misbehaves is left alone, at first")
+    crash_record: Path | None = _option(
+        None,
+        Path,
+        "a folder that outlives the process: an object on which it died twice is quarantined (default: none is)",
+    )
     definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
 
     def __post_init__(self) -> None:

@@ -68,6 +68,7 @@ class Synced(ConditionType):
     RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written."
     RECONCILE_ERROR = "ReconcileError", "False", "A write failed; the message carries the error. It is tried again."
     RECONCILE_PAUSED = "ReconcilePaused", "False", "The object carries the pause annotation and is left alone."
+    QUARANTINED = "Quarantined", "False", "The operator's process died twice over it; it is left alone until changed."
 
 
 class Ready(ConditionType):

@@ -35,6 +35,7 @@ from modelplane_operator.scheduling.survey import Fit, Survey, answer
 # answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.
 LEAST_VIEWS = 64
 MOST_ANSWERS = 200_000
+MOST_VIEWS = 4_096  # a need has up to `budget.TEXT` bytes of selectors, however small the fleet is
 
 SORTED_AGAIN = 16  # when more than one in so many places of a view may have changed, all are sorted again
 
@@ -242,7 +243,7 @@ class FleetModel:
         if view is None:
             view = self._views[need] = _View(need)
             view.put(tuple(self._sites.values()))
-            while len(self._views) > max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)):
+            while len(self._views) > min(max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)), MOST_VIEWS):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(need)

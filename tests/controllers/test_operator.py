@@ -357,3 +357,42 @@ async def test_an_address_that_is_taken_is_said_in_one_line(api: Api, tmp_path: 
             _, said = await process.communicate()
     assert process.returncode == 1
     assert "address already in use" in said.decode().splitlines()[-1]
+
+
+async def test_an_object_that_ends_the_process_twice_is_quarantined_until_it_is_changed(
+    api: Api, kube: Kube, namespace: str, lease: Key, tmp_path: Path
+) -> None:
+    caches, folder = of(ModelCache), tmp_path / "record"
+    flags = (*QUICK, f"--lease-namespace={lease.namespace}", f"--crash-record={folder}")
+    spec = rich()["ModelCache"]["spec"]
+    for name in ("deadly", *(f"other-{number}" for number in range(8))):
+        metadata = {"name": name, "namespace": namespace}
+        await kube.create({**caches_manifest(), "metadata": metadata, "spec": spec})
+    for _ in range(2):
+        with operating(api.server.kubeconfig, tmp_path, *flags) as process:
+            assert await process.ended(START_SECONDS) == -signal.SIGKILL
+
+    def synced(name: str) -> Callable[[], Any]:
+        async def ask() -> tuple[str, str]:
+            conditions = (await kube.get(caches, Key(namespace, name))).get("status", {}).get("conditions", [])
+            return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Synced"), ("", ""))
+
+        return ask
+
+    with operating(api.server.kubeconfig, tmp_path, *flags) as process:
+        _, told = await eventually(synced("deadly"), lambda said: said[0] == "Quarantined", "the quarantine to be told")
+        assert "modelplane.ai/retry" in told
+        for number in range(8):
+            await eventually(synced(f"other-{number}"), lambda said: said[0] == "ReconcileSuccess", "the others' turns")
+        assert await process.value('modelplane_quarantined{kind="ModelCache"}') == 1.0
+
+        await api.kubectl("-n", namespace, "annotate", "modelcache", "deadly", "modelplane.ai/retry=mended")
+        await eventually(synced("deadly"), lambda said: said[0] == "ReconcileSuccess", "it to be tried again")
+        assert await process.value('modelplane_quarantined{kind="ModelCache"}') == 0.0
+        process.signal(signal.SIGTERM)
+        assert await process.ended(60) == 0
+
+
+def caches_manifest() -> Manifest:
+    kind = of(ModelCache)
+    return {"apiVersion": kind.api_version, "kind": kind.kind}
