@@ -24,7 +24,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicasScheduled,
     Rollout,
 )
-from modelplane_operator.api.model_replica import ModelReady, ModelReplica
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.clients.resources import annotations_of, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
@@ -181,7 +181,19 @@ def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest])
 
 def _same_shape(live: Manifest, wanted: Manifest) -> bool:
     """Whether both specs mean the same: the server has filled in defaults."""
-    return ModelReplica.parse(live).spec == ModelReplica.parse(wanted).spec
+    return _shape(live) == _shape(wanted)
+
+
+def _shape(replica: Manifest) -> ModelReplicaSpec:
+    """What a replica is made from, but for what it requests by default: nodes that are seen anew restart no engine."""
+    spec = ModelReplica.parse(replica).spec
+    engines = tuple(
+        engine.model_copy(
+            update={"members": tuple(one.model_copy(update={"default_requests": None}) for one in engine.members)}
+        )
+        for engine in spec.engines
+    )
+    return spec.model_copy(update={"engines": engines})
 
 
 def _since(replica: Manifest) -> datetime | None:
