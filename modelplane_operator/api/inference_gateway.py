@@ -9,7 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must
-from modelplane_operator.api.shared import ClusterSpec, String253
+from modelplane_operator.api.shared import ClusterSpec, Digest, String253
 
 
 class MetalLB(Model):
@@ -31,6 +31,8 @@ class Software(Model):
 
     version: str
     """Version of the Helm chart."""
+    digest: Digest | None = None
+    """What the archive of the chart must be. Another one is not installed."""
     load_balancer: Literal["MetalLB"] | None = None
     """Installs a load balancer where the network has none. Leave it out where one exists."""
     metallb: MetalLB | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
-from modelplane_operator.api.shared import Spec, String63
+from modelplane_operator.api.shared import Digest, Spec, String63
 
 Version = Annotated[str, Field(min_length=1, max_length=32)]
 Up253 = Annotated[str, Field(max_length=253)]
@@ -96,6 +96,8 @@ class ComponentOverride(Model):
     """Whether it is installed at all. Turn it off where the cluster has one of its own; ours is then uninstalled."""
     version: Version | None = None
     """Version of its chart; wins over `versions`."""
+    digest: Digest | None = None
+    """What the archive of its chart must be. Without it, what was tested, where that is known of this version."""
     values: Values = {}
     """Values for its chart, laid over ours: objects are merged, everything else is replaced."""
 
@@ -113,6 +115,8 @@ class ExtraChart(Model):
     """Where the chart is: a Helm repository, or the part of an OCI reference before the chart's name."""
     version: Version
     """Version of the chart."""
+    digest: Digest | None = None
+    """What the archive of the chart must be. Another one is not installed."""
     values: Values = {}
     """Values for the chart."""
 
@@ -171,6 +175,8 @@ class ComponentStatus(Model):
     before runs again."""
     version: Annotated[str, Field(max_length=128)] | None = None
     """Version of the chart that is deployed."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Digest of the archive that was installed, where the operator has installed it."""
     message: Annotated[str, Field(max_length=2048)] | None = None
     """What it waits for, or what Helm said."""
 

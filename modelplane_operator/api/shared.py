@@ -11,6 +11,7 @@ from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, 
 NonEmpty = Annotated[str, Field(min_length=1)]
 String63 = Annotated[str, Field(min_length=1, max_length=63)]
 String253 = Annotated[str, Field(min_length=1, max_length=253)]
+Digest = Annotated[str, Field(min_length=71, max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
 
 Bytes = Annotated[str, Field(max_length=9, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
 """An amount of memory or storage, such as 16Gi."""

@@ -15,6 +15,7 @@ says into files.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import shutil
 import signal
@@ -38,7 +39,7 @@ from modelplane_operator.clients.access import write_kubeconfig
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ClientError, Foreign
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.releases import Content, Revision, content, revisions
+from modelplane_operator.clients.releases import ARCHIVE, Content, Revision, content, revisions
 from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
@@ -91,6 +92,8 @@ class Helm:
     executable: str = "helm"
     mirror: str = ""
     """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
+    check_tested: bool = field(default=True, kw_only=True)
+    """Whether a chart must be the archive that was tested, where that is known and nobody asks for another."""
     at_once: int = 8  # each takes some 60 MB
     timeout: float = 300.0
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -140,16 +143,20 @@ class Helm:
 
         async def run(command: _Command) -> None:
             await self._refuse_strangers(cluster, release)
-            chart, repository = located(release, self.mirror)
+            package = await command.fetched(*located(release, self.mirror), release.version)
+            archive = await asyncio.to_thread(digest_of, package)
+            wanted = release.archive or (release.tested if self.check_tested else "")
+            if wanted and archive != wanted:
+                chart = f"chart {release.chart} {release.version}"
+                raise HelmError(f"{chart} is {archive}, and {wanted} is wanted: nothing was installed")
             marks = {**release.labels, labels.RELEASE: release.digest}
             command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(marks.items())))
             await command.install_or_upgrade(
                 release.key.name,
-                chart,
+                package,
                 release.values,
                 namespace=release.key.namespace,
-                repo=repository,
-                version=release.version,
+                description=f"{ARCHIVE}{archive}",
                 reset_values=True,
                 wait=wait,
             )
@@ -276,6 +283,11 @@ def located(release: Release, mirror: str) -> tuple[str, str | None]:
     raise HelmError(f"the chart mirror has no {packages[0].name}: add it to {source}")
 
 
+def digest_of(package: Path) -> str:
+    with package.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
 class _Command(Command):
     """pyhelm3 knows Helm's arguments; the process is ours."""
 
@@ -290,6 +302,19 @@ class _Command(Command):
         self._program, self._folder = executable, kubeconfig.parent
         self._arguments = ("--kubeconfig", str(kubeconfig))
         self._environment, self._seconds = environment, timeout + OUTLIVED
+
+    async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
+        """The archive of a chart, from wherever it is; raises HelmError."""
+        if chart.endswith(".tgz") and not chart.startswith("oci://"):
+            return Path(chart)
+        folder = self._folder / "chart"
+        folder.mkdir()
+        where = ["--repo", repository] if repository else []
+        await self.run(["pull", chart, *where, "--version", version, "--destination", folder])
+        found = list(folder.glob("*.tgz"))
+        if len(found) != 1:
+            raise HelmError(f"helm pull brought {len(found)} archives of {chart} {version}")
+        return found[0]
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
         """What Helm answers; raises HelmError."""

@@ -26,6 +26,9 @@ PENDING: Final = frozenset({"pending-install", "pending-upgrade", "pending-rollb
 UNDECIDED: Final = PENDING | {"uninstalling"}
 """Helm is at work, or was when it ended without saying so."""
 
+ARCHIVE: Final = "chart archive "
+"""Begins the description of a revision that we have had installed; then comes the archive's digest."""
+
 _PAYLOAD = "release"
 
 
@@ -88,6 +91,11 @@ class Content:
     values: Manifest
     description: str
     """What became of it, in Helm's words."""
+
+    @property
+    def archive(self) -> str:
+        """The digest of the chart's archive, as far as it is known."""
+        return self.description.removeprefix(ARCHIVE) if self.description.startswith(ARCHIVE) else ""
 
 
 def content(secret: Manifest) -> Content:

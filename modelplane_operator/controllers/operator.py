@@ -236,6 +236,7 @@ def _helm(settings: Settings) -> Helm | None:
         _wall_clock,
         executable=settings.helm,
         mirror=settings.chart_mirror,
+        check_tested=settings.chart_digests == "checked",
         at_once=settings.helm_at_once,
         timeout=settings.helm_timeout,
         environment=settings.helms_environment(),

@@ -22,3 +22,8 @@ DIGESTS: Final[Mapping[str, str]] = {
 def chart_reference(repository: str, chart: str, version: str) -> str:
     """How a chart's archive is called in the table."""
     return f"{repository.rstrip('/')}/{chart}:{version}"
+
+
+def tested_chart(repository: str, chart: str, version: str) -> str:
+    """The digest of a chart's archive at a version; empty when it is not known."""
+    return DIGESTS.get(chart_reference(repository, chart, version), "")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.inference_gateway import InferenceGateway, Software
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
+from modelplane_operator.rendering.digests import tested_chart
 from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.owned import on_hub, owner_labels
@@ -48,18 +49,21 @@ def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> t
     balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     match gateway.spec.backend:
         case "Traefik":
-            return (*balancer, _traefik(gateway, software.version, allowed))
+            return (*balancer, _traefik(gateway, software, allowed))
         case "EnvoyGateway":
-            return (*balancer, _envoy_gateway(gateway, software.version))
+            return (*balancer, _envoy_gateway(gateway, software))
 
 
 def _metallb(gateway: InferenceGateway) -> Part:
     release = Key(METALLB_NAMESPACE, "mp-metallb")
     ours = owner_labels(gateway)
-    return Part(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
+    tested = tested_chart(METALLB_REPOSITORY, METALLB, METALLB_VERSION)
+    return Part(
+        METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours, tested=tested)
+    )
 
 
-def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
+def _envoy_gateway(gateway: InferenceGateway, software: Software) -> Part:
     values = {
         # What endpoints are to it.
         "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
@@ -70,10 +74,10 @@ def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
     }
     release = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}")
     ours = owner_labels(gateway)
-    return Part(ENVOY_GATEWAY, Release(release, ENVOY_CHART, ENVOY_REPOSITORY, version, values=values, labels=ours))
+    return Part(ENVOY_GATEWAY, _release(Release(release, ENVOY_CHART, ENVOY_REPOSITORY, "", values, ours), software))
 
 
-def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
+def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Part:
     balancer = data_plane(gateway).load_balancer
     served = (names.SYSTEM_NAMESPACE, balancer.namespace, *allowed.tenants) if allowed.tenants else ()
     values = {
@@ -104,7 +108,13 @@ def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
         "gatewayClass": {"enabled": False},
     }
     release, ours = Key(balancer.namespace, "mp-traefik"), owner_labels(gateway)
-    return Part(TRAEFIK, Release(release, TRAEFIK, TRAEFIK_REPOSITORY, version, values=values, labels=ours))
+    return Part(TRAEFIK, _release(Release(release, TRAEFIK, TRAEFIK_REPOSITORY, "", values, ours), software))
+
+
+def _release(chart: Release, software: Software) -> Release:
+    """The chart at the version that is asked for."""
+    tested = tested_chart(chart.repository, chart.chart, software.version)
+    return replace(chart, version=software.version, archive=software.digest or "", tested=tested)
 
 
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:

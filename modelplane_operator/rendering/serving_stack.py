@@ -25,6 +25,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
+from modelplane_operator.rendering.digests import tested_chart
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"
@@ -251,7 +252,13 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
             Part(
                 f"{extra.namespace}/{extra.name}",
                 Release(
-                    Key(extra.namespace, extra.name), extra.chart, extra.repository, extra.version, extra.values, ours
+                    Key(extra.namespace, extra.name),
+                    extra.chart,
+                    extra.repository,
+                    extra.version,
+                    extra.values,
+                    ours,
+                    archive=extra.digest or "",
                 ),
                 tuple(one.name for one in wanted),
             )
@@ -265,7 +272,16 @@ def _release(
 ) -> Release:
     version = (override.version if override else None) or one.version(spec.versions or Versions())
     values = laid_over(one.values(spec), override.values if override else {})
-    return Release(one.release, one.chart, one.repository, version, values, ours)
+    return Release(
+        one.release,
+        one.chart,
+        one.repository,
+        version,
+        values,
+        ours,
+        archive=(override.digest if override else None) or "",
+        tested=tested_chart(one.repository, one.chart, version),
+    )
 
 
 def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:

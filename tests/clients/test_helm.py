@@ -6,10 +6,13 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import Helm, HelmError, Run, located
+from modelplane_operator.clients.helm import Helm, HelmError, Run, digest_of, located
 from modelplane_operator.clients.releases import Revision, given_up, revisions
 from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
 from modelplane_operator.clients.store import Store
@@ -139,6 +142,67 @@ def test_a_folder_has_a_chart_with_or_without_the_v_of_its_version(packed: str, 
 
 
 @pytest.mark.fleet
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chart": "../../etc/charts/toy"},
+        {"chart": "/etc/charts/toy"},
+        {"chart": "--post-renderer=/bin/sh"},
+        {"chart": ""},
+        {"version": "../../v1.0.0"},
+        {"version": "--devel"},
+        {"version": "1.0.0\n"},
+        {"repository": "/var/run/secrets"},
+        {"repository": "file:///var/run/secrets"},
+    ],
+    ids=str,
+)
+def test_what_is_no_chart_is_not_given_to_helm(wrong: dict[str, str]) -> None:
+    with pytest.raises(HelmError, match=r"cannot be a chart|is no repository"):
+        located(replace(Release(Key("a", "b"), "toy", "https://a.example/charts", "v1"), **wrong), "")
+
+
+@pytest.mark.parametrize("version", ["v1.0.0", "1.x", ">=1.2, <2.0", "^1.2", "~1.2.3-beta.1+build", "*"])
+def test_a_range_of_versions_is_a_version(version: str) -> None:
+    asked = Release(Key("a", "b"), "toy", "https://a.example/charts", version)
+    assert located(asked, "") == ("toy", "https://a.example/charts")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "version"),
+    [
+        ("apps", "--kube-apiserver=https://elsewhere.example.com", "1"),
+        ("apps", "-A", "1"),
+        ("apps", "a,owner!=helm", "1"),
+        ("--all", "a", "1"),
+        ("apps", "a" * 54, "1"),
+        ("apps", "", "1"),
+        ("apps", "a", "²"),
+        ("apps", "a", "9" * 5000),
+        ("apps", "a", "1"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_records_that_helm_cannot_have_written_are_passed_over(namespace: str, name: str, version: str) -> None:
+    metadata = {
+        "namespace": namespace,
+        "name": "record",
+        "uid": "1",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-11-22T12:00:00Z",
+        "labels": {"owner": "helm", "name": name, "version": version, "modifiedAt": "²"},
+    }
+    found = revisions([{"metadata": metadata}])
+    assert bool(found) == ((namespace, name, version) == ("apps", "a", "1"))
+
+
+async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> None:
+    for key in (Key("apps", "--kubeconfig=/etc/other"), Key("--all-namespaces", "a"), Key("apps", "a b")):
+        with pytest.raises(HelmError, match="cannot be a Helm release"):
+            scene.helm.uninstall(scene.cluster, key)
+    assert scene.helm.runs(scene.cluster.name) == {}
+
+
 def test_a_kubeconfig_that_is_written_is_read_the_same(api: Api) -> None:
     access = read_kubeconfig(api.server.kubeconfig.read_text())
     proxied = replace(access, token=CANARY, proxy="http://proxy.example", server_name="other")
@@ -193,6 +257,60 @@ async def test_a_chart_that_is_missing_leaves_nothing_but_words(scene: Scene) ->
 
     assert run.error.startswith("the chart mirror has no cert-manager-v9.9.9.tgz")
     assert scene.states() == []
+
+
+@pytest.mark.fleet
+async def test_a_chart_is_installed_only_as_the_archive_that_is_wanted(scene: Scene) -> None:
+    asked, of_another = scene.release(), f"sha256:{'0f' * 32}"
+    archive = digest_of(scene.folder / "mirror" / "cert-manager-v1.0.0.tgz")
+
+    for release in (replace(asked, archive=of_another), replace(asked, tested=of_another)):
+        run = await scene.install(release)
+        assert run.error == f"chart cert-manager v1.0.0 is {archive}, and {of_another} is wanted: nothing was installed"
+    assert scene.states() == []
+    assert not (scene.folder / "argv").exists(), "Helm was not even called"
+    run = await scene.install(replace(asked, archive=archive, tested=of_another))
+    assert run.error == "", "whoever asks for another archive than the tested one gets that"
+    (record,) = scene.records()
+    assert (await scene.helm.contents(scene.cluster, [record]))[scene.key, 1].archive == archive
+
+
+@pytest.mark.fleet
+async def test_a_chart_of_a_repository_is_checked_before_it_is_installed(scene: Scene) -> None:
+    """By the real Helm, from a repository on loopback that gives another archive than was tested."""
+    mirror = scene.folder / "mirror"
+    archive = digest_of(mirror / "cert-manager-v1.0.0.tgz")
+    with serving(mirror) as url:
+        index = {"apiVersion": "v1", "entries": {"cert-manager": [{"version": "v1.0.0", "name": "cert-manager"}]}}
+        index["entries"]["cert-manager"][0]["urls"] = [f"{url}/cert-manager-v1.0.0.tgz"]
+        (mirror / "index.yaml").write_text(json.dumps(index))
+        scene.helm.mirror = url
+        wrong = await scene.install(replace(scene.release(), archive=f"sha256:{'0f' * 32}"))
+        right = await scene.install(replace(scene.release(), archive=archive))
+
+    assert archive in wrong.error
+    assert right.error == ""
+    assert await scene.deployed() == {}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The URL at which the files of a folder are served."""
+    handler = partial(QuietHandler, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing: a test's output is its own."""
 
 
 @pytest.mark.fleet
