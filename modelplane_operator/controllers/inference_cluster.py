@@ -6,13 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api import (
+    InferenceClass,
+    InferenceCluster,
+    ModelEndpoint,
+    ModelReplica,
+    ServingStack,
+    labels,
+    names,
+)
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
+from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import (
+    CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
     ENVOY_PROXY,
     GATEWAY,
@@ -29,17 +39,20 @@ from modelplane_operator.clients.resources import (
     key_of,
     labels_of,
     of,
+    section,
 )
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
-STACKS = of(ServingStack)
+STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
     "EnvoyGateway": ENVOY_PROXY,
@@ -53,6 +66,8 @@ OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERE
 """What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
 MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
 
+_OF_MUTUAL_TLS = (SECRET, CLIENT_TRAFFIC_POLICY)
+
 VERSION_LASTS = timedelta(minutes=5)
 
 
@@ -60,9 +75,15 @@ def _guarded(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
+def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
+    name = labels_of(endpoint).get(labels.CLUSTER)
+    return (name,) if name else ()
+
+
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: connections.INDEXES[CLUSTERS],
     REPLICAS: {"cluster": placed_on},
+    ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
 WATCHED_AFAR = (
@@ -73,8 +94,13 @@ WATCHED_AFAR = (
 """What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
 
 
-def controller(known: Connections, *, helm: bool = False) -> Controller[InferenceCluster, Observed]:
-    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters."""
+def controller(
+    known: Connections, gateways: Gateways, *, helm: bool = False, settle: timedelta = timedelta(minutes=6)
+) -> Controller[InferenceCluster, Observed]:
+    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
+
+    `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
+    """
     versions = _Versions()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -88,6 +114,7 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
         except Unreachable:
             site = None
         refusal = _refusal(site) if site else None
+        stack = next(applied(clients.hub, (STACKS,), cluster.metadata.uid or ""), None)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -101,14 +128,26 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             secrets=_secrets(cluster, clients.hub),
             now=now,
             helm=helm,
-            stack=next(applied(clients.hub, (STACKS,), cluster.metadata.uid or ""), None),
+            stack=stack,
+            hub=(front := hub_gateway(clients.hub, now)),
+            answers=not front.ready or await _answers(cluster, stack, gateways),
+            relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "")),
+            plain=_plain(name, clients.hub),
+            settle=settle,
         )
 
     return Controller(
         InferenceCluster,
         observe,
         plan,
-        woken_by={CLASSES: _with_pools_of_it, REPLICAS: _counting_it, STACKS: owner_of_kind("InferenceCluster")},
+        woken_by={
+            CLASSES: _with_pools_of_it,
+            REPLICAS: _counting_it,
+            ENDPOINTS: _led_by_http,
+            GATEWAYS: on_gateway(CLUSTERS),
+            SECRET: on_authority(CLUSTERS),
+            **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
+        },
         woken_from_afar_by={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
             NODE: _with_that_node,
@@ -148,6 +187,7 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         children=children,
         has_namespace=await _has_namespace(site, children),
         others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        unpermitted=_unpermitted(site),
     )
 
 
@@ -164,7 +204,16 @@ def _is_served(site: Cluster, kind: ResourceType) -> bool:
 
 def _refusal(site: Cluster) -> ClientError | None:
     """Why the cluster does not tell us of what we need to see, or no longer does."""
-    return next((error for kind in CHILDREN if isinstance(error := site.failing(kind), Forbidden)), None)
+    needed = [kind for kind in CHILDREN if kind not in _OF_MUTUAL_TLS]
+    return next((error for kind in needed if isinstance(error := site.failing(kind), Forbidden)), None)
+
+
+def _unpermitted(site: Cluster) -> str:
+    """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
+    refused = next((error for kind in _OF_MUTUAL_TLS if isinstance(error := site.failing(kind), Forbidden)), None)
+    if refused is not None:
+        return str(refused)
+    return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"
 
 
 def _hardware(site: Cluster) -> Seen | ClientError | None:
@@ -224,6 +273,35 @@ def _with_pools_of_it(change: Change, hub: Cluster) -> Iterable[Key]:
 
 def _version(known: Manifest) -> tuple[str, int | None]:
     return known["metadata"]["uid"], known["metadata"].get("generation")
+
+
+async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
+    """Whether the gateway takes connections for https; asked until it is reached by them."""
+    last = cluster.status.gateway if cluster.status else None
+    address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
+    if not address or (last and last.server_name):
+        return True
+    return await gateways.answers(address, HTTPS_PORT)
+
+
+def _plain(name: str, hub: Cluster) -> int:
+    """How many endpoints of replicas lead to a cluster by http, or may still do so. Others' are others' business."""
+    endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
+    if endpoints is None or replicas is None:
+        return 0
+    there = {key_of(one) for one in endpoints.by("cluster", name) if _is_plain(one)}
+    return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
+
+
+def _is_plain(endpoint: Manifest) -> bool:
+    urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
+    return any(url and not url.startswith("https:") for url in urls)
+
+
+def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
+    """The cluster to which one endpoint more or less leads by http."""
+    before, after = ({*_cluster_of(one)} if one and _is_plain(one) else set[str]() for one in change)
+    return [Key("", name) for name in sorted(before ^ after)]
 
 
 def _counting_it(change: Change, _: Cluster) -> Iterable[Key]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
 from modelplane_operator.rendering.inference_gateway import data_plane
+from modelplane_operator.rendering.model_endpoint import RELAY, RELAY_HOST, RELAY_PORT
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 
 TRAEFIK: Final = "traefik"
@@ -64,10 +65,16 @@ def _traefik(gateway: InferenceGateway, version: str) -> Part:
                 "enabled": True,
                 "statusAddress": {"service": {"name": balancer.name, "namespace": balancer.namespace}},
             },
-            # IngressRoutes of any namespace would answer at any path, and the API server's policies do not know them.
-            "kubernetesCRD": {"enabled": False},
+            # What leads to clusters (gateway_relay.py). IngressRoutes of any namespace would answer at any path, and
+            # the API server's policies do not know them.
+            "kubernetesCRD": {"enabled": True, "namespaces": [names.SYSTEM_NAMESPACE]},
             "kubernetesIngress": {"enabled": False},
         },
+        "deployment": {"hostAliases": [{"ip": "127.0.0.1", "hostnames": [RELAY_HOST]}]},
+        "additionalArguments": [
+            f"--entryPoints.{RELAY}.address=127.0.0.1:{RELAY_PORT}/tcp",
+            f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # nobody but itself comes by there
+        ],
         "service": {"nameOverride": balancer.name},
         "experimental": {"fastProxy": {"enabled": True}},
         # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.

@@ -320,3 +320,61 @@ def test_envoy_gateway_takes_a_whole_value_from_its_secret(held: dict[str, str],
 
     assert [one["spec"] for one in second.children[1:]] == ([{"credentialInjection": injection}] if injected else [])
     assert told(plan(second))["Ready"][0] == "True"
+
+
+# The gateway of a cluster, which answers nobody but the hub's ---------------------------------------------------------
+
+WEST = "west.gateways.modelplane.internal"
+OWN = f"/{NAMESPACE}/together/"
+
+
+def test_the_endpoint_of_a_replica_leads_where_the_hubs_certificate_is_presented() -> None:
+    before = settled(seen(endpoint("http://192.0.2.7/", rewritePath=OWN)))
+    after = settled(replace(before, endpoint=endpoint("https://192.0.2.7/", rewritePath=OWN, hostname=WEST)))
+
+    assert routing(after) == (BACKEND, "https://192.0.2.7:443")
+    assert kinds(after.children) == [
+        f"Service {BACKEND}",
+        f"EndpointSlice {BACKEND}-ipv4",
+        f"EndpointSlice {BACKEND}-modelplane",
+    ]
+    service, plain, relay = after.children
+    # A route that has not followed yet leads by port 80 to where it did.
+    assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("https", 443), ("http", 80)]
+    assert (plain["ports"][0]["name"], plain["endpoints"][0]["addresses"]) == ("http", ["192.0.2.7"])
+    assert (relay["ports"][0]["name"], relay["ports"][0]["port"]) == ("https", 8444)
+    assert relay["endpoints"][0]["addresses"] == ["relay.modelplane.internal."]
+    assert not any(type_of(one) == BACKEND_TLS_POLICY for one in after.children)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rewritePath": "/others/model-1/"},
+        {"rewritePath": f"/{NAMESPACE}/another/"},
+        {"rewritePath": f"{OWN}../../others/model-1/"},
+        {"rewritePath": "/"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("url", ["https://192.0.2.7/", "http://127.0.0.1.nip.io:8444/", "https://127.0.0.1.nip.io/"])
+def test_nobody_goes_to_anothers_replica_with_the_hubs_certificate(url: str, asked: Manifest) -> None:
+    stolen = seen(endpoint(url, hostname=WEST, **asked))
+
+    assert plan(stolen).steps == ()
+    reason, message = told(plan(stolen))["RoutingReady"][1:]
+    assert reason == "InvalidURL"
+    assert "is a name of the operator's" in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"http://{WEST}:8444/", "http://relay.modelplane.internal:8444/", "https://front-door.modelplane.internal/"],
+)
+def test_no_endpoint_is_found_by_a_name_of_the_operators(url: str) -> None:
+    assert plan(seen(endpoint(url))).steps == ()
+
+
+@pytest.mark.parametrize("name", ["front-door.modelplane.internal", "relay.modelplane.internal"])
+def test_no_endpoint_is_asked_for_by_a_name_of_the_operators(name: str) -> None:
+    assert plan(seen(endpoint("http://192.0.2.7:8444/", hostname=name, rewritePath=OWN))).steps == ()
