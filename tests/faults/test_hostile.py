@@ -32,6 +32,8 @@ async def ordinary(stage: FaultyStage) -> AsyncGenerator[FaultyStage]:
     for kind in ("ModelService", "ModelDeployment"):
         await stage.hub.delete(kind, "model", ORDINARY)
         await stage.hub.gone(kind, "model", ORDINARY)
+    while await stage.hub.list("ModelReplica", ""):  # the next module learns where a replica goes: nothing may be left
+        await asyncio.sleep(0.2)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.title)
