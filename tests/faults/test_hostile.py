@@ -11,7 +11,7 @@ import pytest
 from localfleet.kubeclient import ApiError
 from tests.faults.hostile import HOSTILE, SPACE, Hostile
 from tests.faults.stage import LEASE, FaultyStage
-from tests.integration.harness import OURS, condition, path_of, said
+from tests.integration.harness import OURS, condition, path_of, said, until
 from tests.integration.kinds import deployment, namespace, service
 from tests.integration.watcher import Watcher
 from tests.support.manifests import Manifest
@@ -32,8 +32,11 @@ async def ordinary(stage: FaultyStage) -> AsyncGenerator[FaultyStage]:
     for kind in ("ModelService", "ModelDeployment"):
         await stage.hub.delete(kind, "model", ORDINARY)
         await stage.hub.gone(kind, "model", ORDINARY)
-    while await stage.hub.list("ModelReplica", ""):  # the next module learns where a replica goes: nothing may be left
-        await asyncio.sleep(0.2)
+
+    async def none() -> bool:  # the next module learns where a replica goes: nothing may be left
+        return not await stage.hub.list("ModelReplica", "")
+
+    await until("the replicas to be gone", none)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.title)
