@@ -113,14 +113,19 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
 }
 IDLE: Mapping[str, Iterable[str]] = {
     "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
-        *every("get", "", "configmaps", "secrets", "serviceaccounts", "services"),
+        *every("get", "", "configmaps", "limitranges", "secrets", "serviceaccounts", "services"),
         *every("get", "apps", "deployments"),
         *every("get", "gateway.envoyproxy.io", "envoyproxies"),
+        *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
         *every("get", "inference.networking.k8s.io", "inferencepools"),
         *every("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
         *every("get", "rbac.authorization.k8s.io", "roles", "rolebindings"),
         *every("get", "resource.k8s.io", "resourceclaimtemplates"),
+    ],
+    "they go with their namespace, or when a cluster is to have none: tests/integration/test_fences.py": [
+        *every("delete", "", "limitranges"),
+        *every("delete", "networking.k8s.io", "networkpolicies"),
     ],
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),

@@ -8,12 +8,14 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
-from modelplane_operator.api.model import Model, Rule, list_map, must
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     Attribute,
+    Bytes,
     CacheStatus,
     Claim,
     ClusterSpec,
+    Cpu,
     Credentials,
     Effect,
     GatewayStatus,
@@ -173,6 +175,18 @@ class ClusterOrigin(Model):
     """A cluster to make on Vultr."""
 
 
+# What keeps tenants apart ---------------------------------------------------------------------------------------------
+
+_NAMESPACE_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+
+Namespaces = Annotated[tuple[Annotated[String63, Field(pattern=_NAMESPACE_NAME)], ...], Field(max_length=16), ATOMIC]
+AllowedKeys = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_KEY_OR_PREFIX)], ...],
+    Field(max_length=64),
+    ATOMIC,
+]
+
 # What it offers -------------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +254,67 @@ class NodePool(Model):
     """The network between the nodes."""
 
 
+class NetworkIsolation(Model):
+    """The NetworkPolicy of the namespaces in which models run. The cluster's network plugin has to enforce it."""
+
+    mode: Literal["Enforced", "Disabled"] = "Enforced"
+    """`Enforced`: the pods of models are reached by the gateway, by monitoring and by their own namespace only.
+    `Disabled`: there is no such policy, and those that the operator made are deleted."""
+    gateway_namespaces: Namespaces = ("envoy-gateway-system",)
+    """Namespaces of the gateway's Envoys, from which requests come."""
+    monitoring_namespaces: Namespaces = ("monitoring",)
+    """Namespaces whose pods may reach every port of the models' pods, to scrape metrics."""
+    metadata_service: Literal["Blocked", "Allowed"] = "Blocked"
+    """Whether the models' pods reach the cloud's metadata service, which gives whoever asks the identity of the node.
+    Names may be resolved there in any case. Clouds that give pods an identity of their own by it need `Allowed`."""
+
+
+class Amounts(Model):
+    """How much of a node's resources."""
+
+    cpu: Cpu | None = None
+    """Processors, for example `"2"` or `500m`."""
+    memory: Bytes | None = None
+    """Memory, for example `4Gi`."""
+    ephemeral_storage: Annotated[Bytes | None, Field(alias="ephemeral-storage")] = None
+    """Disk of the node, for example `50Gi`."""
+
+
+class LimitRangeIsolation(Model):
+    """The LimitRange of the namespaces in which models run, for containers that say nothing themselves."""
+
+    mode: Literal["Enforced", "Disabled"] = "Enforced"
+    """`Disabled`: there is none, and those that the operator made are deleted."""
+    default_request: Amounts | None = None
+    """What a container requests that requests nothing. Without it, a tenth of a processor and 256Mi of memory. There
+    are no limits: an engine that needs more memory than a limit says is killed."""
+
+
+class PodIsolation(Model):
+    """What deployments may ask for their pods on this cluster, beyond what harms nobody."""
+
+    allowed_annotations: AllowedKeys = ()
+    """Annotations that pods may carry: keys, such as `sidecar.istio.io/inject`, or all of a prefix, such as
+    `example.com/`. Keys without a prefix and those under `app.kubernetes.io/`, `kubectl.kubernetes.io/` and
+    `prometheus.io/` are allowed in any case."""
+    allowed_labels: AllowedKeys = ()
+    """Labels that pods may carry, in the same way. Keys without a prefix and those under `app.kubernetes.io/` are
+    allowed in any case."""
+    max_shared_memory: Bytes = "64Gi"
+    """The most that a pod may put into /dev/shm."""
+
+
+class Isolation(Model):
+    """What keeps models of different namespaces apart, and out of what is not theirs. It is safe as it is."""
+
+    network_policy: NetworkIsolation | None = None
+    """Who reaches the pods of models, and what they reach."""
+    limit_range: LimitRangeIsolation | None = None
+    """What containers request that say nothing themselves."""
+    pods: PodIsolation | None = None
+    """What deployments may ask for their pods."""
+
+
 class InferenceClusterSpec(ClusterSpec):
     """A GPU cluster of the fleet."""
 
@@ -257,6 +332,9 @@ class InferenceClusterSpec(ClusterSpec):
     """What keeps replicas off this cluster, or drains it."""
     node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
     """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""
+    isolation: Isolation | None = None
+    """What keeps models of different namespaces apart, and out of what is not theirs. Without it, all of its defaults:
+    nothing has to be said to be safe."""
 
 
 # What is known of it --------------------------------------------------------------------------------------------------

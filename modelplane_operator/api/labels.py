@@ -45,4 +45,5 @@ PICKER_APP = "app"
 # Kubernetes' own.
 SERVICE_NAME = "kubernetes.io/service-name"
 SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"  # keeps Kubernetes' own controllers off an EndpointSlice
+NAMESPACE_NAME = "kubernetes.io/metadata.name"  # on every namespace, set by the API server
 POD_SECURITY = "pod-security.kubernetes.io/enforce"

@@ -288,6 +288,17 @@ class ModelCacheResolved(ConditionType):
     NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed."
 
 
+class PodTemplateAllowed(ConditionType):
+    """Whether the pods have all that their templates ask for; absent while nothing was ever left out."""
+
+    ALLOWED = "Allowed", "True", "They have."
+    LEFT_OUT = (
+        "LeftOut",
+        "False",
+        "A cluster does not allow some of it, and the pods run without; the message names it, and what would allow it.",
+    )
+
+
 class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
     """Engines to run as replicas over the fleet, wherever there is hardware that they ask for."""
 
@@ -297,7 +308,15 @@ class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
         short="md",
         scope="Namespaced",
         columns=(Column("REPLICAS", ".status.replicas.ready"),),
-        conditions=(ReplicasScheduled, ReplicasReady, Progressing, ModelCacheResolved, Synced, Ready),
+        conditions=(
+            ReplicasScheduled,
+            ReplicasReady,
+            Progressing,
+            ModelCacheResolved,
+            PodTemplateAllowed,
+            Synced,
+            Ready,
+        ),
         scale=Scale(replicas=".spec.replicas", observed=".status.replicas.total", selector=".status.selector"),
     )
 

@@ -91,6 +91,9 @@ class ModelReplicaSpec(Spec):
     """Weights to start from."""
     serving: PlacedServing | None = None
     """How the engines share the work. Without it, Unified."""
+    pod_revision: Annotated[int, Field(ge=0)] = 0
+    """Which of its revisions the operator's own part of the pods has: their security context, volumes and the like. A
+    newer operator raises it replica by replica, as it makes any other change."""
     engines: Annotated[tuple[PlacedEngine, ...], Field(min_length=1, max_length=8), list_map("name")]
     """The engines of the replica."""
 

@@ -21,6 +21,7 @@ HASH: Final = 10  # 40 bits: among a thousand replicas two of one name are as li
 SYSTEM_NAMESPACE: Final = "modelplane-system"
 HUB_GATEWAY: Final = "modelplane"
 CLUSTER_GATEWAY: Final = "inference-gateway"
+FENCE: Final = "modelplane"  # the NetworkPolicy and the LimitRange of a namespace on a workload cluster
 DEFAULT_GATEWAY: Final = "default"  # the InferenceGateway that models are served through
 
 _PICKER = "-epp"

@@ -12,6 +12,20 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 String63 = Annotated[str, Field(min_length=1, max_length=63)]
 String253 = Annotated[str, Field(min_length=1, max_length=253)]
 
+Bytes = Annotated[str, Field(max_length=16, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
+"""An amount of memory or storage, such as 16Gi."""
+
+_UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def in_bytes(amount: str) -> int:
+    """An amount of memory or storage as a number."""
+    return int(amount[:-2]) * _UNITS[amount[-2:]]
+
+
+Cpu = Annotated[str, Field(max_length=16, pattern=r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$")]
+"""So many processors, such as 2 or 500m."""
+
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]
 ServingMode = Literal["Unified", "PrefillDecode"]
@@ -228,6 +242,9 @@ class PodSpec(Model):
     """Exactly one container, called `engine`."""
     image_pull_secrets: tuple[_NameRef, ...] = ()
     """Registry Secrets in the deployment's namespace; they are copied to the clusters that run it."""
+    shared_memory_size: Bytes | None = None
+    """Most that the pod can put into /dev/shm, for example `64Gi`. It is memory of the node, and counts only when it is
+    used. Without one 32Gi; no more than the cluster's `spec.isolation.pods.maxSharedMemory`."""
 
 
 class PodMetadata(Model):
@@ -238,7 +255,8 @@ class PodMetadata(Model):
     labels: Labels = {}
     """Extra labels for the pods. Keys under modelplane.ai/ are refused."""
     annotations: Annotations = {}
-    """Extra annotations for the pods."""
+    """Extra annotations for the pods. Those with a prefix, and labels with one, reach the pods only where the cluster's
+    `spec.isolation.pods` allows them; the condition PodTemplateAllowed says what was left out."""
 
 
 class PodTemplate(Model):

@@ -50,6 +50,8 @@ class Watched:
     """What is kept of an object, for large ones of which little is needed."""
     ours: bool = False
     """Nobody but us makes such objects: while there are none, no connection is spent on watching them."""
+    spare: bool = False
+    """A cluster that refuses to show us these is known well enough without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,10 @@ class Connection:
     @property
     def synced(self) -> bool:
         """Whether all that is watched has been seen once."""
-        return all(collection.synced for collection in self._collections.values())
+        return all(
+            collection.synced or (self._watched[kind].spare and isinstance(self.failing(kind), Forbidden))
+            for kind, collection in self._collections.items()
+        )
 
     @property
     def watches(self) -> Sequence[ListWatch]:

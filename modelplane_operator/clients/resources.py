@@ -75,6 +75,8 @@ CUSTOM_RESOURCE_DEFINITION: Final = ResourceType(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 RESOURCE_QUOTA: Final = ResourceType("v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGE: Final = ResourceType("v1", "LimitRange", "limitranges")
+NETWORK_POLICY: Final = ResourceType("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 NODE: Final = ResourceType("v1", "Node", "nodes", namespaced=False)
 POD: Final = ResourceType("v1", "Pod", "pods")
 SECRET: Final = ResourceType("v1", "Secret", "secrets")
@@ -115,6 +117,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         NAMESPACE,
         CUSTOM_RESOURCE_DEFINITION,
         RESOURCE_QUOTA,
+        LIMIT_RANGE,
+        NETWORK_POLICY,
         NODE,
         POD,
         SECRET,

@@ -26,7 +26,8 @@ class FleetView:
 
     now: Callable[[], datetime]
     model: FleetModel = field(default_factory=FleetModel)
-    _clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
+    clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
+    """Every cluster as it could last be read."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
 
     def listen(self, collection: Collection) -> None:
@@ -41,12 +42,12 @@ class FleetView:
             self._silent_since.pop(name, None)
         else:
             self._silent_since.setdefault(name, self.now())
-        if (known := self._clusters.get(name)) is not None:
+        if (known := self.clusters.get(name)) is not None:
             self.model.observe_cluster(known, unreachable_since=self._silent_since.get(name))
 
     def _cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         if new is None:
-            self._clusters.pop(key.name, None)
+            self.clusters.pop(key.name, None)
             self._silent_since.pop(key.name, None)
             self.model.forget_cluster(key.name)
             return
@@ -55,7 +56,7 @@ class FleetView:
         except ValidationError as error:
             log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
             return
-        self._clusters[key.name] = cluster
+        self.clusters[key.name] = cluster
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
 
     def _replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:

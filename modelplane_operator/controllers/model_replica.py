@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable
@@ -17,7 +18,9 @@ from modelplane_operator.clients.resources import (
     HTTP_ROUTE,
     INFERENCE_POOL,
     LEADER_WORKER_SET,
+    LIMIT_RANGE,
     NAMESPACE,
+    NETWORK_POLICY,
     POD,
     RESOURCE_CLAIM_TEMPLATE,
     ROLE,
@@ -26,6 +29,7 @@ from modelplane_operator.clients.resources import (
     SERVICE,
     SERVICE_ACCOUNT,
     key_of,
+    labels_of,
     of,
     section,
 )
@@ -56,6 +60,7 @@ CHILDREN = (
     INFERENCE_POOL,
     HTTP_ROUTE,
 )
+FENCES = (NETWORK_POLICY, LIMIT_RANGE)
 COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _OPTIONAL = {INFERENCE_POOL: INFERENCE_POOLS, LEADER_WORKER_SET: LEADER_WORKER_SETS}
 
@@ -63,8 +68,8 @@ REPLICAS = of(ModelReplica)
 
 
 INDEXES = {REPLICAS: {"cluster": placed_on}}
-WATCHED_AFAR = (Watched(POD),)
-"""What others make for us, and not we."""
+WATCHED_AFAR = (Watched(POD), *(Watched(kind, ours=True, spare=True) for kind in FENCES))
+"""What others make for us, and not we; and what an account of before this version has no right to."""
 
 
 def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -> Controller[ModelReplica, Observed]:
@@ -76,6 +81,7 @@ def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -
         around = Surroundings("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
+        fences: tuple[Manifest, ...] = ()
         namespace = None
         if cluster is not None and site.connected:
             pods = tuple(found.owned_by(uid)) if (found := cluster.find(POD)) else ()
@@ -84,11 +90,15 @@ def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -
                 namespace = _vacant(replica, clients.hub, cluster)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Surroundings(
-                    home["metadata"]["uid"], _served(cluster, children), await _originals(replica, originals)
+                    home["metadata"]["uid"],
+                    _served(cluster, children),
+                    await _originals(replica, originals),
+                    _isolation(name, clients.hub),
                 )
+                fences = _fences(replica, around.namespace_uid, cluster)
             else:
                 site = replace(site, connected=False)  # its namespace has not been seen yet
-        return Observed(replica, site, around, children, pods, namespace, lifecycle, clients.now())
+        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, clients.now())
 
     return Controller(
         ModelReplica,
@@ -96,7 +106,8 @@ def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -
         plan,
         woken_by={of(InferenceCluster): _on_cluster},
         woken_from_afar_by={
-            **dict.fromkeys((*CHILDREN, NAMESPACE), _owner),
+            **dict.fromkeys(CHILDREN, _owner),
+            **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
             **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
             POD: _on_pod,
         },
@@ -115,6 +126,17 @@ async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, 
     address = section(known or {}, "status", "gateway").get("address")
     serving = error is None or not address or await gateways.answers(address)
     return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
+
+
+def _isolation(name: str, hub: Cluster) -> Isolation:
+    found = find(hub, of(InferenceCluster), Key("", name))
+    return Isolation.model_validate(section(found or {}, "spec", "isolation"))
+
+
+def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
+    """What is around the replica's namespace there. Without a namespace on the hub to own it, nothing is ours."""
+    home = names.remote_namespace(replica.key.namespace)
+    return tuple(one for one in applied(cluster, FENCES, uid) if key_of(one).namespace == home)
 
 
 def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
@@ -176,9 +198,19 @@ def _identity(manifest: Manifest) -> tuple[object, ...]:
     return tuple(metadata.get(name) for name in ("uid", "generation", "labels", "annotations", "deletionTimestamp"))
 
 
+def _in_namespace(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The replicas in a namespace of ours on a cluster, when it or what is around it is not as it was."""
+    before, after = (one and _identity(one) for one in change)
+    named = labels_of(change.latest)
+    if before is None or before == after or named.get(labels.OWNER_KIND) != "Namespace":
+        return ()
+    return [key for key in _replicas_on(change.cluster, hub) if key.namespace == named.get(labels.OWNER_NAME)]
+
+
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Replicas on a cluster that appears, goes, or is reached another way."""
-    if change.old is None or change.new is None:
+    """Replicas on a cluster that appears, goes, or isolates them in another way."""
+    before, after = (one and section(one, "spec", "isolation") for one in change)
+    if change.old is None or change.new is None or before != after:
         return _replicas_on(change.latest["metadata"]["name"], hub)
     return ()
 

@@ -10,12 +10,14 @@ from functools import cached_property
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import (
     ModelCacheResolved,
     ModelDeployment,
     ModelDeploymentStatus,
+    PodTemplateAllowed,
     Progressing,
     ReplicaCount,
     ReplicasReady,
@@ -27,7 +29,7 @@ from modelplane_operator.clients.resources import annotations_of, key_of, labels
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
 from modelplane_operator.planning.symptoms import condition
-from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica, replica_key
+from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.need import Ask, NoCache, ask
 from modelplane_operator.scheduling.placement import read
@@ -55,6 +57,8 @@ class Observed:
     deployment: ModelDeployment
     cache: ModelCache | NoCache
     fleet: Fleet
+    clusters: Mapping[str, InferenceCluster]
+    """Its clusters as their platform teams have written them."""
     replicas: tuple[Manifest, ...]
     """Its ModelReplicas, those on their way out among them."""
     endpoints: tuple[Manifest, ...]
@@ -162,7 +166,10 @@ def _must_go(removal: Removal, *, surge: bool) -> bool:
 
 def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     deployment = seen.deployment
-    return {replica_key(deployment, each): render_replica(deployment, each) for each in decision.placements}
+    return {
+        replica_key(deployment, each): render_replica(deployment, each, seen.clusters.get(each.cluster))
+        for each in decision.placements
+    }
 
 
 def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest]) -> tuple[Key, ...]:
@@ -261,7 +268,7 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
         moving = [progressing.message] if progressing.status == "True" else []
         whole = Ready.CREATING.condition(seen.now, message="; ".join(filter(None, [*faults, *moving])))
     return ModelDeploymentStatus(
-        conditions=(*needed, progressing, whole),
+        conditions=(*needed, progressing, *_allowed(seen, course.target), whole),
         replicas=ReplicaCount(total=len(seen.live), ready=len(ready)),
         selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
     )
@@ -329,9 +336,28 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
 
 
 def _names(keys: Iterable[Key]) -> str:
-    found = sorted(key.name for key in keys)
+    return _listed(sorted(key.name for key in keys))
+
+
+def _allowed(seen: Observed, decision: Decision) -> Sequence[Condition]:
+    """What clusters leave out of the pods. It is told, and holds up nothing."""
+    used = sorted({placement.cluster for placement in decision.placements})
+    found = {name: left for name in used if (left := not_allowed(seen.deployment, seen.clusters.get(name)))}
+    if not found:
+        known = any(one.type == PodTemplateAllowed.__name__ for one in seen.deployment.conditions)
+        return [PodTemplateAllowed.ALLOWED.condition(seen.now)] if known else []
+    told = [f"{name}: {_listed(left)}" for name, left in found.items()][:TOLD]
+    more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
+    message = (
+        f"left out of the pods on cluster {'; '.join([*told, *more])}. To allow it, the platform team adds it to "
+        "spec.isolation.pods of the InferenceCluster, in the field named beside it"
+    )
+    return [PodTemplateAllowed.LEFT_OUT.condition(seen.now, message=message)]
+
+
+def _listed(found: Sequence[object]) -> str:
     more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    return ", ".join(found[:TOLD]) + more
+    return ", ".join(map(str, found[:TOLD])) + more
 
 
 def _cache(seen: Observed) -> Sequence[Condition]:

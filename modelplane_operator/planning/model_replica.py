@@ -76,6 +76,8 @@ class Observed:
     pods: tuple[Manifest, ...]
     namespace: Manifest | None
     """The namespace on the cluster, when no other replica or cache needs it."""
+    fences: tuple[Manifest, ...]
+    """What we have put around that namespace; it goes with it."""
     lifecycle: Lifecycle
     now: datetime
 
@@ -127,6 +129,7 @@ def plan(seen: Observed) -> Plan:
     complete = not any(engine.lacks for engine in engines)
     spare = [child for child in seen.children if not _keeps(child, seen, complete=complete)]
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
+    steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
     return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen)), requeue_after=again)
 

@@ -7,12 +7,14 @@ from typing import Protocol
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import InferenceCluster, PodIsolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
-from modelplane_operator.rendering.model_replica import replica_prefix
+from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
 from modelplane_operator.rendering.owned import on_hub
 
 
@@ -68,9 +70,9 @@ def replica_key(deployment: ModelDeployment, place: Place) -> Key:
     return Key(namespace, names.replica(namespace, name, place.cluster, place.index))
 
 
-def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifest:
-    """The replica that stands for a placement, made from what the deployment says now."""
-    wanted = deployment.replica
+def render_replica(deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None) -> Manifest:
+    """The replica that stands for a placement, made from what the deployment says now, and its cluster allows."""
+    wanted, may = deployment.replica, isolation_of(cluster)
     engines = {engine.name: engine for engine in wanted.engines}
     return {
         "apiVersion": ModelReplica.definition.api_version,
@@ -80,9 +82,17 @@ def render_replica(deployment: ModelDeployment, placement: Placement) -> Manifes
             "clusterName": placement.cluster,
             **({"modelCacheRef": {"name": wanted.model_cache_ref.name}} if wanted.model_cache_ref else {}),
             **({"serving": {"mode": wanted.serving.mode}} if wanted.serving else {}),
-            "engines": [_engine(engines[placed.name], placed) for placed in placement.engines],
+            "podRevision": REVISION,
+            "engines": [_engine(engines[placed.name], placed, may) for placed in placement.engines],
         },
     }
+
+
+def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:
+    """What the deployment asks for its pods and the cluster does not allow."""
+    members = (member for engine in deployment.replica.engines for member in engine.members)
+    may = isolation_of(cluster)
+    return sorted({found for member in members for found in left_out(member.template, may)})
 
 
 def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str) -> Manifest:
@@ -112,17 +122,17 @@ def _metadata(deployment: ModelDeployment, place: Place) -> Manifest:
     )
 
 
-def _engine(engine: DeployedEngine, placed: PlacedEngine) -> Manifest:
+def _engine(engine: DeployedEngine, placed: PlacedEngine, may: PodIsolation) -> Manifest:
     members = {member.role: member for member in engine.members}
     return {
         "name": engine.name,
         "copies": engine.copies,
         **({"phase": engine.phase} if engine.phase else {}),
-        "members": [_member(members[member.role], member) for member in placed.members],
+        "members": [_member(members[member.role], member, may) for member in placed.members],
     }
 
 
-def _member(member: Member, placed: PlacedMember) -> Manifest:
+def _member(member: Member, placed: PlacedMember, may: PodIsolation) -> Manifest:
     requests = [
         {
             "name": claim.name,
@@ -137,5 +147,5 @@ def _member(member: Member, placed: PlacedMember) -> Manifest:
         "nodePoolName": placed.pool,
         **({"deviceRequests": requests} if requests else {}),
         **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
-        "template": member.template.to_manifest(),
+        "template": allowed(member.template, may).to_manifest(),
     }

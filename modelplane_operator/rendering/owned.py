@@ -54,6 +54,11 @@ def on_cluster(owner: Owner, name: str) -> Manifest:
     }
 
 
+def namespace_labels(namespace: str, uid: str) -> dict[str, str]:
+    """The labels of what exists on a workload cluster because of a namespace of the hub."""
+    return {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: namespace, labels.OWNER_UID: uid}
+
+
 def render_remote_namespace(namespace: str, uid: str) -> Manifest:
     """What holds the objects of a hub namespace on a workload cluster.
 
@@ -65,9 +70,7 @@ def render_remote_namespace(namespace: str, uid: str) -> Manifest:
         "metadata": {
             "name": names.remote_namespace(namespace),
             "labels": {
-                labels.OWNER_KIND: "Namespace",
-                labels.OWNER_NAME: namespace,
-                labels.OWNER_UID: uid,
+                **namespace_labels(namespace, uid),
                 # Our own pods keep to it; what else someone starts here must too. `restricted` would refuse the many
                 # engine images that run as root.
                 labels.POD_SECURITY: "baseline",

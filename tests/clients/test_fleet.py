@@ -20,7 +20,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
-from modelplane_operator.clients.errors import KubeconfigError, Unauthorized, Unreachable
+from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Unauthorized, Unreachable
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
@@ -71,6 +71,18 @@ async def test_our_objects_on_a_cluster_are_seen_and_others_are_not(
         await until(lambda: seen(one, Key(namespace, "ours")), "our object")
         assert not seen(one, Key(namespace, "theirs"))
         assert one.health.latency is not None
+
+
+async def test_a_cluster_that_refuses_to_show_what_can_be_spared_is_known_without(
+    access_through: Access, proxy: FaultProxy
+) -> None:
+    await proxy.add(Rule(Match(resource="configmaps"), Answer(403)))
+    async with a_fleet(watched=replace(CONFIG_MAPS, spare=True)) as fleet:
+        fleet.set("one", access_through)
+        one = fleet.cluster("one")
+
+        await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
+        assert isinstance(one.failing(CONFIG_MAP), Forbidden)
 
 
 async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_what_was_missed(

@@ -80,6 +80,8 @@ PLURALS = {
     "EndpointSlice": "discovery.k8s.io/v1/endpointslices",
     "CustomResourceDefinition": "apiextensions.k8s.io/v1/customresourcedefinitions",
     "Namespace": "v1/namespaces",
+    "NetworkPolicy": "networking.k8s.io/v1/networkpolicies",
+    "LimitRange": "v1/limitranges",
     "Secret": "v1/secrets",
     "ConfigMap": "v1/configmaps",
     "Service": "v1/services",

@@ -12,6 +12,7 @@ IMAGE = "vllm/vllm-openai:v0.11.0"
 ANY_GPU = 'device.driver == "gpu.nvidia.com"'
 HOPPER = 'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
 ADA = 'device.attributes["gpu.nvidia.com"].architecture == "Ada Lovelace"'
+OF_THE_SIMULATOR = "localfleet.dev/"
 
 
 def gpus(cel: str = ANY_GPU, count: int = 1) -> Manifest:
@@ -21,7 +22,7 @@ def gpus(cel: str = ANY_GPU, count: int = 1) -> Manifest:
 
 def pod(**settings: Any) -> Manifest:
     """A pod with one engine; the settings are the simulator's: `startup_seconds=3` (localfleet/engine/settings.py)."""
-    annotations = {f"localfleet.dev/{name.replace('_', '-')}": str(value) for name, value in settings.items()}
+    annotations = {f"{OF_THE_SIMULATOR}{name.replace('_', '-')}": str(value) for name, value in settings.items()}
     return {
         **({"metadata": {"annotations": annotations}} if annotations else {}),
         "spec": {"containers": [{"name": "engine", "image": IMAGE, "args": ["--model=org/model"]}]},
@@ -126,5 +127,6 @@ def cluster(name: str, pools: Mapping[str, str] = {pool: pool for pool in POOLS}
             "cluster": {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}},
             "taints": [],
             "nodePools": [{"name": pool, "className": named, "nodeCount": NODES} for pool, named in pools.items()],
+            "isolation": {"pods": {"allowedAnnotations": [OF_THE_SIMULATOR]}},
         },
     }

@@ -61,6 +61,7 @@ class Hub:
             deployment=self.deployment,
             cache=NoCache.NOT_READ,
             fleet=fleet,
+            clusters=self.clusters,
             replicas=tuple(self.replicas[key] for key in sorted(self.replicas)),
             endpoints=tuple(self.endpoints.values()),
             routed=routed,

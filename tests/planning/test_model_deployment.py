@@ -37,13 +37,18 @@ def seen(
     for manifest in replicas:
         fleet.observe_replica(ModelReplica.parse(manifest))
     nobody = frozenset[Any]()
-    return Observed(subject, cache, fleet, replicas, tuple(endpoints), nobody, nobody, timedelta(seconds=30), EPOCH)
+    known = {one.metadata.name: one for one in clusters}
+    grace = timedelta(seconds=30)
+    return Observed(subject, cache, fleet, known, replicas, tuple(endpoints), nobody, nobody, grace, EPOCH)
 
 
 def placed(subject: ModelDeployment, *clusters: InferenceCluster, ready: bool = True) -> tuple[Manifest, ...]:
     """The replicas of a deployment as the scheduler places them on such clusters, once they are stored."""
     decision = schedule(ask(subject), seen(subject, *clusters).fleet, now=EPOCH)
-    return tuple(stored(render_replica(subject, one), ready=ready) for one in decision.placements)
+    known = {one.metadata.name: one for one in clusters}
+    return tuple(
+        stored(render_replica(subject, one, known.get(one.cluster)), ready=ready) for one in decision.placements
+    )
 
 
 def stored(manifest: Manifest, *, ready: bool = True, why: str = "") -> Manifest:
@@ -207,6 +212,74 @@ def test_a_cache_that_is_there_is_told() -> None:
     decided = plan(seen(deployment(cache="qwen"), cluster("a"), cache=model_cache()))
 
     assert told(decided)["ModelCacheResolved"][:2] == ("True", "ModelCacheResolved")
+
+
+# What clusters allow --------------------------------------------------------------------------------------------------
+
+
+def annotated(**annotations: str) -> ModelDeployment:
+    """A deployment whose pods are to carry such annotations of example.com."""
+    written = deployment().to_manifest()
+    of_pods = "spec.template.spec.engines[].members[].template.metadata.annotations"
+    return ModelDeployment.parse(change(written, of_pods, {f"example.com/{key}": v for key, v in annotations.items()}))
+
+
+def on_pods(replica: Manifest) -> Manifest:
+    return replica["spec"]["engines"][0]["members"][0]["template"]["metadata"]
+
+
+def test_what_a_cluster_does_not_allow_is_left_out_of_the_pods_told_and_holds_up_nothing() -> None:
+    subject = annotated(mesh="on", note="x")
+    strict, lax = cluster("a"), cluster("a", isolation={"pods": {"allowedAnnotations": ["example.com/note"]}})
+    (one,) = placed(subject, lax)
+
+    decided = told(plan(seen(subject, lax, replicas=[one])))
+
+    assert on_pods(one) == {"annotations": {"example.com/note": "x"}}
+    assert decided["Ready"] == ("True", "Available", "1 of 1 ready")
+    assert decided["PodTemplateAllowed"] == (
+        "False",
+        "LeftOut",
+        "left out of the pods on cluster a: annotation example.com/mesh (allowedAnnotations). To allow it, the "
+        "platform team adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it",
+    )
+    new = told(plan(seen(subject, strict)))["PodTemplateAllowed"][2]
+    assert "annotation example.com/mesh (allowedAnnotations), annotation example.com/note (allowedAnnotations)" in new
+
+
+def test_what_a_cluster_begins_to_allow_reaches_the_pods_as_any_change_does() -> None:
+    subject = annotated(note="x")
+    (one,) = placed(subject, cluster("a"))
+    allowing = cluster("a", isolation={"pods": {"allowedAnnotations": ["example.com/"]}})
+
+    first, *_ = plan(seen(subject, allowing, replicas=[one])).steps
+    starting = plan(seen(subject, allowing, replicas=[stored(one, ready=False)])).steps
+    (changed,) = [step.manifest for step in starting if isinstance(step, Replace)]
+
+    assert isinstance(first, Create), "another one serves before this one goes"
+    assert on_pods(changed) == {"annotations": {"example.com/note": "x"}}
+
+
+def test_that_nothing_is_left_out_any_more_is_told_and_otherwise_there_is_no_word_of_it() -> None:
+    silent = told(plan(seen(deployment(), cluster("a"))))
+    before = annotated(note="x")
+    said = before.model_copy(update={"status": plan(seen(before, cluster("a"))).status})
+    allowing = cluster("a", isolation={"pods": {"allowedAnnotations": ["example.com/"]}})
+
+    assert "PodTemplateAllowed" not in silent
+    assert told(plan(seen(said, allowing)))["PodTemplateAllowed"] == ("True", "Allowed", "")
+
+
+def test_after_an_upgrade_of_the_operator_its_part_of_the_pods_changes_replica_by_replica() -> None:
+    subject, three = deployment(replicas=2), cluster("a", nodes=3)
+    before = [change(one, "spec.podRevision", 0) for one in placed(subject, three)]
+
+    decided = plan(seen(subject, three, replicas=before))
+
+    assert [type(step) for step in decided.steps] == [Create, Apply, Apply]
+    assert told(decided)["Progressing"][2] == (
+        "2 to be moved, changed or removed; 2 wait until more than 2 serve, 2 do"
+    )
 
 
 # Others ---------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import ModelReplica, labels, names
+from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.ownership import marked
 from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
@@ -24,6 +25,8 @@ Manifest = dict[str, Any]
 SILENT = Unreachable("no answer")
 UID = "uid-of-the-replica"
 HELD = (labels.FINALIZER,)
+AROUND = {"Namespace", "NetworkPolicy", "LimitRange"}
+"""What is no replica's own, but its namespace's."""
 
 
 def subject(**said: Any) -> ModelReplica:
@@ -35,8 +38,10 @@ def subject(**said: Any) -> ModelReplica:
 
 
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
-    around = Surroundings("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()))
-    return Observed(one or subject(), said.pop("site", Site()), around, children, tuple(pods), None, Lifecycle(), EPOCH)
+    isolation = Isolation.model_validate(said.pop("isolation", {}))
+    around = Surroundings("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()), isolation)
+    site, fences = said.pop("site", Site()), tuple(said.pop("fences", ()))
+    return Observed(one or subject(), site, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
 
 
 def applied(decided: Plan) -> list[Manifest]:
@@ -61,7 +66,7 @@ def stored(manifest: Manifest) -> Manifest:
 
 def children(one: ModelReplica, **said: Any) -> tuple[Manifest, ...]:
     """All that a replica is on its cluster, in good order."""
-    return tuple(stored(made) for made in applied(plan(seen(one, **said))) if made["kind"] != "Namespace")
+    return tuple(stored(made) for made in applied(plan(seen(one, **said))) if made["kind"] not in AROUND)
 
 
 def pod(one: ModelReplica, *, ready: bool = True, engine: str = "main") -> Manifest:
@@ -83,6 +88,8 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
 
     assert [made["kind"] for made in applied(decided)] == [
         "Namespace",
+        "NetworkPolicy",
+        "LimitRange",
         "ResourceClaimTemplate",
         "Deployment",
         "Service",
@@ -193,6 +200,17 @@ def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:
 
     assert not [step for step in during.steps if isinstance(step, Delete)]
     assert [step.key.name for step in after.steps if isinstance(step, Delete)] == ["of-before"]
+
+
+def test_fences_that_a_cluster_is_to_have_no_more_are_deleted() -> None:
+    one, no_more = subject(), {"networkPolicy": {"mode": "Disabled"}, "limitRange": {"mode": "Disabled"}}
+    fences = [stored(made) for made in applied(plan(seen(one))) if made["kind"] in {"NetworkPolicy", "LimitRange"}]
+
+    kept = plan(seen(one, *children(one), pods=[pod(one)], fences=fences))
+    gone = plan(seen(one, *children(one), pods=[pod(one)], fences=fences, isolation=no_more))
+
+    assert not deleted(kept)
+    assert deleted(gone) == ["NetworkPolicy", "LimitRange"]
 
 
 # A cluster that cannot be seen ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import yaml
 
-from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.inference_cluster import InferenceCluster, Isolation
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
@@ -53,6 +53,7 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
         namespace_uid=seen["namespaceUid"],
         serves=frozenset(seen["serves"]),
         originals=tuple(_kind(documents, "Secret", "ConfigMap")),
+        isolation=Isolation.model_validate(seen.get("isolation", {})),
     )
     found = render_model_replica(ModelReplica.parse(documents[0]), surroundings)
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
@@ -61,8 +62,9 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     deployment = ModelDeployment.parse(documents[0])
     placements = [_placement(placement) for placement in _seen(documents)["placements"]]
+    clusters = {one["metadata"]["name"]: InferenceCluster.parse(one) for one in _kind(documents, "InferenceCluster")}
     return [
-        *(render_replica(deployment, placement) for placement in placements),
+        *(render_replica(deployment, placement, clusters.get(placement.cluster)) for placement in placements),
         *(render_endpoint(deployment, placement, placement.gateway) for placement in placements),
     ]
 

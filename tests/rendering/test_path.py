@@ -189,7 +189,7 @@ def test_a_completion_is_answered_and_then_refused_with_503(
     members = [SimpleNamespace(role=m["role"], pool="h100", claims=[CLAIM]) for m in SHAPES[shape]]
     engine = SimpleNamespace(name="main", members=members)
     placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
-    replica = stored(fleet, ModelReplica, render_replica(owner, placement))
+    replica = stored(fleet, ModelReplica, render_replica(owner, placement, None))
     rendered = render_model_replica(replica, Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS})))
     assert not isinstance(rendered, CannotRender)
     apply(fleet, WORKER, rendered)

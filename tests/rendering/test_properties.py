@@ -126,7 +126,7 @@ def test_two_replicas_share_nothing_but_their_namespace(one: ModelReplica, other
         return {
             (manifest["kind"], manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
             for manifest in found
-            if manifest["kind"] != "Namespace"
+            if manifest["metadata"]["labels"][labels.OWNER_KIND] != "Namespace"
         }
 
     assert not identities(one) & identities(other)

@@ -93,6 +93,7 @@ def cluster(
     address: str | None = "",
     taints: Sequence[Manifest] = (),
     going: bool = False,
+    isolation: Manifest | None = None,
     **labelled: str,
 ) -> InferenceCluster:
     """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say."""
@@ -105,7 +106,11 @@ def cluster(
                 "labels": labelled,
                 **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
             },
-            "spec": {"cluster": {"source": "Existing"}, "taints": list(taints)},
+            "spec": {
+                "cluster": {"source": "Existing"},
+                "taints": list(taints),
+                **({"isolation": isolation} if isolation else {}),
+            },
             "status": {
                 "gpuPools": list(pools or [pool(nodes=nodes)]),
                 "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],

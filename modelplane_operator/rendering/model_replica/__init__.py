@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.rendering.model_replica.claims import render_claim_template
 from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
+from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.part import Part, part_of
-from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
-from modelplane_operator.rendering.owned import render_remote_namespace
 
 __all__ = [
     "INFERENCE_POOLS",
     "LEADER_WORKER_SETS",
+    "REVISION",
     "CannotRender",
     "Cause",
     "Lifecycle",
@@ -45,6 +47,8 @@ class Surroundings:
     """The optional APIs that its cluster serves, of INFERENCE_POOLS and LEADER_WORKER_SETS."""
     originals: tuple[Manifest, ...] = ()
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
+    isolation: Isolation = field(default_factory=Isolation)
+    """What its cluster says of it."""
 
 
 def render_model_replica(
@@ -60,7 +64,7 @@ def render_model_replica(
             return part
         parts.append((engine, part))
     return (
-        render_remote_namespace(replica.key.namespace, seen.namespace_uid),
+        *render_fences(replica.key.namespace, seen.namespace_uid, seen.isolation),
         *render_copies(replica, seen.originals),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),

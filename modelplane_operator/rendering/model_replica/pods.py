@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
@@ -15,6 +16,12 @@ from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
+REVISION: Final = 1
+"""Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
+changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
+
+1: capabilities are dropped, and /dev/shm has a size.
+"""
 PORT_NAME = "http"
 
 
@@ -44,6 +51,7 @@ def render_pod(
     user = member.template.metadata
     claim = claim_template_name(replica, engine, member) if member.device_requests else None
     serves = member.role != "Worker"
+    hardened = replica.spec.pod_revision >= 1
     env = _environment(replica, member, pod.containers[0], part)
     pull_secrets = dict.fromkeys(secret.name for secret in pod.image_pull_secrets)
     return {
@@ -77,7 +85,16 @@ def render_pod(
                 else {}
             ),
             **({"resourceClaims": [{"name": CLAIM, "resourceClaimTemplateName": claim}]} if claim else {}),
-            "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}, *_cache_volume(replica)],
+            "volumes": [
+                {
+                    "name": "dshm",
+                    "emptyDir": {
+                        "medium": "Memory",
+                        **({"sizeLimit": pod.shared_memory_size} if pod.shared_memory_size else {}),
+                    },
+                },
+                *_cache_volume(replica),
+            ],
             "containers": [
                 {
                     "name": "engine",
@@ -87,7 +104,7 @@ def render_pod(
                     "lifecycle": _drain(lifecycle),
                     **({"resources": {"claims": [{"name": CLAIM}]}} if claim else {}),
                     "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}, *_cache_mount(replica)],  # noqa: S108
-                    "securityContext": UNPRIVILEGED,
+                    "securityContext": {**UNPRIVILEGED, **(NO_CAPABILITIES if hardened else {})},
                 },
                 *([_sidecar(part, part.sidecar_image, lifecycle)] if serves and part.sidecar_image else []),
             ],
@@ -98,6 +115,7 @@ def render_pod(
 CLAIM = "devices"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 UNPRIVILEGED = {"allowPrivilegeEscalation": False}
+NO_CAPABILITIES = {"capabilities": {"drop": ["ALL"]}}
 
 
 def _deployment_label(replica: ModelReplica) -> dict[str, str]:
@@ -207,5 +225,5 @@ def _sidecar(part: Part, image: str, lifecycle: Lifecycle) -> Manifest:
             "timeoutSeconds": 5,
         },
         "lifecycle": _drain(lifecycle),
-        "securityContext": {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {**UNPRIVILEGED, **NO_CAPABILITIES},
     }

@@ -1,0 +1,113 @@
+"""What keeps a tenant's pods on a workload cluster to themselves: the namespace's Pod Security level, its NetworkPolicy
+and its LimitRange.
+
+They belong to nobody but the hub's namespace, as the namespace on the cluster does. A NetworkPolicy is as good as the
+cluster's network plugin: one that knows none lets everything through, and none holds for pods on the host's network,
+which we never make. A pod's own node always reaches it, so that the kubelet's probes need no rule.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Final
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.inference_cluster import Amounts, Isolation, LimitRangeIsolation, NetworkIsolation
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.rendering.model_replica.endpoint_picker import GRPC_PORT
+from modelplane_operator.rendering.model_replica.part import SERVING_PORT
+from modelplane_operator.rendering.owned import namespace_labels, render_remote_namespace
+
+ENVOYS: Final = {"app.kubernetes.io/managed-by": "envoy-gateway", "app.kubernetes.io/component": "proxy"}
+# Where clouds answer with the identity of the node or of the pod: link-local addresses, and those beside them.
+METADATA: Final = (
+    *("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
+    *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
+)
+DNS_PORT: Final = 53
+# Little: it is for containers of which nobody knows anything, and a request that no node has room for starts nothing.
+# No disk, of which some nodes count none.
+DEFAULT_REQUEST: Final = Amounts(cpu="100m", memory="256Mi")
+
+
+def render_fences(namespace: str, uid: str, isolation: Isolation) -> tuple[Manifest, ...]:
+    """The namespace that holds the objects of a hub namespace on a cluster, and what is around it."""
+    network, limits = isolation.network_policy or NetworkIsolation(), isolation.limit_range or LimitRangeIsolation()
+    return (
+        render_remote_namespace(namespace, uid),
+        *([_network_policy(namespace, uid, network)] if network.mode == "Enforced" else []),
+        *([_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
+    )
+
+
+def _metadata(namespace: str, uid: str) -> Manifest:
+    return {
+        "name": names.FENCE,
+        "namespace": names.remote_namespace(namespace),
+        "labels": namespace_labels(namespace, uid),
+    }
+
+
+def _network_policy(namespace: str, uid: str, network: NetworkIsolation) -> Manifest:
+    """Engines fetch models from anywhere, and find each other by addresses that nobody knows before."""
+    kept_out = METADATA if network.metadata_service == "Blocked" else ()
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(namespace, uid),
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [
+                {"from": [{"podSelector": {}}]},
+                *(
+                    {
+                        "from": [{"namespaceSelector": _named(gateway), "podSelector": {"matchLabels": ENVOYS}}],
+                        "ports": [_port("TCP", SERVING_PORT), _port("TCP", GRPC_PORT)],
+                    }
+                    for gateway in network.gateway_namespaces
+                ),
+                *({"from": [{"namespaceSelector": _named(one)}]} for one in network.monitoring_namespaces),
+            ],
+            "egress": [
+                # Some plugins do not count pods among the addresses of a block.
+                {"to": [{"namespaceSelector": {}}, _block("0.0.0.0/0", kept_out), _block("::/0", kept_out)]},
+                # A node's cache of names is at such an address, and a cloud's names are where its metadata is.
+                *(
+                    [
+                        {
+                            "to": [{"ipBlock": {"cidr": one}} for one in kept_out],
+                            "ports": [_port("UDP", DNS_PORT), _port("TCP", DNS_PORT)],
+                        }
+                    ]
+                    if kept_out
+                    else []
+                ),
+            ],
+        },
+    }
+
+
+def _named(namespace: str) -> Manifest:
+    return {"matchLabels": {labels.NAMESPACE_NAME: namespace}}
+
+
+def _port(protocol: str, port: int) -> Manifest:
+    return {"protocol": protocol, "port": port}
+
+
+def _block(cidr: str, kept_out: tuple[str, ...]) -> Manifest:
+    """Everything of one family of addresses, but for some."""
+    same = [one for one in kept_out if ip_network(one).version == ip_network(cidr).version]
+    return {"ipBlock": {"cidr": cidr, **({"except": same} if same else {})}}
+
+
+def _limit_range(namespace: str, uid: str, limits: LimitRangeIsolation) -> Manifest:
+    """Requests only: a default limit of memory would kill engines, and Kubernetes makes one of every maximum."""
+    requests = (limits.default_request or DEFAULT_REQUEST).to_manifest()
+    return {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": _metadata(namespace, uid),
+        "spec": {"limits": [{"type": "Container", "defaultRequest": requests}]},
+    }
