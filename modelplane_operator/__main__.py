@@ -14,6 +14,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import connect
+from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
@@ -74,7 +75,7 @@ def _key(text: str) -> Key:
 
 
 async def _explain(key: Key, access: Access) -> str:
-    async with connect(access) as hub:
+    async with connect(access, limits=OF_HUB) as hub:
         return await explain(key, hub, now=datetime.now(UTC))
 
 

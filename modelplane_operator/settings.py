@@ -20,6 +20,7 @@ from typing import Any, Literal, Self
 from modelplane_operator.api import names
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
 from modelplane_operator.clients.lease import Times
+from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.model_replica import Lifecycle
 
@@ -30,6 +31,10 @@ LogFormat = Literal["auto", "json", "console"]
 HELMS = frozenset(
     {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELM_REGISTRY_CONFIG"}
 )
+
+
+_LIMITS = Limits()
+_UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
 
 
 class SettingsError(ValueError):
@@ -52,6 +57,21 @@ def _count(text: str) -> int:
     if not 0 < count <= 1000:
         raise ValueError("it must be from 1 to 1000")
     return count
+
+
+def _amount(text: str) -> int:
+    amount = int(text)
+    if not 0 < amount <= 10**7:
+        raise ValueError("it must be from 1 to ten million")
+    return amount
+
+
+def _size(text: str) -> int:
+    """Bytes, or as Kubernetes writes them: 512Ki, 8Mi, 1Gi."""
+    found = re.fullmatch(r"([0-9]{1,12})(Ki|Mi|Gi)?", text)
+    if found is None or not (size := int(found[1]) * _UNITS[found[2]]):
+        raise ValueError("it must be a number of bytes, or one with Ki, Mi or Gi")
+    return size
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -129,6 +149,16 @@ class Settings:
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
     helm_timeout: float = _option(300.0, _seconds, "how long one may take")
+    cluster_answer_size: int = _option(
+        _LIMITS.answer, _size, "the most that a workload cluster may say of one object; a cluster beyond it misbehaves"
+    )
+    cluster_page_size: int = _option(_LIMITS.page, _size, "the same of a page of a list, which has 100 objects")
+    cluster_list_size: int = _option(_LIMITS.listing, _size, "the same of a whole list")
+    cluster_list_objects: int = _option(_LIMITS.objects, _amount, "the most objects of one list")
+    cluster_events: int = _option(
+        400, _amount, "how many events of one workload cluster are looked at in a second, after a burst"
+    )
+    cluster_pause: float = _option(120.0, _seconds, "how long a cluster that misbehaves is left alone, at first")
     definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
 
     def __post_init__(self) -> None:
@@ -166,6 +196,13 @@ class Settings:
     @property
     def lifecycle(self) -> Lifecycle:
         return Lifecycle(int(self.engine_startup), int(self.engine_drain), int(self.engine_grace))
+
+    @property
+    def limits(self) -> Limits:
+        """How much one workload cluster may say."""
+        return Limits(
+            self.cluster_answer_size, self.cluster_page_size, self.cluster_list_size, self.cluster_list_objects
+        )
 
     @property
     def reach(self) -> Reach:
@@ -221,5 +258,7 @@ def _shown(default: Any) -> str:
             return f" (default: {host}:{port})"
         case float():
             return f" (default: {default:g})"
+        case int() if default >= MIB:
+            return f" (default: {default // MIB}Mi)"
         case _:
             return f" (default: {default})"

@@ -18,7 +18,7 @@ server unchanged; without one, or with the written kubeconfig's, the upstream ku
 **Rules** (`rules.py`): a `Match` (verbs, group, resource, namespace, name, subresource, user agent; the n-th mutating
 call of all, the n-th or every k-th call that matches, a probability) and one action:
 
-    Drop  LoseReply  Delay  Answer  Reset  Slow  Hang  Truncate  Signal         for requests
+    Drop  LoseReply  Delay  Answer  Reset  Slow  Hang  Truncate  Flood  Signal  for requests
     CloseWatch  HoldEvents  OmitEvents  InjectGone                              for watches, open ones too
 
 A rule fires `times` times, or until it is removed. All rules that match act, in the order they were added.

@@ -17,11 +17,13 @@ from yarl import URL
 
 from localfleet.faultproxy.book import Book, Ticket
 from localfleet.faultproxy.calls import read_call
+from localfleet.faultproxy.floods import flood
 from localfleet.faultproxy.rules import (
     ActiveRule,
     Answer,
     Delay,
     Drop,
+    Flood,
     Hang,
     LoseReply,
     Reset,
@@ -107,6 +109,9 @@ class Proxy:
                 return self._answer(ticket, answer)
             case Cut() as cut:
                 return self._cut(request, ticket, cut, "dropped before forwarding")
+            case Flood(how):
+                ticket.outcome = f"flooded: {how}"
+                return await flood(request, ticket.call, how)
             case None:
                 pass
         session, headers = self._credentials(request)
@@ -137,7 +142,7 @@ class Proxy:
                 return self._answer(ticket, answer)
             case Cut() as cut:
                 return self._cut(request, ticket, cut, "reply lost")
-            case None:
+            case _:
                 pass
         headers = CIMultiDict(
             (name, value) for name, value in upstream.headers.items() if name.lower() not in HOP_BY_HOP
@@ -163,7 +168,7 @@ class Proxy:
         await response.write_eof()
         return response
 
-    async def _obstacle(self, hits: list[ActiveRule], when: When) -> Answer | Cut | None:
+    async def _obstacle(self, hits: list[ActiveRule], when: When) -> Answer | Cut | Flood | None:
         """What the rules put in the way on this side of the effect; waits are over when it answers."""
         for active in hits:
             match active.rule.action:
@@ -179,6 +184,8 @@ class Proxy:
                     await self._until_removed(active, seconds)
                 case Answer(when=side) as answer if side is when:
                     return answer
+                case Flood() as flooding if when is When.BEFORE:
+                    return flooding
                 case Signal(pid, number, when=side) if side is when:
                     os.kill(pid, number)
                     return Cut()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
 from localfleet.faultproxy.calls import Call
+from localfleet.faultproxy.floods import FLOODS
 
 
 class RuleError(ValueError):
@@ -112,6 +113,17 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class Flood:
+    """Answer what no API server says, often without end (`FLOODS` in floods.py); the API server hears of nothing."""
+
+    how: str
+
+    def __post_init__(self) -> None:
+        if self.how not in FLOODS:
+            raise RuleError(f"there is no flood {self.how!r}; floods are {', '.join(FLOODS)}")
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """Send a signal to a process (SIGKILL: the crash matrix), then drop the call or its answer."""
 
@@ -147,14 +159,14 @@ class InjectGone:
     """Tell watches that their resourceVersion is too old (an ERROR event, 410), and end them."""
 
 
-RequestAction: TypeAlias = Drop | LoseReply | Reset | Delay | Answer | Hang | Slow | Truncate | Signal
+RequestAction: TypeAlias = Drop | LoseReply | Reset | Delay | Answer | Hang | Slow | Truncate | Flood | Signal
 WatchAction: TypeAlias = CloseWatch | HoldEvents | OmitEvents | InjectGone
 Action: TypeAlias = RequestAction | WatchAction
 
 WATCH_ACTIONS = (CloseWatch, HoldEvents, OmitEvents, InjectGone)
 ACTIONS: Mapping[str, type[Action]] = {
     kind.__name__: kind
-    for kind in (Drop, LoseReply, Reset, Delay, Answer, Hang, Slow, Truncate, Signal, *WATCH_ACTIONS)
+    for kind in (Drop, LoseReply, Reset, Delay, Answer, Hang, Slow, Truncate, Flood, Signal, *WATCH_ACTIONS)
 }
 
 

@@ -457,6 +457,11 @@ class ClusterReady(ConditionType):
     NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user may not do what is needed; the message names it."
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used."
     UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when."
+    MISBEHAVING = (
+        "Misbehaving",
+        "False",
+        "Its API server says more than one may, or what none says; it is asked again after minutes.",
+    )
     ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 

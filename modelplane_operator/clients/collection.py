@@ -39,6 +39,8 @@ Index = Callable[[Manifest], Iterable[Hashable]]
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
 
+NONE: Mapping[str, Manifest] = {}
+
 log = structlog.get_logger()
 
 
@@ -172,7 +174,19 @@ class Collection:
 
     # What comes in ---------------------------------------------------------------------------------------------------
 
-    def listed(self, listing: Listing) -> None:
+    def reader(self) -> Callable[[Manifest], Entry | None]:
+        """Makes of the objects of one list, one after the other, what is kept of them; `listed` takes them in."""
+        first: dict[str, Manifest] = {}
+
+        def read(manifest: Manifest) -> Entry | None:
+            entry = self._read(manifest, first)
+            if entry is not None and (owner := labels_of(entry.manifest).get(labels.OWNER_UID)):
+                first.setdefault(owner, entry.manifest)
+            return entry
+
+        return read
+
+    def listed(self, listing: Listing[Entry | None]) -> None:
         """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
         moment = int(listing.version)
         began_again = moment < self._progress  # restored from a backup, or another server: what we knew counts no more
@@ -180,8 +194,7 @@ class Collection:
             self._graves.clear()
         present: set[Key] = set()
         unreadable = 0
-        for item in listing.items:
-            entry = self._read(item)
+        for entry in listing.items:
             if entry is None:
                 unreadable += 1
                 continue
@@ -248,13 +261,15 @@ class Collection:
             # By version and not by uid: an object that lost the label we select by is told as deleted, and may return.
             self._drop(key, entry.version)
 
-    def _read(self, manifest: Manifest) -> Entry | None:
-        """The object as it is kept; None when it is not one, or not of this collection."""
+    def _read(self, manifest: Manifest, siblings: Mapping[str, Manifest] = NONE) -> Entry | None:
+        """The object as it is kept; None when it is not one, or not of this collection.
+
+        `siblings`: by their owner, objects that are not here yet.
+        """
         try:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
-            if not (metadata["uid"] and metadata["name"]):
-                raise ValueError("no uid or no name")
+            _check(metadata)
             owned = owned_fields(manifest)
             manifest = self.keeping(manifest) if self.keeping else manifest
             kept = {name: _interned(value) for name, value in manifest["metadata"].items() if name != "managedFields"}
@@ -262,18 +277,20 @@ class Collection:
             log.warning("object passed over", resource=str(self.type), why=repr(error))
             return None
         identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
-        like = self._like(kept)
+        like = self._like(kept, siblings)
         whole = identity if self.bare else {**manifest, **identity}
         return Entry(_sharing(whole, like) if like else whole, version, owned)
 
-    def _like(self, metadata: Manifest) -> Manifest | None:
+    def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
         """An object that has much in common with this one: what we know of it, or another child of its owner."""
         known = self._entries.get(Key(metadata.get("namespace") or "", metadata["name"]))
         if known is None:
             named: Mapping[str, str] = metadata.get("labels") or {}
-            owner = named.get(labels.OWNER_UID)
+            owner = named.get(labels.OWNER_UID, "")
             sibling = next(iter(self._index.get(("owner", owner), ())), None)
-            known = self._entries[sibling] if sibling else None
+            if sibling is None:
+                return siblings.get(owner)
+            known = self._entries[sibling]
         return known.manifest if known else None
 
     # What changes ----------------------------------------------------------------------------------------------------
@@ -312,6 +329,18 @@ class Collection:
     def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
         for listener in self._listeners:
             listener(key, before, after)
+
+
+def _check(metadata: Manifest) -> None:
+    """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
+    if not all(isinstance(metadata.get(name), str) and metadata[name] for name in ("uid", "name")):
+        raise ValueError("no uid or no name")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise ValueError("its namespace is no string")
+    for name in ("labels", "annotations"):
+        known: Any = metadata.get(name) or {}
+        if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
+            raise ValueError(f"its {name} are no strings by name")
 
 
 def _sharing(value: Any, like: Any) -> Any:

@@ -3,6 +3,9 @@
 It is rebuilt when the way to the cluster or the user changes, after a 401, and when a cluster answers again that did
 not: connections that lived through that may be dead without knowing it. What the watches have seen is kept meanwhile,
 and they resume where they were.
+
+A cluster that says what no API server says (`limits.py`) is not asked again for minutes, and longer each time. After
+that it has to behave for a while before it counts as there.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -19,8 +22,16 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection, Index, Keep
-from modelplane_operator.clients.errors import ClientError, Forbidden, ServerFault, Unauthorized, Unreachable
+from modelplane_operator.clients.errors import (
+    ClientError,
+    Forbidden,
+    Misbehaving,
+    ServerFault,
+    Unauthorized,
+    Unreachable,
+)
 from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.limits import Limits, Share
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import LISTS_AT_ONCE, ListWatch
@@ -82,6 +93,8 @@ class Pace:
     again: float = 1.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=15.0))
     rebuild: Backoff = field(default_factory=lambda: Backoff(first=0.5, longest=60.0))
+    pause: Backoff = field(default_factory=lambda: Backoff(first=120.0, longest=1800.0))  # of who misbehaves
+    probation: float = 20.0  # after that it has to behave for so long
     watch: WatchPace = field(default_factory=WatchPace)
 
 
@@ -105,8 +118,13 @@ class Connection:
         on_health: OnHealth = lambda _, __: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
         turn: asyncio.Semaphore | None = None,
+        limits: Limits | None = None,
+        share: Share | None = None,
     ) -> None:
-        """`turn`: whose turn it is to be got to know; the clusters of a fleet share it."""
+        """`turn`: whose turn it is to be got to know; the clusters of a fleet share it.
+
+        `limits` and `share`: how much the cluster may say, and take of the loop.
+        """
         self.name = name
         self.health = Health()
         self._access = access
@@ -115,6 +133,8 @@ class Connection:
         self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
         self._now = store.now
         self._turn = turn or asyncio.Semaphore()
+        self._limits, self._share = limits, share
+        self._offences, self._sound_since = 0, store.now()
         self._kube: Kube | None = None
         self._changed, self._doubt, self._again = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._collections = {
@@ -200,8 +220,13 @@ class Connection:
             self._set(replace(self.health, error=error, misses=self.health.misses + 1))
             if isinstance(error, Unauthorized):
                 self._on_unauthorized(self.name)
+            pause = self._pace.rebuild.delay(failures, self._chance())
+            if isinstance(error, Misbehaving):
+                self._offences += 1
+                pause = self._pace.pause.delay(self._offences, self._chance())
+                log.warning("cluster misbehaves", cluster=self.name, error=str(error), pause=round(pause))
             try:
-                async with asyncio.timeout(self._pace.rebuild.delay(failures, self._chance())):
+                async with asyncio.timeout(pause):
                     await self._changed.wait()
             except TimeoutError:
                 continue
@@ -231,7 +256,8 @@ class Connection:
         """Get to know the cluster when its turn has come, and again whenever somebody else may have written there."""
         async with self._turn:
             self._again.clear()
-            kube = self._kube = await client.enter_async_context(connect(self._access, on_call=self._on_call))
+            kube = self._kube = await client.enter_async_context(self._client())
+            start(kube.misbehaves())
             start(self._beat(kube))
             for watch in self._with(kube):
                 start(watch.run())
@@ -244,6 +270,9 @@ class Connection:
                 for watch in self._watches:
                     watch.look_again()
                 await self._known()
+
+    def _client(self) -> AbstractAsyncContextManager[Kube]:
+        return connect(self._access, on_call=self._on_call, limits=self._limits, share=self._share)
 
     async def _known(self) -> None:
         """Wait until the cluster has answered and all was seen there, or that is not to be expected in this turn."""
@@ -313,7 +342,12 @@ class Connection:
                 wait = pace.again if misses < pace.misses else pace.backoff.delay(misses - 1, self._chance())
                 await asyncio.sleep(wait)
                 continue
-            was_away = self.health.error is not None
+            if was_away := self.health.error is not None:
+                self._sound_since = self._now()
+                if self._offences:
+                    await asyncio.sleep(pace.probation)
+            elif self._now() - self._sound_since > pace.pause.longest:
+                self._offences = 0
             self._set(Health(last_contact=self._now(), latency=latency))
             if was_away:
                 return

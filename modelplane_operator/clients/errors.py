@@ -17,6 +17,7 @@ ClientError                 a cluster did not do what it was asked
     ├── Invalid             400, 405, 413, 415, 422: this request will never be accepted
     ├── TooMany             429: later; `retry_after` says when
     └── ServerFault         5xx, and answers that are none
+        └── Misbehaving     more than any API server says, or what none says: it is not listened to for a while
 
 `reason` is the word for a condition. `retry` tells whether the same request may succeed soon, without anybody's help.
 Whoever asks again does so from what is seen by then, not by sending the same bytes.
@@ -125,6 +126,10 @@ class TooMany(ApiError):
 
 class ServerFault(ApiError):
     """The server failed, or answered what no API server answers."""
+
+
+class Misbehaving(ServerFault):
+    """The server said more than any API server says, or what none says. It is left alone for minutes."""
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {

@@ -9,10 +9,12 @@ the caller's back, but for one thing: after a 401 a token file is read again, an
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Literal, NamedTuple, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, TypeVar, cast, get_args
 
 import orjson
 
@@ -20,44 +22,52 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import Gone, NotFound, ServerFault, from_event
+from modelplane_operator.clients.errors import Gone, Misbehaving, NotFound, ServerFault, from_event, translated
+from modelplane_operator.clients.limits import KIB, Limits, Share, shown
 from modelplane_operator.clients.resources import ResourceType, key_of, section, type_of
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
-    DEADLINE,
     JSON,
     OnCall,
     Request,
     Wire,
     open_wire,
-    parsed,
     uncounted,
 )
+
+T = TypeVar("T")
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 BARE_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
-PAGE = 500
-LIST_SECONDS = 60.0  # a page of a large list takes longer than a write
+PAGE_SECONDS = 60.0  # a page of a large list takes longer than a write
+LIST_SECONDS = 300.0  # of all its pages: etcd forgets the moment that they are of after about so long
+CONTINUE_SIZE = 16 * KIB  # of the token that leads to the next page: a few hundred bytes
+VERSION_SIZE = 64  # of what a server calls its version, which goes into a status
 BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
-class Listing(NamedTuple):
-    """All objects of a type at one version."""
+class Listing(NamedTuple, Generic[T]):
+    """All objects of a type at one version, or what was made of each."""
 
-    items: Sequence[Manifest]
+    items: Sequence[T]
     version: str
+
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+_EVENT_TYPES: Final = frozenset(get_args(EventType))
+_VERSION: Final = re.compile("[0-9]{1,20}")
 
 
 class Event(NamedTuple):
     """What a watch said: a bookmark's object has a resourceVersion and nothing else."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    type: EventType
     manifest: Manifest
 
 
@@ -79,6 +89,10 @@ class Kube:
         """Go on as the same user with another token."""
         self._wire.access = access
 
+    async def misbehaves(self) -> NoReturn:
+        """Wait until the server has said what no API server says, and raise that."""
+        raise await asyncio.shield(self._wire.offence)
+
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: ResourceType, key: Key) -> Manifest:
@@ -93,58 +107,98 @@ class Kube:
             return None
 
     async def list(
-        self, kind: ResourceType, *, namespace: str = "", selector: str = "", page: int = PAGE, bare: bool = False
-    ) -> Listing:
+        self,
+        kind: ResourceType,
+        *,
+        namespace: str = "",
+        selector: str = "",
+        page: int | None = None,
+        bare: bool = False,
+    ) -> Listing[Manifest]:
         """All objects of one moment, page by page; one page when the pages' moment has passed twice.
 
         `bare`: no more than their metadata.
         """
+        return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
+
+    async def read_list(
+        self,
+        kind: ResourceType,
+        read: Callable[[Manifest], T],
+        *,
+        namespace: str = "",
+        selector: str = "",
+        page: int | None = None,
+        bare: bool = False,
+    ) -> Listing[T]:
+        """The same, and of each object no more than what `read` makes of it, as the pages come in."""
+        page = page or self._wire.limits.at_once
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
             try:
                 params = {**asked, **({"limit": str(limit)} if limit else {})}
-                return await self._pages(kind, namespace, params, accept=BARE_LIST if bare else JSON)
+                with translated(f"list {kind}"):
+                    async with asyncio.timeout(LIST_SECONDS):
+                        return await self._pages(kind, read, namespace, params, accept=BARE_LIST if bare else JSON)
             except Gone:
                 if not limit:
                     raise
         raise AssertionError("the last attempt answers or raises")
 
-    async def _pages(self, kind: ResourceType, namespace: str, asked: Mapping[str, str], *, accept: str) -> Listing:
-        items: list[Manifest] = []
-        more: dict[str, str] = {}
+    async def _pages(
+        self,
+        kind: ResourceType,
+        read: Callable[[Manifest], T],
+        namespace: str,
+        params: Mapping[str, str],
+        *,
+        accept: str,
+    ) -> Listing[T]:
+        limits, asked = self._wire.limits, f"list {kind}"
+        items, size, tokens = list[T](), 0, set[str]()
+        path, more = kind.path(namespace), dict[str, str]()
         while True:
-            answer = await self._ask(
-                "list",
-                "GET",
-                kind,
-                kind.path(namespace),
-                params={**asked, **more},
-                deadline=LIST_SECONDS,
-                accept=accept,
-            )
-            for item in answer.get("items") or ():
-                _check_namespace(item, kind, namespace, asked=f"list {kind}")
+            request = Request("list", str(kind), "GET", path, params={**params, **more}, accept=accept)
+            page = await self._wire.ask(request, asked=asked, deadline=PAGE_SECONDS, at_most=limits.page)
+            size += len(page)
+            answer = self._object(self._wire.parsed(page, asked=asked, at_most=limits.page), asked)
+            version, token = self._place(answer, asked)
+            for item in self._items(answer, asked):
+                _check_namespace(item, kind, namespace, asked=asked)
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
-                items.append(item)
-            metadata = answer["metadata"]
-            if not metadata.get("continue"):
-                return Listing(items, metadata["resourceVersion"])
-            more = {"continue": metadata["continue"]}
+                items.append(read(item))
+            if len(items) > limits.objects:
+                raise self._misbehaves(asked, f"the list has more than the {limits.objects} objects that are allowed")
+            if size > limits.listing:
+                raise self._misbehaves(asked, f"the list has more than the {shown(limits.listing)} that are allowed")
+            if not token:
+                return Listing(items, version)
+            if token in tokens:
+                raise self._misbehaves(asked, "the list goes on where it has been before")
+            if len(tokens) >= limits.pages:
+                raise self._misbehaves(asked, f"the list has more than the {limits.pages} pages that are allowed")
+            tokens.add(token)
+            more = {"continue": token}
 
     async def serves(self, api_version: str) -> frozenset[str]:
         """The kinds that the server has of a group and version; none when it does not know the group."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        asked = f"discover {api_version}"
         try:
-            said = await self._wire.ask(Request("discover", "", "GET", root), asked=f"discover {api_version}")
+            said = await self._wire.ask(Request("discover", "", "GET", root), asked=asked)
         except NotFound:
             return frozenset()
-        resources = parsed(said, asked=f"discover {api_version}")["resources"]
-        return frozenset(entry["kind"] for entry in resources if "/" not in entry["name"])
+        answer = self._object(self._wire.parsed(said, asked=asked), asked)
+        known = self._objects(answer.get("resources"), asked, "the resources")
+        return frozenset(str(one.get("kind")) for one in known if "/" not in str(one.get("name")))
 
     async def version(self) -> str:
         """The version of Kubernetes that the server has."""
         said = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
-        return parsed(said, asked="version")["gitVersion"]
+        told = self._object(self._wire.parsed(said, asked="version"), "version").get("gitVersion")
+        if not isinstance(told, str) or len(told) > VERSION_SIZE:
+            raise self._misbehaves("version", "the answer has no version")
+        return told
 
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
         """The seconds until the server has said that it is ready; raises what else it says."""
@@ -174,12 +228,16 @@ class Kube:
         request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
         async with aclosing(self._wire.lines(request, asked=asked, silence=silence)) as lines:
             async for line in lines:
-                said = parsed(line, asked=asked)
-                if said["type"] == "ERROR":
-                    raise from_event(said["object"], asked=asked)
+                said = self._object(self._wire.parsed(line, asked=asked), asked)
+                manifest = self._object(said.get("object"), asked, "the object of an event")
+                if said.get("type") == "ERROR":
+                    raise from_event(manifest, asked=asked)
+                if said.get("type") not in _EVENT_TYPES:
+                    raise self._misbehaves(asked, "an event is of no known type")
                 if said["type"] != "BOOKMARK":
-                    _check_namespace(said["object"], kind, namespace, asked=asked)
-                yield Event(said["type"], said["object"])
+                    _check_namespace(manifest, kind, namespace, asked=asked)
+                self._place(manifest, asked)
+                yield Event(said["type"], manifest)
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
@@ -203,7 +261,9 @@ class Kube:
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
         params = {"fieldManager": labels.FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
         stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
-        name = manifest["metadata"].get("name") or stored["metadata"]["name"]  # one that the server made up
+        name = manifest["metadata"].get("name") or section(stored, "metadata").get(
+            "name", ""
+        )  # one that the server made up
         return _checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
 
     async def replace(self, manifest: Manifest) -> Manifest:
@@ -285,22 +345,53 @@ class Kube:
         *,
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
-        deadline: float = DEADLINE,
-        accept: str = JSON,
     ) -> Manifest:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
-        request = Request(verb, str(kind), method, path, payload, content_type, params, accept)
-        answer = parsed(await self._wire.ask(request, asked=asked, deadline=deadline), asked=asked)
-        if not isinstance(answer, dict):
-            raise ServerFault(f"{asked}: the answer is no object")
-        return cast(Manifest, answer)
+        request = Request(verb, str(kind), method, path, payload, content_type, params)
+        return self._object(self._wire.parsed(await self._wire.ask(request, asked=asked), asked=asked), asked)
+
+    # What is no answer of an API server's ----------------------------------------------------------------------------
+
+    def _object(self, value: Any, asked: str, what: str = "the answer") -> Manifest:
+        if not isinstance(value, dict):
+            raise self._misbehaves(asked, f"{what} is no object")
+        return cast(Manifest, value)
+
+    def _objects(self, value: Any, asked: str, what: str) -> Sequence[Manifest]:
+        if not isinstance(value, list):
+            raise self._misbehaves(asked, f"{what} are no list")
+        return [self._object(one, asked, f"one of {what}") for one in cast(Sequence[Any], value)]
+
+    def _items(self, answer: Manifest, asked: str) -> Sequence[Manifest]:
+        found = self._objects(answer.get("items") or [], asked, "the items")
+        for item in found:
+            self._object(item.get("metadata"), asked, "the metadata of an item")
+        return found
+
+    def _place(self, answer: Manifest, asked: str) -> tuple[str, str]:
+        """The resourceVersion of a list or an object, and what leads to a list's next page."""
+        metadata = self._object(answer.get("metadata"), asked, "the metadata")
+        version, token = metadata.get("resourceVersion"), metadata.get("continue") or ""
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            raise self._misbehaves(asked, "the answer has no resourceVersion, or one that is no number")
+        if not isinstance(token, str) or len(token) > CONTINUE_SIZE:
+            raise self._misbehaves(asked, f"the answer's continuation is not a string of up to {CONTINUE_SIZE} bytes")
+        return version, token
+
+    def _misbehaves(self, asked: str, words: str) -> Misbehaving:
+        return self._wire.misbehaves(asked, words)
 
 
 @asynccontextmanager
-async def connect(access: Access, *, on_call: OnCall = uncounted) -> AsyncGenerator[Kube]:
-    """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used."""
-    async with open_wire(access, on_call) as wire:
+async def connect(
+    access: Access, *, on_call: OnCall = uncounted, limits: Limits | None = None, share: Share | None = None
+) -> AsyncGenerator[Kube]:
+    """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used.
+
+    `limits` and `share` bound what the server may say, and how much of our time it gets.
+    """
+    async with open_wire(access, on_call, limits or Limits(), share) as wire:
         yield Kube(wire)
 
 
@@ -334,5 +425,5 @@ def _version(manifest: Manifest) -> str:
 def _going(manifest: Manifest) -> bool:
     """Whether what a delete answered is still there: something has to be done first, or some seconds to pass."""
     metadata = manifest["metadata"]
-    of_a_namespace = manifest["spec"].get("finalizers") if manifest["kind"] == "Namespace" else None
+    of_a_namespace = section(manifest, "spec").get("finalizers") if manifest["kind"] == "Namespace" else None
     return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or of_a_namespace)

@@ -24,6 +24,7 @@ from modelplane_operator.clients.errors import (
     ClientError,
     Forbidden,
     KubeconfigError,
+    Misbehaving,
     NotFound,
     ServerFault,
     TooMany,
@@ -86,14 +87,14 @@ class ListWatch:
             self.collection.stir()
 
     async def run(self) -> None:
-        """Go on until cancelled; raises Unauthorized and KubeconfigError, which another connection has to mend."""
+        """Go on until cancelled; raises what another connection has to mend, or a pause."""
         failures = 0
         while True:
             began = time.monotonic()
             try:
                 await self._follow()
                 error = None
-            except (Unauthorized, KubeconfigError):
+            except (Unauthorized, KubeconfigError, Misbehaving):
                 raise
             except ClientError as caught:
                 error = caught
@@ -126,8 +127,9 @@ class ListWatch:
     async def _list(self) -> None:
         self._version = ""
         async with self.turn:
-            listing = await self.kube.list(
+            listing = await self.kube.read_list(
                 self.collection.type,
+                self.collection.reader(),
                 namespace=self.namespace,
                 selector=self.collection.selecting or "",
                 bare=self.collection.bare,

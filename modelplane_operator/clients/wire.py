@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 import aiohttp
 import orjson
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from modelplane_operator.clients.access import Access
@@ -24,11 +25,13 @@ from modelplane_operator.clients.errors import (
     ApiError,
     ClientError,
     KubeconfigError,
+    Misbehaving,
     Unreachable,
     pause,
     refusal,
     translated,
 )
+from modelplane_operator.clients.limits import KIB, Limits, Share, shown
 
 JSON = "application/json"
 
@@ -38,6 +41,10 @@ TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubel
 IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs more than all that a beat asks
 ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
 CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
+OF_A_REFUSAL = 256 * KIB  # what a server says beyond that, of why it refuses, nobody would read
+HARMLESS = 256 * KIB  # JSON of that size has no room for so many values that they take much memory
+BYTES_OF_A_VALUE = 8  # at least, on average: `{},` has 3 and takes 72 when it is read; API objects have some 25
+A_CHUNK = 1 / 64  # of an event, in what it costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +82,107 @@ class Request:
 class Wire:
     """One API server as bytes; made by `open_wire`, which closes it."""
 
-    def __init__(self, access: Access, session: aiohttp.ClientSession, on_call: OnCall) -> None:
+    def __init__(
+        self,
+        access: Access,
+        session: aiohttp.ClientSession,
+        on_call: OnCall,
+        limits: Limits,
+        share: Share | None,
+    ) -> None:
         self.access = access
+        self.limits = limits
+        self.offence: asyncio.Future[Misbehaving] = asyncio.get_running_loop().create_future()
+        """Resolved as soon as the server has said what no API server says."""
         self._session = session
         self._on_call = on_call
+        self._share = share
         self._token = ""
         self._token_read: float | None = None
 
-    async def ask(self, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes:
-        """The answer to a request; raises an ApiError."""
+    async def ask(
+        self, request: Request, *, asked: str, deadline: float = DEADLINE, at_most: int | None = None
+    ) -> bytes:
+        """The answer to a request, of `at_most` so many bytes; raises an ApiError."""
+        limit = at_most or self.limits.answer
         with self._counted(request), translated(asked):
             async with asyncio.timeout(deadline):
                 response = await self._send(request)
                 async with response:
                     if response.status >= 300:
-                        raise await _refused(response, asked)
-                    return await response.read()
+                        raise await self._refused(response, asked)
+                    answer = await self._read(response, limit)
+                    if len(answer) > limit:
+                        raise self.misbehaves(asked, f"the answer has more than the {shown(limit)} that are allowed")
+                    return answer
 
-    async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes]:
+    async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """The lines of an answer that goes on for long; `silence` is how long none may come."""
         with self._counted(request), translated(asked):  # how long the stream then goes on says nothing
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request)
                 if response.status >= 300:
                     async with response:
-                        raise await _refused(response, asked)
-        rest = b""
+                        raise await self._refused(response, asked)
+        clock, limit, rest = asyncio.get_running_loop().time, self.limits.answer, bytearray()
         try:
             with translated(asked):
-                while chunk := await _chunk(response, silence):
-                    *whole, rest = (rest + chunk).split(b"\n")
-                    for line in whole:
-                        yield line
+                until = clock() + silence
+                while chunk := await _chunk(response, until, silence):
+                    await self._take(0, events=A_CHUNK)
+                    rest += chunk
+                    if b"\n" in chunk:  # to look through all that came before for each chunk would cost its square
+                        *whole, rest = rest.split(b"\n")
+                        for line in whole:
+                            await self._take(len(line))
+                            yield self._of_size(line, limit, asked)
+                        until = clock() + silence
+                    self._of_size(rest, limit, asked)
         finally:
             _cut(response)
+
+    def parsed(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
+        """The JSON of an answer; raises ServerFault when it is none, and Misbehaving when it is made to fill memory."""
+        allowed = (at_most or self.limits.answer) // BYTES_OF_A_VALUE
+        if len(answer) > HARMLESS and (values := sum(map(answer.count, (b",", b"[", b"{")))) > allowed:
+            raise self.misbehaves(asked, f"the answer has {values} values, and {allowed} are allowed")
+        with translated(asked):
+            try:
+                return orjson.loads(answer)
+            except orjson.JSONDecodeError as error:
+                if "limit exceeded" in error.msg:  # of depth; orjson's is 1024
+                    raise self.misbehaves(asked, "the answer is nested deeper than the 1024 that are allowed") from None
+                raise
+
+    def misbehaves(self, asked: str, words: str) -> Misbehaving:
+        """The error to raise for an answer that no API server gives; whoever made the connection hears of it."""
+        error = Misbehaving(f"{asked}: {words}")
+        if not self.offence.done():
+            self.offence.set_result(error)
+        return error
+
+    def _of_size(self, line: bytes | bytearray, limit: int, asked: str) -> bytes | bytearray:
+        if len(line) > limit:
+            raise self.misbehaves(asked, f"an event has more than the {shown(limit)} that are allowed")
+        return line
+
+    async def _read(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
+        """An answer's body up to a limit; what comes beyond shows that there is more, and is not waited for."""
+        parts, size = list[bytes](), 0
+        while size <= limit and (chunk := await response.content.readany()):
+            parts.append(chunk)
+            size += len(chunk)
+            await self._take(len(chunk), events=A_CHUNK)
+        return b"".join(parts)
+
+    async def _refused(self, response: aiohttp.ClientResponse, asked: str) -> ApiError:
+        said = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
+        retry_after = pause(response.headers.get("Retry-After"), now=datetime.now(UTC))
+        return refusal(response.status, said, asked=asked, retry_after=retry_after)
+
+    async def _take(self, size: int, *, events: float = 1.0) -> None:
+        if self._share is not None:
+            await self._share.take(size, events=events)
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
         token = self._identity()
@@ -124,19 +198,27 @@ class Wire:
         if self._session.closed:  # whoever asks still held on to a client that is being replaced
             raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
         payload = request.payload
-        return await self._session.request(
-            request.method,
-            self._url(request),
-            data=None if payload is None else io.BytesIO(payload),
-            headers={
-                "Accept": request.accept,
-                **({"Authorization": f"Bearer {token}"} if token else {}),
-                **({"Content-Type": request.content_type} if payload is not None else {}),
-            },
-            server_hostname=self.access.server_name,
-            proxy=self.access.proxy,
-            allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
-        )
+        try:
+            return await self._session.request(
+                request.method,
+                self._url(request),
+                data=None if payload is None else io.BytesIO(payload),
+                headers={
+                    "Accept": request.accept,
+                    **({"Authorization": f"Bearer {token}"} if token else {}),
+                    **({"Content-Type": request.content_type} if payload is not None else {}),
+                },
+                server_hostname=self.access.server_name,
+                proxy=self.access.proxy,
+                allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
+            )
+        except aiohttp.ClientResponseError as error:
+            if not isinstance(error.__cause__, HttpProcessingError):
+                raise
+            asked = f"{request.verb} {request.resource}".rstrip()
+            raise self.misbehaves(
+                asked, f"the answer is not HTTP, or its headers are too long: {error.message[:100]}"
+            ) from error
 
     def _url(self, request: Request) -> URL:
         """Where a request goes: the path byte by byte as it is, for yarl would follow its dots and read its escapes."""
@@ -172,7 +254,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
+async def open_wire(
+    access: Access, on_call: OnCall, limits: Limits, share: Share | None = None
+) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
     sockets = WeakSet[socket.socket]()
 
@@ -189,7 +273,7 @@ async def open_wire(access: Access, on_call: OnCall) -> AsyncGenerator[Wire]:
             cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
         ) as session:
-            yield Wire(access, session, on_call)
+            yield Wire(access, session, on_call, limits, share)
     finally:
         await _ended(sockets)
 
@@ -227,12 +311,6 @@ def shrink_tls_buffers() -> None:
     SSLProtocol.max_size = 16 * 1024
 
 
-def parsed(answer: bytes, *, asked: str) -> Any:
-    """The JSON of an answer; raises ServerFault when it is none."""
-    with translated(asked):
-        return orjson.loads(answer)
-
-
 def _tls(access: Access) -> ssl.SSLContext | bool:
     return access.tls() if access.server.startswith("https:") else True
 
@@ -256,16 +334,12 @@ async def _ended(sockets: Iterable[socket.socket]) -> None:
         await asyncio.sleep(0)
 
 
-async def _chunk(response: aiohttp.ClientResponse, silence: float) -> bytes:
+async def _chunk(response: aiohttp.ClientResponse, until: float, silence: float) -> bytes:
+    """What comes next. Bytes that make no line are silence too, however many, so `until` is the last line's."""
     try:
-        async with asyncio.timeout(silence):
+        async with asyncio.timeout_at(until):
             return await response.content.readany()
     except TimeoutError:
         raise TimeoutError(f"silent for {silence:g} s") from None
     except RuntimeError as error:  # aiohttp's word for a connection that ended between two reads
         raise aiohttp.ServerDisconnectedError from error
-
-
-async def _refused(response: aiohttp.ClientResponse, asked: str) -> ApiError:
-    retry_after = pause(response.headers.get("Retry-After"), now=datetime.now(UTC))
-    return refusal(response.status, await response.read(), asked=asked, retry_after=retry_after)

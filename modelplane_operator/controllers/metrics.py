@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from modelplane_operator.clients.errors import Misbehaving
 from modelplane_operator.clients.resources import HUB
 from modelplane_operator.clients.wire import Call, OnCall
 from modelplane_operator.controllers.queue import Outcome
@@ -144,6 +145,7 @@ class State(Collector):
         now = self._operator.pulse.now()
         answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
         verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
+        misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
         trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
         contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
         age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
@@ -151,6 +153,7 @@ class State(Collector):
             name, health = (connection.name,), connection.health
             answers.add_metric(name, health.answers)
             verified.add_metric(name, not connection.unverified)
+            misbehaves.add_metric(name, isinstance(health.error, Misbehaving))
             if health.latency is not None:
                 trip.add_metric(name, health.latency)
             if health.last_contact is not None:
@@ -159,7 +162,7 @@ class State(Collector):
             heard = [one.heard for one in awake if one.heard is not None]
             if heard:
                 age.add_metric(name, now - min(heard))
-        yield from (answers, verified, trip, contact, age)
+        yield from (answers, verified, misbehaves, trip, contact, age)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

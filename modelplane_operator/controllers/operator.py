@@ -22,13 +22,17 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.connection import MEETINGS, Connection, Health, Watched
+from modelplane_operator.clients.connection import Pace as ConnectionPace
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
+from modelplane_operator.clients.limits import OF_HUB, Share
 from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watching import RETURNING
 from modelplane_operator.controllers.events import Recorder
 from modelplane_operator.controllers.health import Pulse, stuck
 from modelplane_operator.controllers.loop import Clients
@@ -42,6 +46,9 @@ from modelplane_operator.settings import Settings
 OURS = frozenset(map(of, KINDS))
 REMEDY = "python -m modelplane_operator crds | kubectl apply --server-side -f -"
 LOOK_AGAIN = 0.2  # for the hub's first lists
+LONGEST_PAUSE = 1800.0  # of a cluster that misbehaves again and again
+PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
+BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
 
 Build = Callable[[World], Kinds]
 
@@ -163,11 +170,19 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
             on_call=metrics.calls(name),
             on_health=health_changed,
             turn=turn,
+            pace=pace_of_clusters,
+            limits=settings.limits,
+            share=Share(clock, settings.cluster_events, BURST * settings.cluster_events),
         )
         for collection in connection.collections:
             for one in crews:
                 one.listen(collection, hub=False)
         return connection
+
+    pause = settings.cluster_pause
+    pace_of_clusters = ConnectionPace(
+        pause=Backoff(first=pause, longest=max(pause, LONGEST_PAUSE)), probation=min(pause, PROBATION)
+    )
 
     def health_changed(name: str, health: Health) -> None:
         for told in kinds.on_health:
@@ -184,7 +199,16 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
     fleet = Fleet(store, connected)
     kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled))
     near, afar = _watched(kinds)
-    hub = Connection(HUB, access, near, store, chance=random.random, on_call=metrics.calls(HUB))
+    hub = Connection(
+        HUB,
+        access,
+        near,
+        store,
+        chance=random.random,
+        on_call=metrics.calls(HUB),
+        limits=OF_HUB,
+        pace=ConnectionPace(pause=RETURNING, probation=0.0),
+    )
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
     recorder = Recorder(hub_client, identity, clock, metrics.event)

@@ -35,7 +35,7 @@ from modelplane_operator.api.inference_cluster import (
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.shared import CacheStatus, GatewayStatus
-from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.clients.resources import (
     ENVOY_PROXY,
     GATEWAY,
@@ -344,12 +344,15 @@ def _waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
 
 
 def _silent(seen: Observed, error: ClientError) -> Plan:
-    """It does not answer: what was known of it stays."""
-    since = _since(seen, ClusterReady.UNREACHABLE).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """It does not answer, or nothing that it says can be used: what was known of it stays."""
+    reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
+    since = _since(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = f"it has not answered since {since}: {error}"
+    if reason is ClusterReady.MISBEHAVING:
+        words = f"it misbehaves, and is left alone for some minutes each time since {since}: {error}"
     resolved = _resolved(seen)
     judged = (
-        ClusterReady.UNREACHABLE.condition(seen.now, message=words),
+        reason.condition(seen.now, message=words),
         BackendReady.UNREACHABLE.condition(seen.now, message=words),
         _pools_valid(seen, resolved),
         Ready.UNREACHABLE.condition(seen.now, message=words),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
-from modelplane_operator.clients.collection import REMEMBER_SECONDS, Collection, _sharing, by_label
+from modelplane_operator.clients.collection import REMEMBER_SECONDS, Collection, Entry, _sharing, by_label
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.resources import CONFIG_MAP
 
@@ -25,6 +25,10 @@ KEY = Key("team", "a")
 def thing(version: int, *, name: str = "a", uid: str = "u1", **labelled: str) -> Manifest:
     metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": str(version), "labels": labelled}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def listing(collection: Collection, items: Sequence[Manifest], version: str) -> Listing[Entry | None]:
+    return Listing([*map(collection.reader(), items)], version)
 
 
 @pytest.fixture
@@ -71,23 +75,23 @@ def test_an_object_that_left_the_selection_may_return(collection: Collection) ->
 
 
 def test_a_list_takes_away_what_it_lacks_but_not_what_was_written_since(collection: Collection) -> None:
-    collection.listed(Listing([thing(5), thing(4, name="b")], "6"))
+    collection.listed(listing(collection, [thing(5), thing(4, name="b")], "6"))
     collection.written(thing(9, name="c"))
-    collection.listed(Listing([thing(5)], "8"))
+    collection.listed(listing(collection, [thing(5)], "8"))
 
     assert sorted(manifest["metadata"]["name"] for manifest in collection) == ["a", "c"]
 
 
 def test_a_list_with_an_object_that_cannot_be_read_takes_nothing_away(collection: Collection) -> None:
-    collection.listed(Listing([thing(5), thing(4, name="b")], "6"))
-    collection.listed(Listing([thing(5), {"metadata": {"name": "b"}}], "8"))
+    collection.listed(listing(collection, [thing(5), thing(4, name="b")], "6"))
+    collection.listed(listing(collection, [thing(5), {"metadata": {"name": "b"}}], "8"))
 
     assert sorted(manifest["metadata"]["name"] for manifest in collection) == ["a", "b"]
 
 
 def test_a_server_that_was_restored_from_a_backup_is_believed(collection: Collection) -> None:
-    collection.listed(Listing([thing(50), thing(40, name="b")], "60"))
-    collection.listed(Listing([thing(5)], "6"))
+    collection.listed(listing(collection, [thing(50), thing(40, name="b")], "60"))
+    collection.listed(listing(collection, [thing(5)], "6"))
     collection.seen(Event("MODIFIED", thing(7)))
 
     assert collection.keys() == (KEY,)
@@ -95,10 +99,10 @@ def test_a_server_that_was_restored_from_a_backup_is_believed(collection: Collec
 
 
 def test_the_first_list_after_distrust_replaces_everything(collection: Collection) -> None:
-    collection.listed(Listing([thing(50), thing(40, name="b")], "60"))
+    collection.listed(listing(collection, [thing(50), thing(40, name="b")], "60"))
     collection.distrust()
     assert not collection.synced
-    collection.listed(Listing([thing(5, uid="other")], "700"))
+    collection.listed(listing(collection, [thing(5, uid="other")], "700"))
 
     assert collection.keys() == (KEY,)
     assert version_of(collection) == 5
@@ -150,7 +154,7 @@ def test_listeners_hear_of_changes_and_of_nothing_else(collection: Collection) -
     collection.written(thing(1))
     collection.seen(Event("ADDED", thing(1)))
     collection.seen(Event("MODIFIED", thing(2)))
-    collection.listed(Listing([thing(2)], "3"))
+    collection.listed(listing(collection, [thing(2)], "3"))
     collection.seen(Event("DELETED", thing(4)))
 
     assert heard == [("a", None, 1), ("a", 1, 2), ("a", 2, None)]
@@ -189,8 +193,8 @@ class Server:
         self.told.append(Event("DELETED", thing(self.version, name=name, uid=uid)))
         return uid
 
-    def list(self) -> Listing:
-        return Listing(list(self.objects.values()), str(self.version))
+    def list(self) -> tuple[list[Manifest], str]:
+        return list(self.objects.values()), str(self.version)
 
 
 NAMES = st.sampled_from("abc")
@@ -255,15 +259,15 @@ class Converging(RuleBasedStateMachine):
 
     @rule()
     def the_watch_breaks_and_all_is_listed(self) -> None:
-        self.collection.listed(self.server.list())
+        self.collection.listed(listing(self.collection, *self.server.list()))
         self.position = len(self.server.told)
 
     @rule(name=NAMES)
     def the_watch_breaks_and_we_write_before_the_list_arrives(self, name: str) -> None:
-        listing, position = self.server.list(), len(self.server.told)
+        told, position = self.server.list(), len(self.server.told)
         written = self.server.write(name)
         self.collection.written(written)
-        self.collection.listed(listing)
+        self.collection.listed(listing(self.collection, *told))
         self.position = position
 
         assert version_of(self.collection, Key("team", name)) == self.server.version

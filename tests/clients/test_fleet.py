@@ -8,19 +8,20 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
 import pytest
 
 from localfleet.faultproxy.client import FaultProxy
-from localfleet.faultproxy.rules import Answer, Drop, Hang, Match, Rule
+from localfleet.faultproxy.rules import Answer, CloseWatch, Drop, Flood, Hang, Match, Rule
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Unauthorized, Unreachable
+from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
@@ -33,7 +34,17 @@ from tests.clients.test_watching import until
 pytestmark = pytest.mark.fleet
 
 SHORT = Backoff(first=0.02, longest=0.1)
-QUICK = Pace(beat=0.1, deadline=0.5, again=0.05, backoff=SHORT, rebuild=SHORT, watch=WatchPace(backoff=SHORT))
+PAUSE = Backoff(first=1.0, longest=60.0)
+QUICK = Pace(
+    beat=0.1,
+    deadline=0.5,
+    again=0.05,
+    backoff=SHORT,
+    rebuild=SHORT,
+    pause=PAUSE,
+    probation=0.5,
+    watch=WatchPace(backoff=SHORT),
+)
 OURS = {labels.OWNER_UID: "o1"}
 CONFIG_MAPS = Watched(CONFIG_MAP)
 
@@ -105,6 +116,34 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
         await until(lambda: seen(one, Key(namespace, "missed")), "what happened meanwhile")
         assert changes == [True, False, True]
         assert [watch.lists for watch in one.watches] == [1], "it resumed where it was"
+
+
+async def test_a_cluster_that_misbehaves_is_left_alone_and_another_is_heard_meanwhile(
+    kube: Kube, access: Access, access_through: Access, proxy: FaultProxy, config_map: ConfigMap
+) -> None:
+    before = key_of(await kube.create(config_map("before", labels=OURS)))
+    async with a_fleet() as fleet:
+        fleet.set("hostile", access_through)
+        fleet.set("honest", access)
+        hostile, honest = fleet.cluster("hostile"), fleet.cluster("honest")
+        await until(lambda: hostile.synced and honest.synced and hostile.health.answers, "both to be seen")
+        flood = await proxy.add(Rule(Match(verbs=("watch",)), Flood("endless")))
+        closed = await proxy.add(Rule(Match(verbs=("watch",)), CloseWatch()))  # those that are open
+        await until(lambda: isinstance(hostile.health.error, Misbehaving), "it to be found out")
+        with pytest.raises(Misbehaving, match="more than the 4 MiB that are allowed"):
+            _ = hostile.kube
+        meanwhile = key_of(await kube.create(config_map("meanwhile", labels=OURS)))
+        await until(lambda: seen(honest, meanwhile), "the other to be heard")
+        assert seen(hostile, before), "what was seen stands"
+
+        await until(lambda: hostile._offences == 2, "it to be found out again")
+        begins = [record.time for record in await proxy.calls()]
+        gaps = [after - before for before, after in pairwise(sorted(begins))]
+        assert max(gaps) > 0.7 * PAUSE.first, "it is asked nothing in a pause"
+        for rule in (flood, closed):
+            await proxy.remove(rule)
+        await until(lambda: hostile.health.answers, "it to be taken back")
+        await until(lambda: seen(hostile, meanwhile), "what was missed")
 
 
 async def test_one_lost_answer_is_no_outage(access_through: Access, proxy: FaultProxy) -> None:

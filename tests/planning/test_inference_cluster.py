@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Unreachable
+from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
 from modelplane_operator.clients.resources import SECRET
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
@@ -359,6 +359,10 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
     assert [type(step) for step in steps] == [Delete, Unguard, Release]
 
 
+ALONE = (
+    "it misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
+    "list pods: the answer is no object"
+)
 LAST = {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED]}
 FRESH = {**PUBLISHED, "devices": [{**DEVICE, "capacity": {"memory": {"value": "plenty"}}}]}
 WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
@@ -423,6 +427,17 @@ L4 = {"name": "edge", "className": "l4"}
                 "Ready": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
             },
             id="a cluster that does not answer keeps what was known",
+        ),
+        pytest.param(
+            cluster(status=LAST),
+            {"there": None, "silence": Misbehaving("list pods: the answer is no object")},
+            [PUBLISHED],
+            {
+                "ClusterReady": f"Misbehaving: {ALONE}",
+                "BackendReady": f"Unreachable: {ALONE}",
+                "Ready": f"Unreachable: {ALONE}",
+            },
+            id="a cluster that misbehaves keeps what was known",
         ),
         pytest.param(
             cluster(status=LAST),

@@ -1,0 +1,185 @@
+"""What an API server may say has bounds, and one that goes beyond them is left alone; others are heard meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from localfleet.faultproxy.calls import read_call
+from localfleet.faultproxy.floods import FLOODS, flood
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.errors import ApiError, Misbehaving, ServerFault, Unreachable
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.limits import MIB, Limits, Share
+from modelplane_operator.clients.resources import CONFIG_MAP
+
+SMALL = Limits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
+ROOM = 100 * MIB
+"""What the process may grow by while it is flooded: two small answers, or what a few of JSON's values take."""
+
+
+@dataclass
+class Flooding:
+    """A server that answers everything in one way."""
+
+    kind: str = ""
+    asked: list[str] = field(default_factory=list[str])
+
+
+@pytest.fixture
+async def flooding() -> AsyncIterator[tuple[Access, Flooding]]:
+    known = Flooding()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        known.asked.append(request.path_qs)
+        call = read_call(request.method, request.path, request.query_string, request.headers)
+        return await flood(request, call, known.kind)
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield Access(f"http://127.0.0.1:{runner.addresses[0][1]}"), known
+    await runner.cleanup()
+
+
+Ask = Callable[[Kube], Awaitable[Any]]
+
+
+async def get(kube: Kube) -> Any:
+    return await kube.get(CONFIG_MAP, Key("team", "a"))
+
+
+async def list_all(kube: Kube) -> Any:
+    return await kube.list(CONFIG_MAP)
+
+
+async def watch(kube: Kube) -> Any:
+    async with aclosing(kube.watch(CONFIG_MAP, "1", seconds=60, silence=1.0)) as events:
+        return [event async for event in events]
+
+
+ALLOWED = "than the 1 MiB that are allowed"
+CASES: list[tuple[str, Ask, type[ApiError], str]] = [
+    *((kind, get, Misbehaving, ALLOWED) for kind in ("inflated", "endless")),
+    *((kind, list_all, Misbehaving, ALLOWED) for kind in ("inflated", "endless")),
+    *((kind, watch, Misbehaving, ALLOWED) for kind in ("inflated", "endless")),
+    *(("headers", ask, Misbehaving, "headers are too long") for ask in (get, list_all, watch)),
+    *(("refusal", ask, ServerFault, "xxxxx") for ask in (get, list_all, watch)),
+    *(("no object", ask, Misbehaving, "the answer is no object") for ask in (get, list_all, watch)),
+    *(("nested", ask, Misbehaving, "nested deeper than the 1024") for ask in (get, list_all, watch)),
+    ("drip", watch, Unreachable, "silent for 1 s"),
+    ("values", get, Misbehaving, "values, and 131072 are allowed"),
+    ("values", list_all, Misbehaving, "values, and 131072 are allowed"),
+    ("values", watch, Misbehaving, "values, and 131072 are allowed"),
+    ("pages", list_all, Misbehaving, "more than the 200 pages that are allowed"),
+    ("circle", list_all, Misbehaving, "the list goes on where it has been before"),
+    ("crowd", list_all, Misbehaving, "more than the"),
+    ("no items", list_all, Misbehaving, "one of the items is no object"),
+    ("no items", watch, Misbehaving, "the object of an event is no object"),
+    ("no metadata", list_all, Misbehaving, "the metadata of an item is no object"),
+    ("no metadata", watch, Misbehaving, "the metadata is no object"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ask", "error", "words"), CASES, ids=[f"{kind}, {ask.__name__}" for kind, ask, _, _ in CASES]
+)
+async def test_an_answer_beyond_the_limits_is_an_error_and_no_memory(
+    flooding: tuple[Access, Flooding], kind: str, ask: Ask, error: type[ApiError], words: str
+) -> None:
+    access, server = flooding
+    server.kind = kind
+    async with connect(access, limits=SMALL) as kube:
+        with peak() as grown, pytest.raises(error, match=words):
+            await ask(kube)
+        if error is Misbehaving:
+            with pytest.raises(Misbehaving):
+                await kube.misbehaves()
+    assert grown() < ROOM
+
+
+@contextmanager
+def peak() -> Generator[Callable[[], int]]:
+    """How many bytes more than before this process has had in memory at any moment since."""
+
+    def now(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = now("VmRSS")
+    yield lambda: now("VmHWM") - before
+
+
+def test_every_flood_is_tried() -> None:
+    of_a_rate = {"flipping", "births"}
+    assert {kind for kind, *_ in CASES} == FLOODS.keys() - of_a_rate
+
+
+# A share of the loop --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    time: float = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+async def test_a_burst_is_looked_at_at_once_and_what_follows_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    share = Share(clock, rate=100, burst=1000)
+
+    async def sleep(seconds: float) -> None:
+        clock.time += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(1000):
+        await share.take(0)
+    assert clock.time == 0.0
+    for _ in range(500):
+        await share.take(0)
+    assert clock.time == pytest.approx(5.0)
+    clock.time += 10.0
+    for _ in range(1000):
+        await share.take(0)
+    assert clock.time == pytest.approx(15.0), "a burst is allowed again after a rest"
+    await share.take(100 * 32 * 1024)
+    assert clock.time == pytest.approx(16.01), "large events count as several"
+
+
+async def test_an_endless_watch_goes_on_no_faster_than_its_share(flooding: tuple[Access, Flooding]) -> None:
+    access, server = flooding
+    server.kind = "flipping"
+    loop, turns, seen = asyncio.get_running_loop(), 0, 0
+    share = Share(loop.time, rate=1000, burst=1000)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with connect(access, share=share) as kube, asyncio.TaskGroup() as group:
+        began, waiting = loop.time(), group.create_task(others())
+        async with aclosing(kube.watch(CONFIG_MAP, "1", seconds=60)) as events:
+            async for _ in events:
+                seen += 1
+                if seen == 2000:
+                    break
+        assert loop.time() - began > 0.9, "beyond the burst it waits"
+        assert turns > 2000 / 16, "others have their turns in a burst, too"
+        waiting.cancel()
