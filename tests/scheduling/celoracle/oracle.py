@@ -1,23 +1,20 @@
-"""Build the oracle, ask it, and read what it said before.
+"""Ask the oracle, and read what it said before.
 
 `python -m tests.scheduling.celoracle.oracle` records its answers anew, in data/answers.jsonl.
 """
 
-import hashlib
 import json
 import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from localfleet import binaries
 from modelplane_operator.scheduling.cel import Attribute, Device, Version
 from tests.scheduling.celoracle.generate import Generator
 
-_HERE = Path(__file__).parent
-_DATA = _HERE.parent / "data"
-_CACHE = _HERE.parents[2] / ".cache" / "celoracle"
+_DATA = Path(__file__).parents[1] / "data"
 
 # What is recorded: enough that every function is met often, and small enough to replay in a second or two.
 RECORDED_SEEDS = {1: 0.0, 2: 0.02, 3: 0.1}
@@ -34,14 +31,8 @@ class Answer:
 
 
 def build() -> Path:
-    """The program, built when its sources have changed; takes some minutes the first time."""
-    sources = b"".join((_HERE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
-    program = _CACHE / hashlib.sha256(sources).hexdigest()[:16] / "celoracle"
-    if not program.exists():
-        print("building the selector oracle from k8s.io/dynamic-resource-allocation", file=sys.__stderr__, flush=True)
-        program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["go", "build", "-o", str(program), "."], cwd=_HERE, check=True)
-    return program
+    """The program, from the cache of the local fleet's tools."""
+    return binaries.ensure("celoracle")["celoracle"]
 
 
 def ask(program: Path, selectors: Iterable[str], devices: list[dict[str, Any]]) -> list[Answer]:

@@ -1,4 +1,4 @@
-module celoracle
+module localfleet/tools/celoracle
 
 go 1.26.0
 
