@@ -16,6 +16,7 @@ from pathlib import Path
 
 from localfleet import binaries, control_plane
 from localfleet.control_plane import Layout
+from localfleet.etcd import Etcd
 from localfleet.processes import Running, start
 
 START_SECONDS = 60.0  # on an idle machine it takes about four
@@ -30,6 +31,7 @@ class ApiServer:
     kubeconfig: Path
     binaries: Mapping[str, Path]
     log: Path
+    etcd: Etcd
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def api_server(*flags: str) -> Generator[ApiServer]:
         layout = on_loopback(folder)
         undo.enter_context(etcd_running(layout, programs))
         undo.enter_context(api_running(layout, programs, *flags))
-        yield ApiServer(layout.url, layout.kubeconfig, programs, layout.log("kube-apiserver"))
+        yield ApiServer(layout.url, layout.kubeconfig, programs, layout.log("kube-apiserver"), Etcd(layout.etcd_port))
 
 
 def on_loopback(folder: Path) -> Layout:

@@ -7,19 +7,15 @@ done once, by an API server on loopback, and its store is kept in the cache with
 from __future__ import annotations
 
 import asyncio
-import base64
 import tempfile
 import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
 from localfleet import apiserver, binaries
-from localfleet.control_plane import Layout
 from localfleet.creation import Creator, documents, files
 from localfleet.errors import DeadlineError
+from localfleet.etcd import Etcd
 from localfleet.kubeclient import KubeClient, Manifest, connect
 
 CRD = "CustomResourceDefinition"
@@ -48,8 +44,13 @@ def ensure(sources: Sequence[Path]) -> Path:
     if not kept.exists():
         with binaries.locked(kept.name):
             if not kept.exists():
-                make(kept, [each for source in sources for each in documents(source) if each["kind"] == CRD])
+                make(kept, definitions(*sources))
     return kept
+
+
+def definitions(*sources: Path) -> list[Manifest]:
+    """The kinds that files and folders define."""
+    return [each for source in sources for each in documents(source) if each["kind"] == CRD]
 
 
 def make(kept: Path, crds: Sequence[Manifest]) -> None:
@@ -58,14 +59,15 @@ def make(kept: Path, crds: Sequence[Manifest]) -> None:
         layout = apiserver.on_loopback(Path(partial))
         with apiserver.etcd_running(layout, programs):
             with apiserver.api_running(layout, programs):
-                asyncio.run(create(layout, crds))
+                asyncio.run(create(layout.kubeconfig, crds))
             for prefix in OF_ONE_CLUSTER:
-                forget(layout, f"/registry/{prefix}")
+                Etcd(layout.etcd_port).delete(f"/registry/{prefix}")
         (layout.folder / "etcd").rename(kept)
 
 
-async def create(layout: Layout, crds: Sequence[Manifest]) -> None:
-    async with connect(layout.kubeconfig) as client:
+async def create(kubeconfig: Path, crds: Sequence[Manifest]) -> None:
+    """Have an API server know these kinds."""
+    async with connect(kubeconfig) as client:
         await Creator(client).create(crds)
         deadline = time.monotonic() + ESTABLISHED_SECONDS
         while lacking := await not_established(client):
@@ -83,16 +85,3 @@ async def not_established(client: KubeClient) -> list[str]:
 def established(crd: Manifest) -> bool:
     conditions: list[Manifest] = crd.get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def forget(layout: Layout, prefix: str) -> None:
-    """Delete every key that begins so."""
-
-    def encoded(key: str) -> str:
-        return base64.b64encode(key.encode()).decode()
-
-    after = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # how etcd spells "all that begin with"
-    body = orjson.dumps({"key": encoded(prefix), "range_end": encoded(after)})
-    url = f"http://127.0.0.1:{layout.etcd_port}/v3/kv/deleterange"
-    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=10):
-        pass

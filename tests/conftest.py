@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from localfleet.apiserver import api_server
 from localfleet.kubeclient import connect
 from tests.support import groups
-from tests.support.api import Api
+from tests.support.api import Api, State
 from tests.support.manifests import ROOT
 
 # `make check` takes twenty examples, `make test` the usual hundred. In CI they are the same ones in every run, so that
@@ -71,12 +72,43 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("\n".join(told))
 
 
+class Servers:
+    """API servers with the committed CRDs and the namespace `default`, and nothing else: one after the other."""
+
+    def __init__(self) -> None:
+        self.running = AsyncExitStack()
+        self.api: Api | None = None
+        self.new: State = {}
+
+    async def clean(self) -> Api:
+        """The server as if it had just been started, which takes it seconds of work; another where that cannot be."""
+        if self.api is None or not await self.api.restore(self.new):
+            await self.running.aclose()
+            self.api = await self._start()
+            self.new = self.api.state()
+        return self.api
+
+    async def _start(self) -> Api:
+        server = self.running.enter_context(api_server())
+        api = Api(server, await self.running.enter_async_context(connect(server.kubeconfig)))
+        await api.define(ROOT / "crds")
+        return api
+
+
+@pytest.fixture(scope="session")
+async def servers() -> AsyncIterator[Servers]:
+    found = Servers()
+    async with found.running:
+        yield found
+
+
 @pytest.fixture(scope="module")
-async def api() -> AsyncIterator[Api]:
+async def api(servers: Servers) -> Api:
     """A real API server with the committed CRDs, and the namespace `default`; what one module leaves, no other sees."""
-    with api_server() as server:
-        async with connect(server.kubeconfig) as client:
-            api = Api(server, client)
-            await api.kubectl("apply", "-f", str(ROOT / "crds"))
-            await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-            yield api
+    return await servers.clean()
+
+
+@pytest.fixture
+async def clean_api(servers: Servers) -> Api:
+    """The same for one test alone."""
+    return await servers.clean()

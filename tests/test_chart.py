@@ -54,8 +54,7 @@ async def rendered(*values: str) -> list[Manifest]:
 @pytest.fixture(scope="module")
 async def server(api: Api) -> Api:
     """The API server with the namespace that the operator lives in, which takes no pods with privileges."""
-    await api.kubectl("apply", "--server-side", "-f", str(binaries.ensure("gateway-api-crds")["gateway-api-crds"]))
-    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}}
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(home))
     return api

@@ -69,8 +69,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    await api.kubectl("apply", "--server-side", "-f", str(binaries.ensure("gateway-api-crds")["gateway-api-crds"]))
-    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
     for namespace in (SYSTEM, TEAM, OTHERS):
         await api.kubectl("create", "namespace", namespace)
     users = [

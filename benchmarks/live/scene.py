@@ -11,7 +11,6 @@ said of the operator is true of its own process alone: the servers and the playe
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from benchmarks import fleet_generator as generator
 from benchmarks.live.operator import Operator, operator, wait_until_leading
 from benchmarks.live.sites import unlimited
 from benchmarks.report import ROOT
-from localfleet import binaries
+from localfleet import binaries, seed
 from localfleet.apiserver import ApiServer, api_server, free_ports
 from localfleet.kubeclient import APPLY, Key, KubeClient, Manifest, Mirror, entries
 from localfleet.leaderworkerset import CRD as LEADER_WORKER_SET
@@ -294,8 +293,9 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
         files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
         envoy = next(files["envoy-gateway-crds"].glob("*envoyproxies.yaml"))
-        _define(server, ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
-        _define(world_server, files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
+        near = seed.definitions(ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
+        afar = seed.definitions(files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
+        await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, afar))
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
         authority, (port,) = Authority.new(), free_ports(1)
@@ -337,11 +337,3 @@ def _collect_garbage(server: ApiServer, folder: Path) -> Running:
     argv = [program, f"--kubeconfig={server.kubeconfig}", "--controllers=garbage-collector-controller"]
     argv += ["--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={free_ports(1)[0]}"]
     return start(Command("kube-controller-manager", argv, folder / "controller-manager.log"))
-
-
-def _define(server: ApiServer, *files: Path) -> None:
-    kubectl = [server.binaries["kubectl"], f"--kubeconfig={server.kubeconfig}"]
-    for file in files:
-        subprocess.run([*kubectl, "apply", "--server-side", "-f", file], check=True, stdout=subprocess.DEVNULL)
-    established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
-    subprocess.run([*kubectl, *established], check=True, stdout=subprocess.DEVNULL)

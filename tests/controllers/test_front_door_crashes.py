@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from localfleet import binaries
-from localfleet.apiserver import api_server
 from modelplane_operator.api import InferenceGateway
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import read_kubeconfig
@@ -21,9 +20,10 @@ from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.resources import JOB, NAMESPACE, of
 from modelplane_operator.controllers import gateway_stack, serving_stack
 from modelplane_operator.controllers.inference_gateway import CHILDREN
+from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
-from tests.support.step_by_step import Operator, define, watching
+from tests.support.step_by_step import Operator, watching
 
 Manifest = dict[str, Any]
 
@@ -87,23 +87,21 @@ def definitions() -> tuple[Manifest, ...]:
 
 
 @pytest.fixture
-async def door(tmp_path: Path, definitions: tuple[Manifest, ...]) -> AsyncIterator[FrontDoor]:
+async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]) -> AsyncIterator[FrontDoor]:
     noted_helm(tmp_path)
     (tmp_path / "mirror").mkdir()
     for version in ("40.2.0", "40.2.1"):
         pack(tmp_path / "mirror", "traefik", version, {**SIMPLE, "values.yaml": "hang: true\n"})
     near = [Watched(of(InferenceGateway), None), *map(Watched, CHILDREN), Watched(NAMESPACE, None)]
     afar = [*serving_stack.WATCHED_AFAR, Watched(JOB, None)]
-    with api_server() as server:
-        access = read_kubeconfig(server.kubeconfig.read_text())
-        async with connect(access) as kube:
-            await define(kube, [InferenceGateway])
-            await kube.create(FRONT_DOOR)
-            async with watching(access, near, afar, name="again") as seen:
-                controller = gateway_stack.controller(definitions, helm=True)
-                door = FrontDoor(kube, tmp_path, *seen, controller, Key("", "default"))
-                yield door
-                await door.end()
+    access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
+    async with connect(access) as kube:
+        await kube.create(FRONT_DOOR)
+        async with watching(access, near, afar, name="again") as seen:
+            controller = gateway_stack.controller(definitions, helm=True)
+            door = FrontDoor(kube, tmp_path, *seen, controller, Key("", "default"))
+            yield door
+            await door.end()
 
 
 async def begin(door: FrontDoor, verb: str) -> None:

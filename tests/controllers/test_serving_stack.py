@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from localfleet import binaries
-from localfleet.apiserver import api_server
 from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
@@ -39,6 +38,7 @@ from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
+from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
@@ -91,17 +91,15 @@ def component(stack: Manifest, name: str) -> Manifest:
 
 
 @pytest.fixture
-async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
+async def platform(clean_api: Api, tmp_path: Path) -> AsyncIterator[Platform]:
     (tmp_path / "mirror").mkdir()
     fill(tmp_path / "mirror")
     noted_helm(tmp_path)
-    with api_server() as server:
-        access = read_kubeconfig(server.kubeconfig.read_text())
-        async with connect(access) as kube:
-            await define(kube, OURS)
-            await ask_for_a_stack(kube)
-            async with operating(kube, access, tmp_path) as platform:
-                yield platform
+    access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
+    async with connect(access) as kube:
+        await ask_for_a_stack(kube)
+        async with operating(kube, access, tmp_path) as platform:
+            yield platform
 
 
 async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> None:

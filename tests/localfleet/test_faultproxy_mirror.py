@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localfleet.apiserver import ApiServer, api_server
+from localfleet.apiserver import ApiServer
 from localfleet.faultproxy.client import FaultProxy, start
 from localfleet.faultproxy.rules import Action, Answer, CloseWatch, Drop, InjectGone, Match, Reset, Rule, Truncate
 from localfleet.kubeclient import Key, KubeClient, Mirror, connect
 from tests.localfleet.engine_support import eventually
+from tests.support.api import Api
 
 pytestmark = pytest.mark.fleet
 
@@ -20,9 +20,8 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
-    with api_server() as running:
-        yield running
+def server(api: Api) -> ApiServer:
+    return api.server
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from localfleet.apiserver import ApiServer, api_server
+from localfleet.apiserver import ApiServer
 from localfleet.faultproxy.client import FaultProxy, FaultProxyError, attach, start
 from localfleet.faultproxy.rules import (
     Answer,
@@ -36,6 +36,7 @@ from localfleet.faultproxy.rules import (
 )
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, connect, read_kubeconfig
 from tests.localfleet.engine_support import Manifest, eventually
+from tests.support.api import Api
 
 pytestmark = pytest.mark.fleet
 
@@ -44,9 +45,8 @@ CREATE = Match(verbs=("create",), resource="configmaps")
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
-    with api_server() as running:
-        yield running
+def server(api: Api) -> ApiServer:
+    return api.server
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from localfleet.apiserver import ApiServer, api_server
+from localfleet.apiserver import ApiServer
 from localfleet.kubeclient import MERGE, ApiError, KubeClient, connect
 from tests.localfleet.engine_support import Manifest, eventually, program
+from tests.support.api import Api
 
 pytestmark = pytest.mark.fleet
 
@@ -17,9 +18,8 @@ CORE = "/api/v1/namespaces/default"
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
-    with api_server() as running:
-        yield running
+def server(api: Api) -> ApiServer:
+    return api.server
 
 
 @dataclass

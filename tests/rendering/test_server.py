@@ -33,9 +33,7 @@ NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement"}
 async def server(api: Api) -> Api:
     """The API server with the kinds of others that we write, and the namespaces that our objects are in."""
     bundled = [binaries.ensure(name)[name] for name in ("gateway-api-crds", "envoy-gateway-crds")]
-    for crds in (*bundled, ROOT / "localfleet/leaderworkerset/crd.yaml"):
-        await api.kubectl("apply", "--server-side", "-f", str(crds))
-    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.define(*bundled, ROOT / "localfleet/leaderworkerset/crd.yaml")
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": known}}
         for name, known in NAMESPACES.items()
