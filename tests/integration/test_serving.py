@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import pytest
 
@@ -51,8 +51,12 @@ async def test_replicas_follow_the_scale_subresource_down_to_none_and_back(stage
         await until(f"{wanted} replicas and as many pods", there)
         if wanted == 0:
             await stage.hub.says("EndpointsResolved=False/NoEndpoints", "ModelService", "model", space)
-            assert (await stage.chat(space)).status == 503  # the URL stays, and says that nobody is there
+            await until("the URL to say that nobody is there", lambda: refuses(stage, space))
     await stage.answered(space)
+
+
+async def refuses(stage: Stage, space: str) -> bool:
+    return (await stage.chat(space)).status == 503
 
 
 async def drain(stage: Stage, space: str) -> None:
@@ -86,6 +90,27 @@ async def new_template(stage: Stage, space: str) -> None:
     await stage.hub.says("Progressing=False/Settled", "ModelDeployment", "model", space)
 
 
+@pytest.fixture
+async def unhurried(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """An operator that leaves the gateway of a busy machine the time to follow, as those in production do.
+
+    It comes after the namespace, so that it goes before that is emptied, which may be hurried again.
+    """
+    del space
+    hurried = stage.operator.flags
+    await restarted(stage, (*hurried, "--drain-grace=20"))
+    yield
+    await restarted(stage, hurried)
+
+
+async def restarted(stage: Stage, flags: Sequence[str]) -> None:
+    await stage.operator.stop()
+    stage.operator.flags = flags
+    await stage.operator.start()
+    await stage.settle()
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("change", [drain, scale_down, new_template])
 async def test_no_request_and_no_stream_is_lost(
     stage: Stage, space: str, measured: Measured, change: Callable[[Stage, str], Awaitable[None]]

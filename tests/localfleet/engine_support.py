@@ -1,6 +1,7 @@
 """What the tests of the engine simulator, the fault proxy and the gang controller share."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -9,7 +10,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Manifest = dict[str, Any]
-SECONDS = 30.0
+SECONDS = 60.0
+ADDRESSES = [f"127.{64 + os.getpid() // 256 % 128}.{os.getpid() % 256}.{number}" for number in (1, 2)]
+"""Two addresses of loopback for this process alone: another run on this machine asks for the same ports."""
 
 
 async def eventually(what: str, look: Callable[[], Awaitable[T | None]], seconds: float = SECONDS) -> T:

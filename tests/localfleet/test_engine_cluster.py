@@ -13,23 +13,22 @@ import pytest
 
 import localfleet
 from localfleet import binaries
-from localfleet.apiserver import ApiServer, api_server
+from localfleet.apiserver import ApiServer
 from localfleet.engine import STAGES
 from localfleet.kubeclient import MERGE, ApiError, KubeClient, connect
-from tests.localfleet.engine_support import Manifest, engine_pod, eventually, program, running
+from tests.localfleet.engine_support import ADDRESSES, Manifest, engine_pod, eventually, program, running
+from tests.support.api import Api
 
 pytestmark = pytest.mark.fleet
 
-ADDRESSES = ("127.62.0.1", "127.62.0.2")
 PORT = 18100
 FLEET_STAGES = Path(localfleet.__file__).parent / "stages.yaml"
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
-    with api_server() as running_server:
-        yield running_server
+def server(api: Api) -> ApiServer:
+    return api.server
 
 
 @dataclass

@@ -17,8 +17,9 @@ from localfleet.engine.lifecycle import advance, begin
 from localfleet.engine.pods import read_pod
 from localfleet.engine.server import Door, Listeners
 from localfleet.engine.settings import Hang, Settings
-from tests.localfleet.engine_support import Manifest, engine_pod, eventually, running
+from tests.localfleet.engine_support import ADDRESSES, Manifest, engine_pod, eventually, running
 
+FIRST, SECOND = ADDRESSES
 PORT = 18000
 CHAT = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}]}
 QUICK = Settings(first_token_seconds=0, tokens_per_second=0)
@@ -74,9 +75,9 @@ def reconfigure(engine: Engine, **changes: Any) -> None:
 
 
 async def test_one_listener_answers_for_each_pod_by_the_address_it_was_called_at() -> None:
-    async with street("127.61.0.1", "127.61.0.2") as town:
-        town.settle(engine_pod("first"), "127.61.0.1")
-        town.settle(engine_pod("second"), "127.61.0.2")
+    async with street(FIRST, SECOND) as town:
+        town.settle(engine_pod("first"), FIRST)
+        town.settle(engine_pod("second"), SECOND)
 
         replies = [await town.post(address, "/v1/chat/completions", CHAT) for address in town.engines]
 
@@ -86,27 +87,27 @@ async def test_one_listener_answers_for_each_pod_by_the_address_it_was_called_at
             (True, True),
             (False, True),
         ]
-        again = await town.post("127.61.0.1", "/v1/chat/completions", CHAT)
+        again = await town.post(FIRST, "/v1/chat/completions", CHAT)
         assert (await again.json())["choices"][0]["message"]["content"] == texts[0]
 
 
 async def test_an_address_without_a_living_engine_closes_the_connection() -> None:
-    async with street("127.61.0.1", "127.61.0.2") as town:
-        town.settle(engine_pod("loading"), "127.61.0.2", replace(QUICK, startup_seconds=60))
+    async with street(FIRST, SECOND) as town:
+        town.settle(engine_pod("loading"), SECOND, replace(QUICK, startup_seconds=60))
 
-        for address in ("127.61.0.1", "127.61.0.2"):
+        for address in (FIRST, SECOND):
             with pytest.raises(aiohttp.ClientConnectionError):
                 await town.get(address, "/health")
 
 
 async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, tokens_per_second=100))
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST, replace(QUICK, tokens_per_second=100))
         body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "tools": [{"type": "function"}]}
 
         arrivals: list[float] = []
         frames: list[str] = []
-        async with town.session.post(f"http://127.61.0.1:{PORT}/v1/chat/completions", json=body) as response:
+        async with town.session.post(f"http://{FIRST}:{PORT}/v1/chat/completions", json=body) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             async for line in response.content:
                 if line.strip():
@@ -120,18 +121,18 @@ async def test_chat_streams_token_by_token_and_says_what_it_used() -> None:
         assert [delta["finish_reason"] for delta in deltas] == [None] * (len(deltas) - 1) + ["stop"]
         assert chunks[-1]["choices"] == []
         assert chunks[-1]["usage"]["completion_tokens"] == len(deltas) - 2 == 32
-        whole = await town.post("127.61.0.1", "/v1/chat/completions", CHAT)
+        whole = await town.post(FIRST, "/v1/chat/completions", CHAT)
         text = "".join(delta["delta"].get("content", "") for delta in deltas)
         assert text == (await whole.json())["choices"][0]["message"]["content"]
         assert arrivals[-1] - arrivals[0] > 10 / 100, "the tokens must come over time, not at once"
 
 
 async def test_completions_are_cut_at_sixteen_tokens_or_where_the_request_says() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1")
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST)
 
         async def asked(**body: Any) -> tuple[int, str]:
-            reply = await (await town.post("127.61.0.1", "/v1/completions", {"prompt": "Hi", **body})).json()
+            reply = await (await town.post(FIRST, "/v1/completions", {"prompt": "Hi", **body})).json()
             return reply["usage"]["completion_tokens"], reply["choices"][0]["finish_reason"]
 
         assert await asked() == (16, "length")
@@ -141,11 +142,11 @@ async def test_completions_are_cut_at_sixteen_tokens_or_where_the_request_says()
 
 
 async def test_messages_stream_the_events_that_anthropic_clients_expect() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1")
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST)
         body = {**CHAT, "max_tokens": 20, "system": "Be brief.", "stream": True}
 
-        text = await (await town.post("127.61.0.1", "/v1/messages", body)).text()
+        text = await (await town.post(FIRST, "/v1/messages", body)).text()
 
         events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
         names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
@@ -154,7 +155,7 @@ async def test_messages_stream_the_events_that_anthropic_clients_expect() -> Non
         assert names[2:-3] == ["content_block_delta"] * 20
         assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
         assert events[-2]["delta"]["stop_reason"] == "max_tokens"
-        counted = await town.post("127.61.0.1", "/v1/messages/count_tokens", body)
+        counted = await town.post(FIRST, "/v1/messages/count_tokens", body)
         assert (await counted.json())["input_tokens"] == 5
 
 
@@ -170,10 +171,10 @@ async def test_messages_stream_the_events_that_anthropic_clients_expect() -> Non
     ],
 )
 async def test_a_bad_request_gets_vllms_error_body(path: str, body: Any, status: int, kind: str, said: str) -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1")
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST)
 
-        reply = await town.post("127.61.0.1", path, body)
+        reply = await town.post(FIRST, path, body)
 
         error = (await reply.json())["error"]
         assert (reply.status, error["code"], error["type"]) == (status, status, kind)
@@ -181,41 +182,41 @@ async def test_a_bad_request_gets_vllms_error_body(path: str, body: Any, status:
 
 
 async def test_a_wrong_model_in_messages_gets_anthropics_error_body() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1")
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST)
 
-        reply = await town.post("127.61.0.1", "/v1/messages", {**CHAT, "model": "claude"})
+        reply = await town.post(FIRST, "/v1/messages", {**CHAT, "model": "claude"})
 
         assert (reply.status, (await reply.json())["error"]["type"]) == (404, "not_found_error")
 
 
 async def test_models_and_unknown_paths() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p", args=["--served-model-name", "a", "b"]), "127.61.0.1")
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p", args=["--served-model-name", "a", "b"]), FIRST)
 
-        status, text = await town.get("127.61.0.1", "/v1/models")
+        status, text = await town.get(FIRST, "/v1/models")
 
         assert (status, [card["id"] for card in json.loads(text)["data"]]) == (200, ["a", "b"])
-        assert (await town.get("127.61.0.1", "/nothing"))[0] == 404
-        assert (await town.get("127.61.0.1", "/v1/chat/completions"))[0] == 405
+        assert (await town.get(FIRST, "/nothing"))[0] == 404
+        assert (await town.get(FIRST, "/v1/chat/completions"))[0] == 405
 
 
 async def test_errors_come_at_the_rate_that_was_asked_for() -> None:
-    async with street("127.61.0.1") as town:
-        town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, error_rate=0.25, error_status=503))
+    async with street(FIRST) as town:
+        town.settle(engine_pod("p"), FIRST, replace(QUICK, error_rate=0.25, error_status=503))
 
-        statuses = [(await town.post("127.61.0.1", "/v1/chat/completions", CHAT)).status for _ in range(8)]
+        statuses = [(await town.post(FIRST, "/v1/chat/completions", CHAT)).status for _ in range(8)]
 
         assert statuses == [200, 200, 200, 503, 200, 200, 200, 503]
 
 
 async def test_metrics_count_what_happened_and_parse_as_prometheus_text() -> None:
-    async with street("127.61.0.1") as town:
-        engine = town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, max_running=1))
-        await town.post("127.61.0.1", "/v1/chat/completions", {**CHAT, "max_tokens": 7})
+    async with street(FIRST) as town:
+        engine = town.settle(engine_pod("p"), FIRST, replace(QUICK, max_running=1))
+        await town.post(FIRST, "/v1/chat/completions", {**CHAT, "max_tokens": 7})
 
         async def values() -> dict[str, float]:
-            families = text_string_to_metric_families((await town.get("127.61.0.1", "/metrics"))[1])
+            families = text_string_to_metric_families((await town.get(FIRST, "/metrics"))[1])
             return {
                 sample.name + sample.labels.get("finished_reason", ""): sample.value
                 for family in families
@@ -232,7 +233,7 @@ async def test_metrics_count_what_happened_and_parse_as_prometheus_text() -> Non
         reconfigure(engine, hang=Hang.GENERATION)
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(town.post("127.61.0.1", "/v1/chat/completions", CHAT))
+                group.create_task(town.post(FIRST, "/v1/chat/completions", CHAT))
 
             async def queued() -> bool:
                 now = await values()
@@ -247,23 +248,23 @@ async def test_metrics_count_what_happened_and_parse_as_prometheus_text() -> Non
 
 
 async def test_a_client_that_goes_away_frees_its_place() -> None:
-    async with street("127.61.0.1") as town:
-        engine = town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, max_running=1, tokens_per_second=0.001))
+    async with street(FIRST) as town:
+        engine = town.settle(engine_pod("p"), FIRST, replace(QUICK, max_running=1, tokens_per_second=0.001))
         async with town.session.post(
-            f"http://127.61.0.1:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
+            f"http://{FIRST}:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
         ) as gone:
             await gone.content.readline()
 
         reconfigure(engine, tokens_per_second=0)
 
-        assert (await town.post("127.61.0.1", "/v1/chat/completions", CHAT)).status == 200
+        assert (await town.post(FIRST, "/v1/chat/completions", CHAT)).status == 200
 
 
 async def test_a_hung_engine_accepts_and_stays_silent_until_it_recovers() -> None:
-    async with street("127.61.0.1") as town:
-        engine = town.settle(engine_pod("p"), "127.61.0.1")
+    async with street(FIRST) as town:
+        engine = town.settle(engine_pod("p"), FIRST)
         reconfigure(engine, hang=Hang.EVERYTHING)
-        asked = asyncio.ensure_future(town.get("127.61.0.1", "/health"))
+        asked = asyncio.ensure_future(town.get(FIRST, "/health"))
 
         async def accepted() -> bool:
             return bool(engine.busy)
@@ -276,10 +277,10 @@ async def test_a_hung_engine_accepts_and_stays_silent_until_it_recovers() -> Non
 
 
 async def test_a_crash_breaks_streams_off_and_closes_the_port() -> None:
-    async with street("127.61.0.1") as town:
-        engine = town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, tokens_per_second=0.001))
+    async with street(FIRST) as town:
+        engine = town.settle(engine_pod("p"), FIRST, replace(QUICK, tokens_per_second=0.001))
         async with town.session.post(
-            f"http://127.61.0.1:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
+            f"http://{FIRST}:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
         ) as stream:
             await stream.content.readline()
             crashing = replace(engine.pod, settings=replace(engine.pod.settings, crash=1))
@@ -291,35 +292,35 @@ async def test_a_crash_breaks_streams_off_and_closes_the_port() -> None:
             with pytest.raises(aiohttp.ClientError):
                 await stream.content.read()
         with pytest.raises(aiohttp.ClientConnectionError):
-            await town.get("127.61.0.1", "/health")
+            await town.get(FIRST, "/health")
 
 
 async def test_draining_finishes_streams_and_refuses_newcomers() -> None:
-    async with street("127.61.0.1") as town:
-        engine = town.settle(engine_pod("p"), "127.61.0.1", replace(QUICK, tokens_per_second=200))
+    async with street(FIRST) as town:
+        engine = town.settle(engine_pod("p"), FIRST, replace(QUICK, tokens_per_second=200))
         async with town.session.post(
-            f"http://127.61.0.1:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
+            f"http://{FIRST}:{PORT}/v1/chat/completions", json={**CHAT, "stream": True}
         ) as stream:
             await stream.content.readline()
             engine.drain()
 
             with pytest.raises(aiohttp.ClientConnectionError):
-                await town.get("127.61.0.1", "/health")
+                await town.get(FIRST, "/health")
             assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
         assert not engine.busy
 
 
 async def test_a_sidecar_has_the_prompt_read_by_the_prefill_pod_and_forwards_to_its_engine() -> None:
-    async with street("127.61.0.1", "127.61.0.2") as town:
+    async with street(FIRST, SECOND) as town:
         sidecar = {"name": "pd-sidecar", "image": "sidecar", "ports": [{"containerPort": 8000}]}
         engine = {"ports": [{"containerPort": 8001}]}
         town.settle(
-            engine_pod("decode", containers=[sidecar], engine=engine, labels={"llm-d.ai/role": "decode"}), "127.61.0.1"
+            engine_pod("decode", containers=[sidecar], engine=engine, labels={"llm-d.ai/role": "decode"}), FIRST
         )
-        prefill = town.settle(engine_pod("prefill", labels={"llm-d.ai/role": "prefill"}), "127.61.0.2")
-        header = {"x-prefiller-host-port": f"127.61.0.2:{PORT}"}
+        prefill = town.settle(engine_pod("prefill", labels={"llm-d.ai/role": "prefill"}), SECOND)
+        header = {"x-prefiller-host-port": f"{SECOND}:{PORT}"}
 
-        reply = await town.post("127.61.0.1", "/v1/chat/completions", CHAT, **header)
+        reply = await town.post(FIRST, "/v1/chat/completions", CHAT, **header)
 
         assert reply.status == 200
         assert (reply.headers["x-localfleet-pod"], reply.headers["x-localfleet-prefill"]) == (
@@ -327,5 +328,5 @@ async def test_a_sidecar_has_the_prompt_read_by_the_prefill_pod_and_forwards_to_
             "default/prefill",
         )
         assert b'vllm:generation_tokens_total{engine="0",model_name="llama"} 1.0' in prefill.metrics.text()
-        alone = await town.post("127.61.0.1", "/v1/chat/completions", CHAT, **{"x-prefiller-host-port": "127.61.0.9:1"})
+        alone = await town.post(FIRST, "/v1/chat/completions", CHAT, **{"x-prefiller-host-port": "127.61.0.9:1"})
         assert (alone.status, "x-localfleet-prefill" in alone.headers) == (200, False)

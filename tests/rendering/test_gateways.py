@@ -63,11 +63,12 @@ class Front:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait_until_routed(self, service: str) -> None:
+    def wait_until_routed(self, *services: str) -> None:
+        """Wait until it knows the route of every service, and what each leads to."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if self.get(service)[0] == 200:
+                if all(self.get(service)[0] == 200 for service in services):
                     return
             except OSError:
                 pass
@@ -174,7 +175,7 @@ async def front(request: pytest.FixtureRequest, api: Api, backends: tuple[Backen
     async with opened(request.param, api, folder) as running:
         rendered = manifests(ports, request.param)
         await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(rendered))
-        running.wait_until_routed("split")  # the last one
+        running.wait_until_routed("plain", "named", "bearer", "keyed", "hosted", "renamed", "many", "split")
         yield running
         await api.kubectl("-n", NAMESPACE, "delete", "httproutes,services,endpointslices", "--all")
         await api.kubectl("-n", "modelplane-system", "delete", "gateway", "--all")
@@ -184,9 +185,7 @@ async def front(request: pytest.FixtureRequest, api: Api, backends: tuple[Backen
 async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
     """A gateway at work, for which this process renders: on ports that are free, without a load balancer before it."""
     programs = binaries.ensure("gateway-api-crds", "envoy-gateway-crds", "traefik")
-    for kinds in ("gateway-api-crds", "envoy-gateway-crds"):
-        await api.kubectl("apply", "--server-side", "-f", str(programs[kinds]))
-    await api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    await api.define(*(programs[kinds] for kinds in ("gateway-api-crds", "envoy-gateway-crds")))
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces()))
     running = traefik(api.server.kubeconfig, programs["traefik"], folder)
     if backend == "EnvoyGateway":
@@ -308,12 +307,13 @@ def test_a_backend_that_cannot_prove_its_name_gets_no_request(front: Front, name
 
 
 def test_weights_are_kept(front: Front, backends: tuple[Backends, Path]) -> None:
-    """To the request by Traefik; Envoy draws lots."""
+    """By Traefik in turn, wherever we begin in it; Envoy's lots are outside of these bounds once in 10^11 runs."""
     exact = front.backend == "Traefik"
-    answers = Counter(int(front.get("split")[1].split()[0]) for _ in range(40 if exact else 400))
+    answers = Counter(int(front.get("split")[1].split()[0]) for _ in range(40 if exact else 600))
 
     assert answers.keys() == {backends[0].plain, backends[0].named}
-    assert answers[backends[0].named] == 10 if exact else 50 <= answers[backends[0].named] <= 150
+    low, high = (9, 11) if exact else (75, 225)
+    assert low <= answers[backends[0].named] <= high
 
 
 def test_an_address_is_asked_by_the_name_that_the_endpoint_says(front: Front, backends: tuple[Backends, Path]) -> None:
@@ -339,9 +339,10 @@ def test_without_credentials_the_clients_own_go_through(front: Front) -> None:
 
 
 def test_more_endpoints_than_a_rule_takes_have_their_shares(front: Front) -> None:
+    """By Traefik in turn, within groups too; Envoy's lots leave one out, or favour one so, once in 10^11 runs."""
     exact = front.backend == "Traefik"
-    answers = [front.get("many") for _ in range((3 if exact else 20) * MANY)]
+    answers = [front.get("many") for _ in range((3 if exact else 30) * MANY)]
     counted = Counter(answer.split()[2] for _, answer in answers)
 
     assert counted.keys() == {f"/{number}/v1/models?all=1" for number in range(MANY)}
-    assert set(counted.values()) == {3} if exact else max(counted.values()) < 60
+    assert {*counted.values()} <= {2, 3, 4} if exact else max(counted.values()) < 90
