@@ -65,17 +65,18 @@ def up(
 @app.command()
 def status() -> None:
     """Show every cluster: how to reach it, its memory, and what of it does not run."""
-    clusters = fleet_that_is_up().status()["clusters"]
+    found = fleet_that_is_up()
+    clusters, memory = found.status()["clusters"], found.memory()
     for each in clusters:
         ports = each["ports"]
         print(f"{each['name']}: API 127.0.0.1:{ports['api']}, gateway 127.0.0.1:{ports['gateway']}, ", end="")
-        print(f"{each['memory'] >> 20} MiB{', ' + each['fault'] if each['fault'] else ''}")
+        print(f"{memory[each['name']] >> 20} MiB{', ' + each['fault'] if each['fault'] else ''}")
         print(f"  addresses: {each['address']}, load balancers {each['balancers']}")
         print(f"  kubectl --kubeconfig {each['kubeconfig']}")
         for component, state in each["components"].items():
             if state != "running":
                 print(f"  {component} is {state}")
-    print(f"{len(clusters)} clusters, {sum(each['memory'] for each in clusters) >> 20} MiB")
+    print(f"{len(clusters)} clusters, {sum(memory.values()) >> 20} MiB")
 
 
 @app.command()

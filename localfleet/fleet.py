@@ -127,6 +127,10 @@ class Fleet:
     def status(self) -> Any:
         return self.ask("status")
 
+    def memory(self) -> dict[str, int]:
+        """Bytes that the processes of each cluster take."""
+        return self.ask("memory")
+
     def cluster(self, name: str) -> Any:
         """What `status` says of one cluster."""
         clusters = {each["name"]: each for each in self.status()["clusters"]}

@@ -1,6 +1,6 @@
-"""Fixtures for tests that need a fleet: one for the whole run, a namespace per test, further clusters on demand.
+"""Fixtures for tests that need a fleet: one for all of them, a namespace per test, further clusters on demand.
 
-    fleet             a hub, worker-1 and worker-2, ready
+    fleet             a hub, worker-1 and worker-2, ready, until the next test does not ask for them
     fleet_namespace   the name of a namespace that this test has for itself, in every cluster
     extra_cluster     a function that starts one more workload cluster; it goes with the test
 
@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
     finally:
         if not keep:
             found.down()
+
+
+def needs_fleet(item: pytest.Item | None) -> bool:
+    return "fleet" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """End the fleet when the next test needs none: at rest it takes a tenth of a core from the tests of the others."""
+    yield
+    if needs_fleet(item) and not needs_fleet(nextitem):
+        request: Any = vars(item)["_request"]  # pytest has no public way to end a fixture before its scope does
+        getattr(request, "_get_active_fixturedef")("fleet").finish(request)  # noqa: B009
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from localfleet import pytest_plugin
+
 STAGE, FLEET = "the stage", "the fleet"
 SHARED = {
     "tests/integration/": STAGE,
@@ -24,9 +26,12 @@ def group_of(nodeid: str) -> str:
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Bring groups together: the long ones, then those that start programs, then the others, each as they came."""
+    """Bring groups together: the long ones, then those that start programs, then the others, each as they came.
+
+    In a group, what needs the fleet comes first: it ends when the next test does not.
+    """
     marked = {group_of(item.nodeid) for item in items if item.get_closest_marker("fleet")}
     groups = dict.fromkeys([*LONG, *(group for item in items if (group := group_of(item.nodeid)) in marked)])
     groups |= dict.fromkeys(group_of(item.nodeid) for item in items)
     place = {group: number for number, group in enumerate(groups)}
-    items.sort(key=lambda item: place[group_of(item.nodeid)])
+    items.sort(key=lambda item: (place[group_of(item.nodeid)], not pytest_plugin.needs_fleet(item)))

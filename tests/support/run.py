@@ -7,6 +7,7 @@ a worker died or a test that was collected did not end, even if all that did end
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class Groups(LoadScopeScheduling):
         return group_of(nodeid)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """A worker is gone: the others get what it had left, but for the test that it died of, which is the answer.
+        """A worker is gone: the others get what it had left, but for the one that it died of, which is the answer.
 
         xdist's own would try that test again and again, and a group that was done would keep a worker waiting for ever.
         """
@@ -69,12 +70,15 @@ class Run:
 
     terminal: pytest.TerminalReporter
     began: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    over: threading.Event = field(default_factory=threading.Event)
     total: int = 0
     running: dict[str, None] = field(default_factory=dict[str, None])
     ended: set[str] = field(default_factory=set[str])
     failures: int = 0
     wrong: list[str] = field(default_factory=list[str])
+
+    def pytest_sessionstart(self) -> None:
+        threading.Thread(target=self.tell, daemon=True).start()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.total = len(session.items)
@@ -84,25 +88,25 @@ class Run:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.running[nodeid] = None
-        self.tell()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failures += 1
             self.terminal.write_line(f"{self.minutes} FAILED in {report.when}: {report.nodeid}", red=True)
-        self.tell()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self.running.pop(nodeid, None)
         self.ended.add(nodeid)
-        self.tell()
+
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        self.running.pop(crashitem, None)
 
     def tell(self) -> None:
-        """Say how far it is, when that was said a while ago."""
-        if time.monotonic() > self.told + EVERY_SECONDS:
-            self.told = time.monotonic()
+        """Say how far it is, until it is over; also while nothing ends."""
+        while not self.over.wait(EVERY_SECONDS):
             far = f"{len(self.ended)} of {self.total} tests, {self.failures} failed"
-            self.terminal.write_line(f"{self.minutes} {far}; now {', '.join(self.running)}")
+            self.terminal.write_line(f"{self.minutes} {far}; now {', '.join(self.running.copy())}")
+            self.terminal.flush()
 
     @property
     def minutes(self) -> str:
@@ -119,6 +123,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        self.over.set()
         if exitstatus == pytest.ExitCode.OK and len(self.ended) != self.total:
             self.wrong.append(f"{len(self.ended)} of {self.total} tests have ended")
         if exitstatus == pytest.ExitCode.OK and self.wrong:
