@@ -10,18 +10,23 @@ from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resourc
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
+    Amounts,
     Attribute,
     Bytes,
     CacheStatus,
+    Capability,
     Claim,
     ClusterSpec,
-    Cpu,
     Credentials,
+    DnsLabel,
+    DnsName,
     Effect,
     GatewayStatus,
     NonEmpty,
+    Profile,
     String63,
     String253,
+    TaintKey,
 )
 
 Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
@@ -177,10 +182,9 @@ class ClusterOrigin(Model):
 
 # What keeps tenants apart ---------------------------------------------------------------------------------------------
 
-_NAMESPACE_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
-Namespaces = Annotated[tuple[Annotated[String63, Field(pattern=_NAMESPACE_NAME)], ...], Field(max_length=16), ATOMIC]
+Namespaces = Annotated[tuple[DnsLabel, ...], Field(max_length=16), ATOMIC]
 AllowedKeys = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_KEY_OR_PREFIX)], ...],
     Field(max_length=64),
@@ -269,17 +273,6 @@ class NetworkIsolation(Model):
     Names may be resolved there in any case. Clouds that give pods an identity of their own by it need `Allowed`."""
 
 
-class Amounts(Model):
-    """How much of a node's resources."""
-
-    cpu: Cpu | None = None
-    """Processors, for example `"2"` or `500m`."""
-    memory: Bytes | None = None
-    """Memory, for example `4Gi`."""
-    ephemeral_storage: Annotated[Bytes | None, Field(alias="ephemeral-storage")] = None
-    """Disk of the node, for example `50Gi`."""
-
-
 class LimitRangeIsolation(Model):
     """The LimitRange of the namespaces in which models run, for containers that say nothing themselves."""
 
@@ -302,6 +295,20 @@ class PodIsolation(Model):
     allowed in any case."""
     max_shared_memory: Bytes = "64Gi"
     """The most that a pod may put into /dev/shm."""
+    allowed_capabilities: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
+    """Capabilities that engines may ask for, such as IPC_LOCK for RDMA, beside those that are for everybody. With one
+    that Pod Security's level `baseline` refuses, the level of the namespaces of models is `privileged`: what their pods
+    may have is then bounded by this list alone."""
+    allowed_service_accounts: Annotated[tuple[DnsName, ...], Field(max_length=64), ATOMIC] = ()
+    """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
+    allowed_priority_classes: Annotated[tuple[DnsName, ...], Field(max_length=16), ATOMIC] = ()
+    """PriorityClasses that pods may have."""
+    allowed_tolerations: Annotated[tuple[TaintKey, ...], Field(max_length=64), ATOMIC] = ()
+    """Keys of taints that pods may tolerate, beside those of accelerators."""
+    allowed_storage_classes: Annotated[tuple[DnsName, ...], Field(max_length=16), ATOMIC] = ()
+    """StorageClasses of which pods may have volumes that come and go with them."""
+    allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
+    """Files with seccomp profiles on the nodes that pods may name."""
 
 
 class Isolation(Model):

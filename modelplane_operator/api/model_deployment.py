@@ -15,6 +15,7 @@ from modelplane_operator.api.shared import (
     WORKER_ONLY_ON_WORKER,
     ClusterSelector,
     DeviceCount,
+    DnsLabel,
     Effect,
     Engine,
     Labels,
@@ -24,7 +25,6 @@ from modelplane_operator.api.shared import (
     Role,
     ServingMode,
     Spec,
-    String63,
     Worker,
     serving_rules,
 )
@@ -33,7 +33,7 @@ from modelplane_operator.api.shared import (
 class DeviceRequest(Model):
     """Devices that every pod of a member needs."""
 
-    name: String63
+    name: DnsLabel
     """Name of the request, unique in its member."""
     count: DeviceCount = 1
     """Devices for each pod; all of them from one device entry of the node's class."""

@@ -13,6 +13,7 @@ from modelplane_operator.api.shared import (
     MEMBER_SHAPE,
     WORKER_ONLY_ON_WORKER,
     DeviceCount,
+    DnsLabel,
     Engine,
     ModelCacheRef,
     NonEmpty,
@@ -21,7 +22,6 @@ from modelplane_operator.api.shared import (
     Role,
     ServingMode,
     Spec,
-    String63,
     String253,
     Worker,
     serving_rules,
@@ -31,7 +31,7 @@ from modelplane_operator.api.shared import (
 class ResolvedRequest(Model):
     """Devices that every pod of a member claims."""
 
-    name: String63
+    name: DnsLabel
     """Name of the request, as the deployment has it."""
     device_class_name: String253
     """DeviceClass to claim them through, from the InferenceClass of the pool."""

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule, must
+from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule, list_map, must
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 String63 = Annotated[str, Field(min_length=1, max_length=63)]
 String253 = Annotated[str, Field(min_length=1, max_length=253)]
 
-Bytes = Annotated[str, Field(max_length=16, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
+Bytes = Annotated[str, Field(max_length=9, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
 """An amount of memory or storage, such as 16Gi."""
 
 _UNITS = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -23,8 +23,24 @@ def in_bytes(amount: str) -> int:
     return int(amount[:-2]) * _UNITS[amount[-2:]]
 
 
-Cpu = Annotated[str, Field(max_length=16, pattern=r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$")]
+Cpu = Annotated[str, Field(max_length=8, pattern=r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$")]
 """So many processors, such as 2 or 500m."""
+
+Capability = Literal[
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "MKNOD", "NET_BIND_SERVICE",
+    "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE",
+]  # fmt: skip
+"""What a container may be given of root's power. The rest is power over the node, and nobody's to ask for."""
+
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+PROFILE = "^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
+DnsLabel = Annotated[String63, Field(pattern=DNS_LABEL)]
+DnsName = Annotated[String253, Field(pattern=DNS_NAME)]
+TaintKey = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
+Profile = Annotated[str, Field(min_length=1, max_length=253, pattern=PROFILE)]
+"""A file below the kubelet's folder of seccomp profiles: a path that does not lead out of it."""
 
 Role = Literal["Standalone", "Leader", "Worker"]
 Phase = Literal["Prefill", "Decode"]
@@ -210,6 +226,71 @@ class Env(Model):
     """Where to take its value from."""
 
 
+class Amounts(Model):
+    """How much of a node's resources."""
+
+    cpu: Cpu | None = None
+    """Processors, for example `"2"` or `500m`."""
+    memory: Bytes | None = None
+    """Memory, for example `4Gi`."""
+    ephemeral_storage: Annotated[Bytes | None, Field(alias="ephemeral-storage")] = None
+    """Disk of the node, for example `50Gi`."""
+
+
+class Limits(Amounts):
+    """The most that a container may take."""
+
+    hugepages_2mi: Annotated[Bytes | None, Field(alias="hugepages-2Mi")] = None
+    """Memory in pages of 2Mi, for example `2Gi`. The node must have set them aside; they are requested, too."""
+    hugepages_1gi: Annotated[Bytes | None, Field(alias="hugepages-1Gi")] = None
+    """Memory in pages of 1Gi."""
+
+
+def _within(resource: str) -> Rule:
+    field = resource.replace("-", "__dash__")
+    return Rule(
+        f"!has(self.requests) || !has(self.limits) || !has(self.requests.{field}) || !has(self.limits.{field}) || "
+        f"quantity(self.requests.{field}).compareTo(quantity(self.limits.{field})) <= 0",
+        f"A container cannot request more {resource} than its limit: lower the request, or raise the limit.",
+    )
+
+
+HUGE_PAGES_NEED_MORE = Rule(
+    "!has(self.limits) || !(has(self.limits.hugepages__dash__2Mi) || has(self.limits.hugepages__dash__1Gi)) || "
+    "has(self.limits.cpu) || has(self.limits.memory) || (has(self.requests) && (has(self.requests.cpu) || "
+    "has(self.requests.memory)))",
+    "Kubernetes gives huge pages only to containers that also request cpu or memory: add one of them to `requests`.",
+)
+
+
+class Resources(Model):
+    """What the engine needs of its node beside devices."""
+
+    rules: ClassVar = (*map(_within, ("cpu", "memory", "ephemeral-storage")), HUGE_PAGES_NEED_MORE)
+
+    requests: Amounts | None = None
+    """What the node must have free. Without a word on cpu or memory, a share of the node's by the share of its devices
+    that the pod claims."""
+    limits: Limits | None = None
+    """The most that it may take: a container that takes more memory is killed. Without one, what the node has."""
+
+
+class Capabilities(Model):
+    """Root's power, in pieces."""
+
+    add: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
+    """Capabilities beside none: everything is dropped first. CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
+    NET_BIND_SERVICE, SETGID and SETUID are for everybody; others, such as IPC_LOCK for RDMA, where the cluster's
+    `spec.isolation.pods.allowedCapabilities` has them."""
+
+
+class ContainerSecurity(Model):
+    """What the container may do."""
+
+    capabilities: Capabilities | None = None
+    """Root's power, in pieces."""
+
+
 class Container(Model):
     """The engine's container."""
 
@@ -223,11 +304,73 @@ class Container(Model):
     """Arguments of the engine. With a cache and no command, `--model=/mnt/models` is added unless there is a
     `--model`."""
     env: tuple[Env, ...] = ()
-    """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK."""
+    """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK. Of several of
+    one name the last counts, where it stands."""
+    resources: Resources | None = None
+    """What the engine needs of its node beside devices, which `nodeSelector` asks for."""
+    security_context: ContainerSecurity | None = None
+    """What the container may do."""
+
+
+class PodToleration(Model):
+    """Lets the pod onto nodes of its pool with a taint."""
+
+    key: TaintKey
+    """Key of the taint."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """`Equal` compares key and value, `Exists` only the key."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """Value of the taint, for operator Equal; absent means empty."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint. Without one, all."""
+
+
+class SeccompProfile(Model):
+    """Which system calls the pod may make."""
+
+    type: Literal["RuntimeDefault", "Localhost"]
+    """`RuntimeDefault`, or `Localhost` for a file on the nodes."""
+    localhost_profile: Profile | None = None
+    """For type Localhost: the file, below the kubelet's folder of profiles, for example `profiles/engine.json`."""
+
+
+LOCALHOST_HAS_PROFILE = Rule(
+    "(self.type == 'Localhost') == has(self.localhostProfile)",
+    "A localhostProfile goes with `type: Localhost`, and that type needs one.",
+)
+
+
+class PodSecurity(Model):
+    """What all of the pod may do."""
+
+    seccomp_profile: Annotated[SeccompProfile | None, must(LOCALHOST_HAS_PROFILE)] = None
+    """Which system calls the pod may make. Without one, those that the runtime lets everybody make."""
+
+
+OWN_PATHS = Rule(
+    "!self.startsWith('/dev') && !self.startsWith('/proc') && !self.startsWith('/sys') && "
+    "!(self + '/').startsWith('/mnt/models/') && !self.contains('..')",
+    "This path is taken: /dev, /proc and /sys are the system's, /mnt/models is the cache's. Choose another, such as "
+    "/scratch.",
+)
+
+
+class EphemeralVolume(Model):
+    """A volume that comes and goes with its pod."""
+
+    mount_path: Annotated[str, Field(max_length=255, pattern="^(/[^/:]+)+$"), must(OWN_PATHS)]
+    """Where the engine finds it, for example `/scratch`."""
+    size: Bytes
+    """The most it holds."""
+    storage_class_name: DnsName | None = None
+    """StorageClass of the volume, such as one for the node's NVMe disks; the cluster's
+    `spec.isolation.pods.allowedStorageClasses` must have it. Without one it is a folder on the node's own disk."""
 
 
 class PodSpec(Model):
-    """The part of a pod that is yours; ports, probes, volumes, devices and tolerations are set by the operator."""
+    """The part of a pod that is yours; ports, probes and devices are set by the operator. What steers more than the pod
+    itself is for the cluster's `spec.isolation.pods` to allow; the condition PodTemplateAllowed says what was left out.
+    """
 
     containers: Annotated[
         tuple[Container, ...],
@@ -245,6 +388,18 @@ class PodSpec(Model):
     shared_memory_size: Bytes | None = None
     """Most that the pod can put into /dev/shm, for example `64Gi`. It is memory of the node, and counts only when it is
     used. Without one 32Gi; no more than the cluster's `spec.isolation.pods.maxSharedMemory`."""
+    service_account_name: DnsName | None = None
+    """ServiceAccount in the namespace of the models on the cluster, for clouds that give pods their identity by it. The
+    platform team makes it there and allows it. No token of the API server is mounted."""
+    priority_class_name: DnsName | None = None
+    """PriorityClass of the pods, where the cluster allows it."""
+    tolerations: Annotated[tuple[PodToleration, ...], Field(max_length=16), ATOMIC] = ()
+    """Taints of nodes that the pods put up with, where the cluster allows it. Those of accelerators may be tolerated
+    anywhere; `nvidia.com/gpu` is without a word."""
+    security_context: PodSecurity | None = None
+    """What all of the pod may do."""
+    ephemeral_volumes: Annotated[tuple[EphemeralVolume, ...], Field(max_length=8), list_map("mountPath")] = ()
+    """Volumes that come and go with their pod: scratch space."""
 
 
 class PodMetadata(Model):

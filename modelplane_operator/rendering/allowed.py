@@ -1,21 +1,35 @@
 """What of a pod template a cluster allows: the rest is left out, and what is left out has a name and a way to allow it.
 
-Annotations and labels steer whoever reads them: service meshes, networks, autoscalers, injectors of secrets. So those
-that are harmless are let through, and what else is wanted is for the platform team to say, on its InferenceCluster.
+Annotations and labels steer whoever reads them: service meshes, networks, autoscalers, injectors of secrets. An
+account, a capability or a toleration gives a pod what is not its own. So what is harmless is let through, and what else
+is wanted is for the platform team to say, on its InferenceCluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from modelplane_operator.api.inference_cluster import InferenceCluster, PodIsolation
-from modelplane_operator.api.shared import PodMetadata, PodSpec, PodTemplate, in_bytes
+from modelplane_operator.api.shared import (
+    Capabilities,
+    Capability,
+    Container,
+    ContainerSecurity,
+    PodMetadata,
+    PodSpec,
+    PodTemplate,
+    in_bytes,
+)
 
 # Kubernetes presumes that keys without a prefix are their user's own, so that nothing acts on them.
 ANNOTATIONS: Final = ("app.kubernetes.io/", "kubectl.kubernetes.io/", "prometheus.io/")
 LABELS: Final = ("app.kubernetes.io/",)
+# Every runtime gives these by default, and they end where the container does: for images that change users or owners.
+CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
+# Whoever claims an accelerator is meant to tolerate its taint; a pod is on its own pool's nodes in any case.
+TOLERATIONS: Final = ("amd.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "habana.ai/gaudi", "nvidia.com/gpu")
 SHARED_MEMORY: Final = "32Gi"  # engines pass tensors by it; what nobody puts there costs nothing
 
 
@@ -31,53 +45,119 @@ class LeftOut:
         return f"{self.what} ({self.setting})"
 
 
+class _Asked(NamedTuple):
+    """What a template asks for of one kind, and what its cluster has of that."""
+
+    what: str
+    setting: str
+    names: Iterable[str | None]
+    granted: Collection[str]
+
+
 def isolation_of(cluster: InferenceCluster | None) -> PodIsolation:
     """What pods may have there."""
     isolation = cluster.spec.isolation if cluster else None
     return (isolation.pods if isolation else None) or PodIsolation()
 
 
-def allowed(template: PodTemplate, may: PodIsolation) -> PodTemplate:
-    """The template as its cluster allows it, with what the operator decides where it is silent."""
-    metadata, spec = template.metadata, template.spec
-    return template.model_copy(
-        update={
-            **({"metadata": _metadata(metadata, may)} if metadata else {}),
-            **({"spec": _spec(spec, may)} if spec else {}),
-        }
-    )
-
-
 def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
-    """What is not in the allowed template."""
-    if metadata := template.metadata:
-        for what, setting, given, own, more in (
-            ("annotation", "allowedAnnotations", metadata.annotations, ANNOTATIONS, may.allowed_annotations),
-            ("label", "allowedLabels", metadata.labels, LABELS, may.allowed_labels),
-        ):
-            yield from (LeftOut(f"{what} {key}", setting) for key in given if not _may_have(key, (*own, *more)))
+    """What the template asks for and does not get."""
+    for asked in (*_of_metadata(template, may), *_of_spec(template, may)):
+        for name in asked.names:
+            if name and not _is_granted(name, asked.granted):
+                yield LeftOut(f"{asked.what} {name}", asked.setting)
     size = template.spec.shared_memory_size if template.spec else None
     if size and in_bytes(size) > in_bytes(may.max_shared_memory):
         yield LeftOut(f"what sharedMemorySize {size} is above {may.max_shared_memory}", "maxSharedMemory")
 
 
-def _metadata(metadata: PodMetadata, may: PodIsolation) -> PodMetadata:
-    annotations = _allowed(metadata.annotations, (*ANNOTATIONS, *may.allowed_annotations))
-    labels = _allowed(metadata.labels, (*LABELS, *may.allowed_labels))
-    given = {"annotations": annotations, "labels": labels}
-    return PodMetadata.model_validate({name: value for name, value in given.items() if value})
+def _of_metadata(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
+    if given := template.metadata:
+        annotations, labels = ([key for key in keys if "/" in key] for keys in (given.annotations, given.labels))
+        yield _Asked(_ANNOTATION, "allowedAnnotations", annotations, (*ANNOTATIONS, *may.allowed_annotations))
+        yield _Asked(_LABEL, "allowedLabels", labels, (*LABELS, *may.allowed_labels))
 
 
-def _spec(spec: PodSpec, may: PodIsolation) -> PodSpec:
-    size = min(spec.shared_memory_size or SHARED_MEMORY, may.max_shared_memory, key=in_bytes)
-    return spec.model_copy(update={"shared_memory_size": size})
+def _of_spec(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
+    if (spec := template.spec) is None:
+        return
+    capabilities = [name for container in spec.containers for name in _capabilities(container)]
+    tolerated = [toleration.key for toleration in spec.tolerations]
+    classes = [volume.storage_class_name for volume in spec.ephemeral_volumes]
+    granted = may.allowed_service_accounts
+    yield _Asked(_CAPABILITY, "allowedCapabilities", capabilities, (*CAPABILITIES, *may.allowed_capabilities))
+    yield _Asked(_SERVICE_ACCOUNT, "allowedServiceAccounts", [spec.service_account_name], granted)
+    yield _Asked(_PRIORITY_CLASS, "allowedPriorityClasses", [spec.priority_class_name], may.allowed_priority_classes)
+    yield _Asked(_TOLERATION, "allowedTolerations", tolerated, (*TOLERATIONS, *may.allowed_tolerations))
+    yield _Asked(_VOLUME, "allowedStorageClasses", classes, may.allowed_storage_classes)
+    yield _Asked(_SECCOMP, "allowedSeccompProfiles", [_seccomp(spec)], may.allowed_seccomp_profiles)
 
 
-def _allowed(given: Mapping[str, str], entries: Iterable[str]) -> dict[str, str]:
-    known = tuple(entries)
-    return {key: value for key, value in given.items() if _may_have(key, known)}
+_ANNOTATION, _LABEL = "annotation", "label"
+_CAPABILITY, _SERVICE_ACCOUNT, _PRIORITY_CLASS = "capability", "ServiceAccount", "PriorityClass"
+_TOLERATION, _VOLUME, _SECCOMP = "toleration of", "volumes of StorageClass", "seccomp profile"
 
 
-def _may_have(key: str, entries: Iterable[str]) -> bool:
-    prefix, slash, _ = key.partition("/")
-    return not slash or any(entry in {key, f"{prefix}/"} for entry in entries)
+def _capabilities(container: Container) -> tuple[Capability, ...]:
+    security = container.security_context
+    return security.capabilities.add if security and security.capabilities else ()
+
+
+def _seccomp(spec: PodSpec) -> str | None:
+    security = spec.security_context
+    return security.seccomp_profile.localhost_profile if security and security.seccomp_profile else None
+
+
+def _is_granted(name: str, granted: Collection[str]) -> bool:
+    """Whether it is there by its name, or by its prefix."""
+    return name in granted or f"{name.partition('/')[0]}/" in granted
+
+
+def allowed(template: PodTemplate, may: PodIsolation) -> PodTemplate:
+    """The template as its cluster allows it, with what the operator decides where it is silent."""
+    refused = frozenset(left.what for left in left_out(template, may))
+    return template.model_copy(
+        update={
+            **({"metadata": _metadata(template.metadata, refused)} if template.metadata else {}),
+            **({"spec": _spec(template.spec, may, refused)} if template.spec else {}),
+        }
+    )
+
+
+def _metadata(metadata: PodMetadata, refused: frozenset[str]) -> PodMetadata:
+    kept = {
+        "annotations": {
+            key: text for key, text in metadata.annotations.items() if f"{_ANNOTATION} {key}" not in refused
+        },
+        "labels": {key: text for key, text in metadata.labels.items() if f"{_LABEL} {key}" not in refused},
+    }
+    return PodMetadata.model_validate({name: value for name, value in kept.items() if value})
+
+
+def _spec(spec: PodSpec, may: PodIsolation, refused: frozenset[str]) -> PodSpec:
+    def kept(what: str, name: str | None) -> bool:
+        return f"{what} {name}" not in refused
+
+    asked = {
+        "service_account_name": kept(_SERVICE_ACCOUNT, spec.service_account_name),
+        "priority_class_name": kept(_PRIORITY_CLASS, spec.priority_class_name),
+        "security_context": kept(_SECCOMP, _seccomp(spec)),
+    }
+    tolerations = tuple(one for one in spec.tolerations if kept(_TOLERATION, one.key))
+    volumes = tuple(one for one in spec.ephemeral_volumes if kept(_VOLUME, one.storage_class_name))
+    return spec.model_copy(
+        update={
+            **{name: None for name, granted in asked.items() if not granted},
+            **({"tolerations": tolerations} if tolerations != spec.tolerations else {}),
+            **({"ephemeral_volumes": volumes} if volumes != spec.ephemeral_volumes else {}),
+            "shared_memory_size": min(spec.shared_memory_size or SHARED_MEMORY, may.max_shared_memory, key=in_bytes),
+            "containers": tuple(_container(one, refused) for one in spec.containers),
+        }
+    )
+
+
+def _container(container: Container, refused: frozenset[str]) -> Container:
+    if not (asked := _capabilities(container)):
+        return container
+    kept = Capabilities(add=tuple(name for name in asked if f"{_CAPABILITY} {name}" not in refused))
+    return container.model_copy(update={"security_context": ContainerSecurity(capabilities=kept)})

@@ -59,7 +59,7 @@ def namespace_labels(namespace: str, uid: str) -> dict[str, str]:
     return {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: namespace, labels.OWNER_UID: uid}
 
 
-def render_remote_namespace(namespace: str, uid: str) -> Manifest:
+def render_remote_namespace(namespace: str, uid: str, *, level: str) -> Manifest:
     """What holds the objects of a hub namespace on a workload cluster.
 
     Every replica of the hub namespace needs it, so it belongs to none: its owner is the hub namespace itself.
@@ -71,9 +71,7 @@ def render_remote_namespace(namespace: str, uid: str) -> Manifest:
             "name": names.remote_namespace(namespace),
             "labels": {
                 **namespace_labels(namespace, uid),
-                # Our own pods keep to it; what else someone starts here must too. `restricted` would refuse the many
-                # engine images that run as root.
-                labels.POD_SECURITY: "baseline",
+                labels.POD_SECURITY: level,  # our own pods keep to it; what else someone starts here must too
             },
         },
     }

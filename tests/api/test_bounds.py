@@ -31,8 +31,15 @@ COMPLAINTS = {
     "required": "Required value",
 }
 
-# How the shortest and the longest text look where a pattern rules.
-PATTERNS = {"^cr-[0-9a-f]+$": "cr-", "^(https?|oci)://[^ ]+$": "oci://"}
+# How the shortest and the longest text look where a pattern rules: what they begin with, else `a`, and their end.
+PATTERNS = {
+    "^cr-[0-9a-f]+$": ("cr-", ""),
+    "^(https?|oci)://[^ ]+$": ("oci://", ""),
+    "^(/[^/:]+)+$": ("/", ""),
+    "^[1-9][0-9]{0,6}(Mi|Gi|Ti)$": ("1111111", "Gi"),
+    r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$": ("1111111", "m"),
+    "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$": ("", f"/{'a' * 63}"),
+}
 
 # Values at a bound that another rule refuses; the object with every field set shows one that is stored.
 REFUSED_FOR_ANOTHER_REASON = {
@@ -41,6 +48,9 @@ REFUSED_FOR_ANOTHER_REASON = {
     "failover.maxShare maxLength": "it is a percentage",
     "spec.components maxItems": "there are fewer names than that",
     "members minItems": "a gang needs both; the second engine has one member",
+    "resources.requests.cpu maxLength": "it is above the limit",
+    "resources.requests.memory maxLength": "it is above the limit",
+    "resources.requests.ephemeral-storage maxLength": "it is above the limit",
 }
 
 # An attribute has one value, in rich.yaml a string: admission.yaml has the rows for the others.
@@ -103,12 +113,15 @@ def _cases(of: str, path: str, field: dict[str, Any], found: Any) -> Iterator[Ca
 def _each(of: str, path: str, bounds: dict[str, Any], found: Any) -> Iterator[Case]:
     """The bounds of a list's items, or of a map's values."""
     inside = f"{path}[]" if isinstance(found, list) else f"{path}{{}}"
+    pattern = bounds.get("pattern", "")
     for keyword, bound in bounds.items():
         match keyword:
             case "minLength":
-                yield Case(of, inside, keyword, _text(bound), _text(bound - 1))
+                yield Case(of, inside, keyword, _text(bound, pattern), _text(bound - 1, pattern))
             case "maxLength":
-                yield Case(of, inside, keyword, _text(bound), _text(bound + 1))
+                yield Case(of, inside, keyword, _text(bound, pattern), _text(bound + 1, pattern))
+            case "enum":
+                yield Case(of, inside, keyword, found[0], "Bogus")
             case "minProperties":
                 yield Case(of, inside, keyword, found[0], {})
             case "pattern":
@@ -118,8 +131,9 @@ def _each(of: str, path: str, bounds: dict[str, Any], found: Any) -> Iterator[Ca
 
 
 def _text(length: int, pattern: str = "") -> str:
-    start = PATTERNS.get(pattern, "")
-    return start[:length].ljust(length, "a")
+    start, end = PATTERNS.get(pattern, ("", ""))
+    room = length - len(end)
+    return f"{start[:room].ljust(room, 'a')}{end}" if room > 0 else "a" * length
 
 
 def _items(found: list[Any], count: int, field: dict[str, Any]) -> list[Any]:
@@ -128,6 +142,8 @@ def _items(found: list[Any], count: int, field: dict[str, Any]) -> list[Any]:
     items = [*found, *[found[-1]] * count][:count]
     if count <= len(found):
         return items
+    if enum := field.get("each", {}).get("enum"):
+        return [enum[index % len(enum)] for index in range(count)]
     if isinstance(found[-1], str):
         return [f"{item}{index}" for index, item in enumerate(items)]
     if key is None:

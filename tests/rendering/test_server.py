@@ -7,11 +7,14 @@ InferencePool is not: its module is none of ours yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 import yaml
 
 from localfleet import binaries
+from modelplane_operator.api.shared import Capability
+from modelplane_operator.rendering.model_replica.fences import BEYOND_BASELINE
 from tests.rendering.cases import CASES, render
 from tests.support.api import Api
 from tests.support.manifests import ROOT, Manifest
@@ -25,6 +28,13 @@ NAMESPACES = {
     "dra-driver-nvidia-gpu": {},
     "baseline": {"pod-security.kubernetes.io/enforce": "baseline"},
     "restricted": {"pod-security.kubernetes.io/enforce": "restricted"},
+    "privileged": {"pod-security.kubernetes.io/enforce": "privileged"},
+}
+PRIORITY_CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "serving"},
+    "value": 1000,
 }
 NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement"}
 
@@ -38,7 +48,7 @@ async def server(api: Api) -> Api:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": known}}
         for name, known in NAMESPACES.items()
     ]
-    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces))
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all([*namespaces, PRIORITY_CLASS]))
     return api
 
 
@@ -62,6 +72,22 @@ async def test_the_server_does_refuse_what_is_wrong(server: Api) -> None:
         await dry_run(server, [{**wrong, "spec": {"containers": [container], "unknownField": True}}])
 
 
+@pytest.mark.parametrize("capability", get_args(Capability))
+async def test_pod_security_refuses_what_we_take_for_more_than_baseline_and_nothing_else(
+    server: Api, capability: str
+) -> None:
+    security = {"capabilities": {"drop": ["ALL"], "add": [capability]}}
+    container = {"name": "engine", "image": "engine:v1", "securityContext": security}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "some", "namespace": "baseline"}}
+    tried = dry_run(server, [{**pod, "spec": {"containers": [container]}}])
+
+    if capability in BEYOND_BASELINE:
+        with pytest.raises(AssertionError, match="PodSecurity"):
+            await tried
+    else:
+        await tried
+
+
 async def dry_run(server: Api, manifests: Sequence[Manifest]) -> str:
     return await server.kubectl(
         *("apply", "--server-side", "--field-manager=modelplane", "--force-conflicts"),  # as we write them
@@ -79,13 +105,22 @@ def pods(manifests: Sequence[Manifest]) -> list[Manifest]:
             "metadata": {
                 **template["metadata"],
                 "name": f"{manifest['metadata']['name']}-{number}",
-                "namespace": "restricted" if "serviceAccountName" in template["spec"] else "baseline",
+                "namespace": level(template["spec"]),
             },
             "spec": template["spec"],
         }
         for manifest in manifests
         for number, template in enumerate(templates(manifest))
     ]
+
+
+def level(spec: Manifest) -> str:
+    """The namespace, by its level of Pod Security, that is to take a pod."""
+    engine, *_ = spec["containers"]
+    if engine["name"] != "engine":
+        return "restricted"
+    asked = engine["securityContext"].get("capabilities", {}).get("add", ())
+    return "privileged" if BEYOND_BASELINE.intersection(asked) else "baseline"
 
 
 def templates(manifest: Manifest) -> list[Manifest]:

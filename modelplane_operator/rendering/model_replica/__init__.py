@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
-from modelplane_operator.rendering.model_replica.claims import render_claim_template
+from modelplane_operator.rendering.model_replica.claims import render_claim_templates
 from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
@@ -98,10 +98,10 @@ def _problem(replica: ModelReplica, seen: Surroundings) -> CannotRender | None:
 
 def _claim_templates(replica: ModelReplica) -> Sequence[Manifest]:
     return [
-        render_claim_template(replica, engine, member)
+        template
         for engine in replica.spec.engines
         for member in engine.members
-        if member.device_requests
+        for template in render_claim_templates(replica, engine, member)
     ]
 
 

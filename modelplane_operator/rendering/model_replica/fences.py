@@ -12,8 +12,9 @@ from ipaddress import ip_network
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.inference_cluster import Amounts, Isolation, LimitRangeIsolation, NetworkIsolation
+from modelplane_operator.api.inference_cluster import Isolation, LimitRangeIsolation, NetworkIsolation, PodIsolation
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.shared import Amounts
 from modelplane_operator.rendering.model_replica.endpoint_picker import GRPC_PORT
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT
 from modelplane_operator.rendering.owned import namespace_labels, render_remote_namespace
@@ -25,6 +26,8 @@ METADATA: Final = (
     *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
 )
 DNS_PORT: Final = 53
+# Of those that can be asked for, the ones that Pod Security's level `baseline` refuses.
+BEYOND_BASELINE: Final = frozenset(("IPC_LOCK", "NET_RAW", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE"))
 # Little: it is for containers of which nobody knows anything, and a request that no node has room for starts nothing.
 # No disk, of which some nodes count none.
 DEFAULT_REQUEST: Final = Amounts(cpu="100m", memory="256Mi")
@@ -34,10 +37,16 @@ def render_fences(namespace: str, uid: str, isolation: Isolation) -> tuple[Manif
     """The namespace that holds the objects of a hub namespace on a cluster, and what is around it."""
     network, limits = isolation.network_policy or NetworkIsolation(), isolation.limit_range or LimitRangeIsolation()
     return (
-        render_remote_namespace(namespace, uid),
+        render_remote_namespace(namespace, uid, level=_level(isolation.pods or PodIsolation())),
         *([_network_policy(namespace, uid, network)] if network.mode == "Enforced" else []),
         *([_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
     )
+
+
+def _level(pods: PodIsolation) -> str:
+    """The strictest level of Pod Security that lets in what pods may have. `restricted` would refuse the many engine
+    images that run as root."""
+    return "baseline" if BEYOND_BASELINE.isdisjoint(pods.allowed_capabilities) else "privileged"
 
 
 def _metadata(namespace: str, uid: str) -> Manifest:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
-from modelplane_operator.api.shared import Container, Env, KeyRef
+from modelplane_operator.api.shared import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.rendering.model_replica.arguments import has_flag
-from modelplane_operator.rendering.model_replica.claims import claim_template_name
+from modelplane_operator.rendering.model_replica.claims import pod_claims
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
@@ -49,7 +49,7 @@ def render_pod(
     if pod is None:
         raise ValueError(f"the {member.role} of engine {engine.name} has no pod")
     user = member.template.metadata
-    claim = claim_template_name(replica, engine, member) if member.device_requests else None
+    claims = pod_claims(replica, engine, member)
     serves = member.role != "Worker"
     hardened = replica.spec.pod_revision >= 1
     env = _environment(replica, member, pod.containers[0], part)
@@ -68,12 +68,14 @@ def render_pod(
         },
         "spec": {
             "nodeSelector": {labels.POOL: member.node_pool_name},
-            "tolerations": [GPU_TOLERATION],
+            "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
+            **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
+            **({"priorityClassName": pod.priority_class_name} if pod.priority_class_name else {}),
             # Without these two a Service called `vllm` would set VLLM_PORT in every engine, and every engine could
             # speak to the API server.
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
-            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},  # what engines have under Docker too
+            "securityContext": {"seccompProfile": _seccomp(pod)},
             "terminationGracePeriodSeconds": lifecycle.grace_seconds,
             **(
                 {
@@ -84,7 +86,15 @@ def render_pod(
                 if pull_secrets
                 else {}
             ),
-            **({"resourceClaims": [{"name": CLAIM, "resourceClaimTemplateName": claim}]} if claim else {}),
+            **(
+                {
+                    "resourceClaims": [
+                        {"name": name, "resourceClaimTemplateName": template} for name, template in claims.items()
+                    ]
+                }
+                if claims
+                else {}
+            ),
             "volumes": [
                 {
                     "name": "dshm",
@@ -94,6 +104,7 @@ def render_pod(
                     },
                 },
                 *_cache_volume(replica),
+                *(_ephemeral(number, volume) for number, volume in enumerate(pod.ephemeral_volumes)),
             ],
             "containers": [
                 {
@@ -102,9 +113,16 @@ def render_pod(
                     **({"env": env} if env else {}),
                     **({"ports": [_port(part.port)], **_probes(part.port, lifecycle)} if serves else {}),
                     "lifecycle": _drain(lifecycle),
-                    **({"resources": {"claims": [{"name": CLAIM}]}} if claim else {}),
-                    "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}, *_cache_mount(replica)],  # noqa: S108
-                    "securityContext": {**UNPRIVILEGED, **(NO_CAPABILITIES if hardened else {})},
+                    **_resources(pod.containers[0], claims),
+                    "volumeMounts": [
+                        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
+                        *_cache_mount(replica),
+                        *(
+                            {"name": _ephemeral_name(number), "mountPath": volume.mount_path}
+                            for number, volume in enumerate(pod.ephemeral_volumes)
+                        ),
+                    ],
+                    "securityContext": _security(pod.containers[0]) if hardened else UNPRIVILEGED,
                 },
                 *([_sidecar(part, part.sidecar_image, lifecycle)] if serves and part.sidecar_image else []),
             ],
@@ -112,10 +130,8 @@ def render_pod(
     }
 
 
-CLAIM = "devices"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 UNPRIVILEGED = {"allowPrivilegeEscalation": False}
-NO_CAPABILITIES = {"capabilities": {"drop": ["ALL"]}}
 
 
 def _deployment_label(replica: ModelReplica) -> dict[str, str]:
@@ -139,9 +155,15 @@ def _command(replica: ModelReplica, container: Container, *, serves: bool) -> Ma
 def _environment(replica: ModelReplica, member: PlacedMember, container: Container, part: Part) -> Sequence[Manifest]:
     """Ours for gangs, then the user's, which may refer to it, then what the part adds.
 
-    A name that stands twice would be refused: the user's last word counts.
+    A name that stands twice would be refused. As in Kubernetes, the last value counts, where it stands: a variable may
+    refer to those before it.
     """
-    users = {variable.name: _variable(replica, variable) for variable in container.env}
+    last = {variable.name: position for position, variable in enumerate(container.env)}
+    users = {
+        variable.name: _variable(replica, variable)
+        for position, variable in enumerate(container.env)
+        if last[variable.name] == position
+    }
     ours = GANG_ENV if member.role != "Standalone" else ()
     added = part.env if member.role != "Worker" else ()
     return [
@@ -171,6 +193,41 @@ def _variable(replica: ModelReplica, variable: Env) -> Manifest:
 
 def _copied(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
     return {**reference.to_manifest(), "name": names.copied(replica.metadata.name, use, reference.name)}
+
+
+def _seccomp(pod: PodSpec) -> Manifest:
+    """What engines have under Docker too, unless a profile is named."""
+    profile = pod.security_context.seccomp_profile if pod.security_context else None
+    return profile.to_manifest() if profile else {"type": "RuntimeDefault"}
+
+
+def _security(container: Container) -> Manifest:
+    given = container.security_context.capabilities if container.security_context else None
+    more = list(given.add) if given else []
+    return {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"], **({"add": more} if more else {})}}
+
+
+def _resources(container: Container, claims: Iterable[str]) -> Manifest:
+    given = container.resources.to_manifest() if container.resources else {}
+    claimed = [{"name": name} for name in claims]
+    resources = {**({"claims": claimed} if claimed else {}), **given}
+    return {"resources": resources} if resources else {}
+
+
+def _ephemeral_name(number: int) -> str:
+    return f"ephemeral-{number}"
+
+
+def _ephemeral(number: int, volume: EphemeralVolume) -> Manifest:
+    """A folder on the node's disk, or a volume of a class that goes with the pod."""
+    if volume.storage_class_name is None:
+        return {"name": _ephemeral_name(number), "emptyDir": {"sizeLimit": volume.size}}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": volume.storage_class_name,
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    return {"name": _ephemeral_name(number), "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
 
 
 def _cache_volume(replica: ModelReplica) -> list[Manifest]:
@@ -225,5 +282,5 @@ def _sidecar(part: Part, image: str, lifecycle: Lifecycle) -> Manifest:
             "timeoutSeconds": 5,
         },
         "lifecycle": _drain(lifecycle),
-        "securityContext": {**UNPRIVILEGED, **NO_CAPABILITIES},
+        "securityContext": {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"]}},
     }
