@@ -104,7 +104,7 @@ async def test_a_deployment_does_not_scale_past_its_bound(api: Api) -> None:
 
 async def test_waiting_for_a_condition_ends_when_it_holds(api: Api) -> None:
     stored = await api.create(named(rich()["ModelService"], "awaited"))
-    waiting = asyncio.create_task(api.kubectl("wait", "--for=condition=Ready", "ms/awaited", "--timeout=30s"))
+    waiting = asyncio.create_task(api.kubectl("wait", "--for=condition=Ready", "ms/awaited", "--timeout=120s"))
     ready = [{**CONDITIONS[1], "status": "True", "reason": "Available"}]
 
     await api.replace(change(await api.get(stored), "status", {"conditions": ready}), "status")

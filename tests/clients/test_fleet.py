@@ -29,7 +29,7 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from tests.clients.conftest import ConfigMap
-from tests.clients.test_watching import until
+from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.fleet
 
@@ -152,9 +152,9 @@ async def test_one_lost_answer_is_no_outage(access_through: Access, proxy: Fault
         fleet.set("one", access_through)
         await until(lambda: fleet.cluster("one").health.answers, "the cluster to be connected")
         lost = await proxy.add(Rule(Match(), Answer(503), times=1))
-        await proxy.wait_for("the lost answer", lambda call: call.status == 503, seconds=20)
+        await proxy.wait_for("the lost answer", lambda call: call.status == 503, seconds=SECONDS)
         position = await proxy.position()
-        await proxy.wait_for("the next answer", lambda call: call.status == 200, since=position, seconds=20)
+        await proxy.wait_for("the next answer", lambda call: call.status == 200, since=position, seconds=SECONDS)
 
         assert await proxy.fired(lost) == 1
         assert [health.answers for health in heard] == [True]

@@ -26,10 +26,10 @@ from modelplane_operator.clients.helm import Helm, HelmError, Run, located
 from modelplane_operator.clients.releases import Revision, given_up, revisions
 from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
 from modelplane_operator.clients.store import Store
-from tests.clients.test_watching import until
 from tests.support.api import Api
 from tests.support.charts import pack
 from tests.support.helm import kill, noted_helm, process
+from tests.support.waiting import SECONDS, until
 
 CANARY = "canary-of-a-token"
 OURS = {labels.OWNER_UID: "o1", labels.OWNER_KIND: "ServingStack", labels.OWNER_NAME: "east"}
@@ -260,7 +260,7 @@ async def test_helm_outlives_whoever_waits_for_it(scene: Scene) -> None:
     await asyncio.wait({task})
 
     assert process(scene.folder, "mp-cert-manager")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         while (job := await scene.cluster.kube.find(JOB, Key(scene.namespace, "mp-cert-manager-hook"))) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     finished = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 1}

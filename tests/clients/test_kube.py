@@ -51,6 +51,7 @@ from tests.api.contract import rich
 from tests.clients.conftest import ConfigMap, Manifest
 from tests.support.api import Api
 from tests.support.manifests import change, find
+from tests.support.waiting import SECONDS
 
 pytestmark = pytest.mark.fleet
 
@@ -271,7 +272,7 @@ async def test_a_watch_tells_what_happened_after_a_version(kube: Kube, config_ma
     await kube.delete(CONFIG_MAP, key_of(made), uid=made["metadata"]["uid"])
 
     seen: list[tuple[str, str]] = []
-    async with asyncio.timeout(20), aclosing(_watch(kube, listing.version, namespace)) as events:
+    async with asyncio.timeout(SECONDS), aclosing(_watch(kube, listing.version, namespace)) as events:
         async for event in events:
             seen.append((event.type, event.manifest["metadata"]["name"]))
             if event.type == "DELETED":
@@ -283,7 +284,7 @@ async def test_a_watch_tells_what_happened_after_a_version(kube: Kube, config_ma
 async def test_a_watch_ends_when_its_time_is_over(kube: Kube, namespace: str) -> None:
     version = (await kube.list(CONFIG_MAP, namespace=namespace)).version
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         events = [event async for event in kube.watch(CONFIG_MAP, version, seconds=1, namespace=namespace)]
 
     assert {event.type for event in events} <= {"BOOKMARK"}
@@ -294,7 +295,7 @@ async def test_a_watch_from_too_long_ago_is_gone(through: Kube, proxy: FaultProx
     await proxy.add(Rule(Match(verbs=("watch",)), InjectGone()))
 
     with pytest.raises(Gone):
-        async with asyncio.timeout(20), aclosing(_watch(through, version, namespace)) as events:
+        async with asyncio.timeout(SECONDS), aclosing(_watch(through, version, namespace)) as events:
             await anext(events)
 
 
@@ -303,7 +304,7 @@ async def test_a_watch_that_falls_silent_is_unreachable(kube: Kube, namespace: s
     watch = kube.watch(CONFIG_MAP, version, seconds=60, namespace=namespace, silence=0.2)
 
     with pytest.raises(Unreachable, match=r"silent for 0\.2 s"):
-        async with asyncio.timeout(20), aclosing(watch) as events:
+        async with asyncio.timeout(SECONDS), aclosing(watch) as events:
             await anext(events)
 
 

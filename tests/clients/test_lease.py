@@ -20,7 +20,7 @@ from modelplane_operator.clients.errors import NotLeading
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease, Sighting, Times, sighting
 from modelplane_operator.clients.resources import LEASE
-from tests.clients.test_watching import until
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 

@@ -21,6 +21,7 @@ from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType, key_of
 from modelplane_operator.clients.watching import ListWatch, Pace
 from tests.clients.conftest import ConfigMap
+from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.fleet
 
@@ -40,16 +41,6 @@ THINGS = {
         ],
     },
 }
-
-
-async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for something that a watch shall bring about."""
-    try:
-        async with asyncio.timeout(20):
-            while not holds():  # noqa: ASYNC110 - there is nothing to be woken by: the point is what a reader sees
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"waited 20 s for {what}, in vain")
 
 
 @asynccontextmanager
@@ -121,7 +112,7 @@ async def test_a_watch_that_is_closed_is_resumed_without_a_list(
 ) -> None:
     async with following(through, namespace) as (watch, collection):
         rule = await proxy.add(Rule(WATCHES, CloseWatch(), times=3))
-        await proxy.wait_for("three closed watches", lambda call: call.call.verb == "watch", seconds=20)
+        await proxy.wait_for("three closed watches", lambda call: call.call.verb == "watch", seconds=SECONDS)
         await kube.apply(config_map("made-meanwhile"))
 
         await until(lambda: "made-meanwhile" in content(collection), "an object made between two watches")
@@ -163,7 +154,7 @@ async def test_refusals_and_faults_are_survived(
         for turn, status in enumerate((500, 503, 429, 403, 410), start=1):
             await proxy.add(Rule(replace(WATCHES, nth=turn), Answer(status)))
         await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
-        await proxy.wait_for("the last refusal", lambda call: call.status == 410, seconds=20)
+        await proxy.wait_for("the last refusal", lambda call: call.status == 410, seconds=SECONDS)
         await kube.apply(config_map("after-all-that"))
 
         await until(lambda: "after-all-that" in content(collection), "an object made after five refusals")
@@ -213,7 +204,7 @@ async def test_credentials_that_end_end_the_watch(through: Kube, proxy: FaultPro
         async with following(through, namespace):
             await proxy.add(Rule(WATCHES, Answer(401)))
             await proxy.add(Rule(WATCHES, CloseWatch(), times=1))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(SECONDS):
                 await asyncio.Event().wait()
 
     assert caught.group_contains(Unauthorized)
@@ -232,7 +223,7 @@ async def test_a_watch_outlives_the_compaction_of_its_version(tmp_path_factory: 
             collection.listed(listing)
             watch._version = "1"  # long compacted
             await kube.apply(made)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(SECONDS):
                 while not await compacted(kube, "1"):  # noqa: ASYNC110 - only asking tells
                     await asyncio.sleep(0.1)
             async with asyncio.TaskGroup() as group:

@@ -37,7 +37,7 @@ from tests.clients.conftest import (  # noqa: F401 - fixtures
     proxy_process,
     through,
 )
-from tests.clients.test_watching import until
+from tests.support.waiting import until
 
 CACHES = of(ModelCache)
 READS = {"get", "list", "watch", "ping", "discover"}

@@ -230,8 +230,8 @@ def test_a_kubeconfig_that_waives_the_proof_is_told_and_nothing_is_taken_for_tha
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
         hub.secret("worker-1")
         hub.says("worker-1", "ServerVerified", "CertificateVerified")
-        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
-        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=180s")
 
 
 def kubeconfig(fleet: Fleet, **changes: Any) -> str:

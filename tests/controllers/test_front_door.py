@@ -201,7 +201,7 @@ def settings(tmp_path: Path) -> Settings:
         listen=("127.0.0.1", 0),
         helm=str(noted_helm(tmp_path)),
         chart_mirror=str(mirror),
-        helm_timeout=60.0,
+        helm_timeout=180.0,
         stop_grace=20,
         definitions=folder,
     )
@@ -285,7 +285,7 @@ def changes(hub: Hub, backend: Backend) -> None:
 
 
 def goes(hub: Hub, backend: Backend) -> None:
-    hub.kubectl("delete", "ig", "--all", "--timeout=60s")
+    hub.kubectl("delete", "ig", "--all", "--timeout=180s")
     assert hub.kubectl("get", "gateway,gatewayclass", "-A", "-oname") == ""
     assert hub.kubectl("get", "secret", "-A", "-l", "owner=helm", "-oname") == ""
     left = ("get", "deployment,service", "-n", backend.namespace, "-oname")
@@ -301,7 +301,7 @@ def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settin
         hub.apply(TRAEFIK.front_door(version))
         hub.says("default", "Ready", "Available", what="ig")
         assert answered(hub) == 404
-        hub.kubectl("delete", "ig", "default", "--timeout=60s")
+        hub.kubectl("delete", "ig", "default", "--timeout=180s")
     hub.gone("namespace", TRAEFIK.namespace)
     assert ABSENT in definitions(hub)
 
@@ -321,7 +321,7 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
             classes = hub.kubectl("get", "gatewayclass", "-oname").split()
             assert len(classes) == 1
             hub.gone("service", "modelplane" if other is ENVOY_GATEWAY else "traefik", "-n", other.namespace)
-        hub.kubectl("delete", "ig", "default", "--timeout=60s")
+        hub.kubectl("delete", "ig", "default", "--timeout=180s")
     for backend in (TRAEFIK, ENVOY_GATEWAY):
         hub.gone("namespace", backend.namespace)
 

@@ -18,8 +18,8 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers.steps import Actor
 from modelplane_operator.planning.plan import GiveUp
 from tests.clients.conftest import Manifest
-from tests.clients.test_watching import until
 from tests.controllers.conftest import CACHES
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fleet
 

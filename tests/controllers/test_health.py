@@ -18,7 +18,7 @@ from modelplane_operator.clients.resources import of
 from modelplane_operator.controllers.health import BEAT, STUCK_LOOP, STUCK_QUEUE, STUCK_RUN, STUCK_WATCH, Pulse, stuck
 from modelplane_operator.controllers.queue import Done, Outcome, Queue
 from modelplane_operator.controllers.workers import Workers
-from tests.clients.test_watching import until
+from tests.support.waiting import until
 
 ANSWERS = Health(last_contact=0.0)
 

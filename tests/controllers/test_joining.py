@@ -59,7 +59,9 @@ def settings(tmp_path: Path) -> Settings:
     for one in STACK:
         pack(mirror, one.chart, one.version(Versions()), stand_in(one.chart))
     helm = noted_helm(tmp_path)
-    return Settings(listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=60.0, stop_grace=20)
+    return Settings(
+        listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=180.0, stop_grace=20
+    )
 
 
 def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(

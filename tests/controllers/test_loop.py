@@ -22,10 +22,10 @@ from modelplane_operator.controllers.loop import reconcile
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
-from tests.clients.test_watching import until
 from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
 from tests.support.api import Api
 from tests.support.manifests import change
+from tests.support.waiting import SECONDS, until
 
 Manifest = dict[str, Any]
 
@@ -226,7 +226,7 @@ async def test_what_goes_with_its_owner_is_not_made_again_though_nobody_told_us_
     await world.step()
     await proxy.add(Rule(Match(verbs=("list", "watch"), resource="modelcaches"), Answer(500)))
     await proxy.add(Rule(Match(resource="modelcaches"), CloseWatch()))
-    await proxy.wait_for("a watch that is refused", lambda call: call.call.resource == "modelcaches", seconds=20)
+    await proxy.wait_for("a watch that is refused", lambda call: call.call.resource == "modelcaches", seconds=SECONDS)
     await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
     await world.lose("near")
 

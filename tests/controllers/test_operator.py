@@ -29,10 +29,10 @@ from modelplane_operator.clients.resources import CONFIG_MAP, EVENT, LEASE, of
 from modelplane_operator.controllers.operator import assemble
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
-from tests.clients.test_watching import until
 from tests.support.api import Api
 from tests.support.manifests import ROOT
 from tests.support.toy_operator import toy
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 
@@ -178,7 +178,7 @@ async def test_it_leads_reconciles_tells_how_it_is_and_gives_the_lease_back(
         assert (await operator.value('modelplane_reconcile_seconds_count{kind="ModelCache",outcome="Done"}') or 0) >= 1
 
         operator.signal(signal.SIGTERM)
-        assert await operator.ended(10.0) == 0
+        assert await operator.ended(60.0) == 0
     assert (await kube.get(LEASE, lease))["spec"]["holderIdentity"] == ""
     assert [line["event"] for line in operator.lines() if line["level"] not in {"debug", "info"}] == []
 
@@ -210,7 +210,7 @@ async def test_a_killed_leader_is_replaced_within_twenty_seconds(
 
             leader.signal(signal.SIGKILL)
             began = time.monotonic()
-            await eventually(lambda: writer(kube, subject), lambda pid: pid == standby.pid, "its work", within=30.0)
+            await eventually(lambda: writer(kube, subject), lambda pid: pid == standby.pid, "its work", within=60.0)
             assert time.monotonic() - began < 20.0
 
 
@@ -309,7 +309,7 @@ async def test_a_stop_does_not_wait_for_ever(access: Access, kube: Kube, subject
         await asyncio.Event().wait()
 
     settings = Settings(lease_namespace=lease.namespace, listen=("127.0.0.1", 0), stop_grace=0.2)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(assemble(settings, access, toy(pause)).run(stop))
         await began.wait()
         stop.set()
@@ -342,7 +342,7 @@ async def test_an_operator_that_is_there_before_its_hub_waits_and_says_what_for(
         assert await operator.value("modelplane_leading") == 0.0
 
         operator.signal(signal.SIGTERM)
-        assert await operator.ended(10.0) == 0
+        assert await operator.ended(60.0) == 0
 
 
 async def test_an_address_that_is_taken_is_said_in_one_line(api: Api, tmp_path: Path) -> None:

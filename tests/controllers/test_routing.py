@@ -31,11 +31,11 @@ from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.wiring import crew, wanted_types, work
 from modelplane_operator.rendering.backend_url import EVERYWHERE
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
-from tests.clients.test_watching import until
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
 from tests.rendering.test_gateways import NAMESPACE as TEAM
 from tests.support.api import Api
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 

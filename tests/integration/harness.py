@@ -422,7 +422,7 @@ class Stage:
     # Asking ---
 
     async def chat(
-        self, namespace: str, service: str = "model", *, stream: bool = False, tokens: int = 8, seconds: float = 20
+        self, namespace: str, service: str = "model", *, stream: bool = False, tokens: int = 8, seconds: float = 60
     ) -> Reply:
         """Ask once, whatever the answer; a stream is read to its end, and breaks off with an exception."""
         asked = {

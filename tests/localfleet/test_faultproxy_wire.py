@@ -418,7 +418,7 @@ async def test_kubectl_works_through_it(between: Between, server: ApiServer, fol
 
     await run("apply", "--server-side", "-f-", text=json.dumps(config_map("a", key="1")))
     assert await run("get", "configmap", "a", "-o", "jsonpath={.data.key}") == "1"
-    await run("wait", "configmap/a", "--for=jsonpath={.data.key}=1", "--timeout=10s")
+    await run("wait", "configmap/a", "--for=jsonpath={.data.key}=1", "--timeout=60s")
     await run("delete", "configmap", "a")
     assert "a" not in await names(beside)
 

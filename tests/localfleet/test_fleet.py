@@ -43,7 +43,7 @@ def condition(manifest: dict[str, Any], kind: str) -> str | None:
     return next((each["status"] for each in conditions if each["type"] == kind), None)
 
 
-def wait(fact: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait(fact: Callable[[], bool], what: str, seconds: float = 180) -> None:
     until(lambda: fact() or None, seconds=seconds, what=what, interval=0.2)
 
 
@@ -155,13 +155,13 @@ def programmed(fleet: Fleet, cluster: str, namespace: str) -> str:
         addresses = found.get("status", {}).get("addresses") or []
         return addresses[0]["value"] if condition(found, "Programmed") == "True" and addresses else None
 
-    return until(address, seconds=60, what=f"the gateway of {cluster} to be programmed", interval=0.2)
+    return until(address, seconds=180, what=f"the gateway of {cluster} to be programmed", interval=0.2)
 
 
 def test_a_claim_is_allocated_by_the_real_scheduler(fleet: Fleet, fleet_namespace: str) -> None:
     apply(fleet, WORKER, fleet_namespace, *engines(fleet_namespace))
 
-    fleet.kubectl(WORKER, "-n", fleet_namespace, "rollout", "status", "deployment/engine", "--timeout=60s")
+    fleet.kubectl(WORKER, "-n", fleet_namespace, "rollout", "status", "deployment/engine", "--timeout=180s")
     claims = get(fleet, WORKER, "resourceclaims", "-n", fleet_namespace)["items"]
 
     assert len(claims) == 2
@@ -195,7 +195,7 @@ def test_a_request_crosses_two_gateways_to_the_right_pod(fleet: Fleet, fleet_nam
     outer = route("front", f"/{fleet_namespace}", "/inner", ("worker", 80), per_backend=True)
     apply(fleet, "hub", fleet_namespace, *traefik, service, endpoints, outer)
     port = fleet.cluster("hub")["ports"]["gateway"]
-    fleet.kubectl(WORKER, "-n", fleet_namespace, "rollout", "status", "deployment/engine", "--timeout=60s")
+    fleet.kubectl(WORKER, "-n", fleet_namespace, "rollout", "status", "deployment/engine", "--timeout=180s")
 
     def asked() -> Any:
         try:
@@ -204,7 +204,7 @@ def test_a_request_crosses_two_gateways_to_the_right_pod(fleet: Fleet, fleet_nam
         except (urllib.error.URLError, TimeoutError, ConnectionError):  # the route is not there yet
             return None
 
-    headers, models = until(asked, seconds=60, what="an answer through both gateways", interval=0.2)
+    headers, models = until(asked, seconds=180, what="an answer through both gateways", interval=0.2)
 
     headers = {name.lower(): value for name, value in headers.items()}
     pods = [item["metadata"]["name"] for item in get(fleet, WORKER, "pods", "-n", fleet_namespace)["items"]]
@@ -449,7 +449,7 @@ def test_down_leaves_nothing(small: Fleet, death: str) -> None:
 
     if death == "of the supervisor":
         os.kill(supervisor, signal.SIGKILL)
-        wait(lambda: not processes_in(namespace), "everything to die with the supervisor", seconds=10)
+        wait(lambda: not processes_in(namespace), "everything to die with the supervisor", seconds=60)
         assert not small.is_up()
     small.down()
 

@@ -46,7 +46,7 @@ from tests.support.manifests import Manifest
 pytestmark = pytest.mark.fleet
 
 NAMESPACE = "traefik-test"  # of this test alone: the API server is everybody's
-START_SECONDS = 60
+START_SECONDS = 180
 ADDRESS = "192.0.2.1"  # what a Gateway says; nobody dials it
 SECRET_HEADERS = ("Authorization", "x-api-key")
 MANY = 40  # more than one rule takes, and more than two

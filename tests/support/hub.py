@@ -27,7 +27,7 @@ class Hub:
     def learn(self) -> None:
         """Have it serve our kinds."""
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
 
     def kubectl(self, *arguments: str, on: str = "hub", documents: Manifest | None = None) -> str:
         return self.fleet.kubectl(on, *arguments, documents=yaml.safe_dump(documents) if documents else None)

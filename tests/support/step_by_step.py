@@ -27,8 +27,8 @@ from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers.loop import Clients, Controller, reconcile
 from modelplane_operator.controllers.queue import Outcome
-from tests.clients.test_watching import until
 from tests.support.helm import kill
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 
@@ -75,7 +75,7 @@ class Operator:
             self.now,
             executable=str(self.folder / "helm"),
             mirror=str(self.folder / "mirror"),
-            timeout=20.0,
+            timeout=60.0,
             environment={"PATH": os.environ["PATH"]},
             folder=self.folder,
         )
@@ -97,12 +97,12 @@ class Operator:
         """Reconcile again and again until the object looks like that; what is gone is an empty one."""
         found: Manifest = {}
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(180):
                 while not holds(found := await self.kube.find(self.controller.type, self.key) or {}):
                     await self.step()
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            pytest.fail(f"waited 90 s for {what}, in vain: {found.get('status')}")
+            pytest.fail(f"waited 180 s for {what}, in vain: {found.get('status')}")
         return found
 
     async def live(self) -> Manifest:
