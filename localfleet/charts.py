@@ -30,14 +30,40 @@ spec:
   selector: {matchLabels: {app: {{ .Release.Name }}}}
   template:
     metadata: {labels: {app: {{ .Release.Name }}}}
-    spec: {containers: [{name: main, image: {{ .Chart.Name | quote }}}]}
+    spec:
+      securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
+      containers:
+      - name: main
+        image: {{ .Chart.Name | quote }}
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 """
 
 
 def stand_in(chart: str) -> Mapping[str, str]:
     """The files of the chart that stands in for one of that name."""
     manifest = WHOLE.get(chart)
-    return {"templates/all.yaml": manifest.read_text().split("\n---\n", 1)[1] if manifest else POD}
+    if manifest is None:
+        return {"templates/all.yaml": POD}
+    _, *documents = manifest.read_text().split("\n---\n")
+    if chart != "traefik":
+        return {"templates/all.yaml": "\n---\n".join(documents)}
+    return {"templates/all.yaml": _as_traefiks_chart(documents), "values.yaml": "rbac: {enabled: true}\n"}
+
+
+def _as_traefiks_chart(documents: list[str]) -> str:
+    """With the values of Traefik's chart that say who it is and where it serves."""
+    account = ("kind: ServiceAccount\n", "kind: ClusterRole\n", "kind: ClusterRoleBinding\n")
+    status = "        - --providers.kubernetesgateway.statusaddress.service.namespace=traefik-system\n"
+    served = (
+        "{{- with ((.Values.providers).kubernetesGateway).namespaces }}\n"
+        '        - --providers.kubernetesgateway.namespaces={{ join "," . }}\n{{- end }}\n'
+    )
+    return "\n---\n".join(
+        f"{{{{- if .Values.rbac.enabled }}}}\n{one}\n{{{{- end }}}}"
+        if any(kind in one for kind in account)
+        else one.replace(status, status + served)
+        for one in documents
+    )
 
 
 def envoy_gateway(version: str) -> Mapping[str, str]:

@@ -89,6 +89,14 @@ def _name(text: str) -> str:
     return text
 
 
+def _optional_name(text: str) -> str:
+    return _name(text) if text else ""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted({_name(entry.strip()) for entry in text.split(",") if entry.strip()}))
+
+
 def _address(text: str) -> tuple[str, int]:
     """Host and port; an empty host is every address of the machine, IPv4 and IPv6."""
     host, colon, port = text.rpartition(":")
@@ -145,6 +153,14 @@ class Settings:
     helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
     front_door: str = _option(
         "helm", _one_of("helm", "own"), "who installs the hub's gateway: helm, where there is one, or you on your own"
+    )
+    traefik_account: str = _option(
+        "",
+        _optional_name,
+        "the account in traefik-system that Traefik has; empty: its chart makes one, with its rights",
+    )
+    tenant_namespaces: tuple[str, ...] = _option(
+        (), _names, "the namespaces, by commas, that Traefik serves and whose Secrets are read (default: all)"
     )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")

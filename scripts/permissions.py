@@ -15,16 +15,22 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/permissions.md")
 HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
+TENANTS = ROOT / "charts/modelplane-operator/templates/tenants.yaml"
 FRONT_DOOR = ROOT / "charts/modelplane-operator/templates/front-door.yaml"
+TRAEFIK = ROOT / "charts/modelplane-operator/templates/traefik.yaml"
 CLUSTER = ROOT / "examples/access/own-software.yaml"
 TABLES = {
     "hub": (HUB, "ClusterRole"),
+    "tenants": (TENANTS, "ClusterRole"),
     "system namespace": (HUB, "Role"),
     "front door": (FRONT_DOOR, "ClusterRole"),
     "front door namespaces": (FRONT_DOOR, "Role"),
+    "traefik": (TRAEFIK, "ClusterRole", "modelplane-traefik"),
+    "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
+    "traefik system namespace": (TRAEFIK, "Role", "modelplane-traefik-own"),
     "cluster": (CLUSTER, "ClusterRole"),
 }
-"""What the page calls them, and the manifest and the kind of role that each is of."""
+"""What the page calls them, and the manifest, the kind of role and, of several, the name that each is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +60,21 @@ def listed(names: Iterable[str]) -> str:
 def page() -> str:
     """The page, with its tables as the manifests have them."""
     text = (ROOT / PAGE).read_text()
-    for name, (file, kind) in TABLES.items():
-        rows = "\n".join(rule.row() for rule in rules(file.read_text(), kind))
+    for name, (file, *role) in TABLES.items():
+        rows = "\n".join(rule.row() for rule in rules(file.read_text(), *role))
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}| Objects | May | What for |\n|---|---|---|\n{rows}\n{end}{rest.partition(end)[2]}"
     return text
 
 
-def rules(text: str, kind: str) -> list[Rule]:
-    """The rules of the role of that kind in a manifest, or in a chart's template of one."""
+def rules(text: str, kind: str, name: str = "") -> list[Rule]:
+    """The rules of the role of that kind in a manifest, or in a chart's template of one; of several, by its name."""
     for document in text.split("\n---\n"):
         head, _, body = document.partition("\nrules:\n")
-        if body and f"\nkind: {kind}\n" in head:
+        if body and f"\nkind: {kind}\n" in head and (not name or f"\n  name: {name}\n" in head):
             return list(_rules(body.splitlines()))
-    raise SystemExit(f"permissions: there is no {kind}")
+    raise SystemExit(f"permissions: there is no {kind} {name}".rstrip())
 
 
 def _rules(lines: Iterable[str]) -> Iterator[Rule]:
@@ -89,12 +95,14 @@ def _rules(lines: Iterable[str]) -> Iterator[Rule]:
 
 def _condition(said: str) -> str:
     """What a chart's template asks, in words: whether a value is set, or which namespace this is."""
-    asked = re.fullmatch(r"\.Values\.(?P<value>\S+)|eq \$namespace \"(?P<namespace>\S+)\"|", said)
+    asked = re.fullmatch(r"\.Values\.(?P<value>\S+)|(?P<only>eq|ne) \$namespace \"(?P<namespace>\S+)\"|", said)
     if asked is None:
         raise SystemExit(f"permissions: the page has no words for {{{{ if {said} }}}}")
     if value := asked["value"]:
         return f"With `{value}`."
-    return f"Only in `{namespace}`." if (namespace := asked["namespace"]) else ""
+    if namespace := asked["namespace"]:
+        return f"{'Only' if asked['only'] == 'eq' else 'Not'} in `{namespace}`."
+    return ""
 
 
 def _rule(why: str, text: str, condition: str) -> Rule:

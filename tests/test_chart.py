@@ -90,7 +90,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
 
     assert container["image"] == "modelplane-operator@sha256:0f"
-    assert container["args"] == ["run", "--listen=:8080", "--workers=4"]
+    assert container["args"] == ["run", "--listen=:8080", "--traefik-account=traefik", "--workers=4"]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
     assert Settings.read(flags, {}).listen == ("", 8080)
@@ -98,6 +98,7 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
     assert "--front-door=own" in await arguments(OWN)
     assert "--front-door=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
+    assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
 
 
 async def arguments(*values: str) -> list[str]:
@@ -128,19 +129,40 @@ async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> N
 
 
 @pytest.mark.parametrize(
-    ("values", "verbs"),
+    ("values", "operator", "traefik"),
     [
-        ((OWN,), {"get"}),
-        (("frontDoor.traefik=true",), {"get", "list", "watch"}),  # Traefik's own role has these
-        ((OWN, BY_ENVOY_GATEWAY), {"get", "list", "watch"}),  # and so has Envoy Gateway's
+        ((OWN,), {"get"}, set()),
+        (("frontDoor.traefik=true",), {"get"}, {"list", "watch"}),
+        ((OWN, BY_ENVOY_GATEWAY), {"get", "list", "watch"}, set()),  # Envoy Gateway's own role has these
+        (("tenantNamespaces={team}",), set(), set()),
     ],
 )
-async def test_nobody_writes_secrets_everywhere(values: tuple[str, ...], verbs: set[str]) -> None:
-    roles = [one for one in await rendered(*values) if one["kind"] == "ClusterRole"]
+async def test_who_may_do_what_with_secrets_everywhere(
+    values: tuple[str, ...], operator: set[str], traefik: set[str]
+) -> None:
+    assert await on_secrets_everywhere("modelplane-operator", *values) == operator
+    assert await on_secrets_everywhere("traefik", *values) == traefik
 
-    assert {
-        verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]
-    } == verbs
+
+async def on_secrets_everywhere(account: str, *values: str) -> set[str]:
+    """The verbs on the Secrets of all namespaces that the chart gives an account."""
+    objects = await rendered(*values)
+    bound = {
+        one["roleRef"]["name"]
+        for one in objects
+        if one["kind"] == "ClusterRoleBinding" and account in {subject["name"] for subject in one["subjects"]}
+    }
+    roles = [one for one in objects if one["kind"] == "ClusterRole" and one["metadata"]["name"] in bound]
+    return {verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]}
+
+
+@pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}"])
+async def test_namespaces_of_tenants_are_all_or_named(said: str) -> None:
+    said = await helm(
+        *("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set=tenantNamespaces={said}"), succeeds=False
+    )
+
+    assert "tenantNamespaces" in said
 
 
 async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tmp_path: Path) -> None:
@@ -169,7 +191,13 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
 async def rights(*values: str) -> list[Manifest]:
     """What of the chart says who the operator is and what it may do, and where."""
     kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    return [one for one in await rendered(*values) if one["kind"] in kinds]
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    return [
+        one
+        for one in await rendered(*values)
+        if one["kind"] in kinds
+        or (one["kind"] in policies and one["metadata"]["name"] == "modelplane-operator-account")
+    ]
 
 
 async def as_operator(server: Api) -> str:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from localfleet.fleet import Fleet, Options
-from scripts.permissions import CLUSTER, HUB, rules
+from scripts.permissions import CLUSTER, HUB, TENANTS, rules
 from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
@@ -185,7 +185,7 @@ def refused(events: Iterable[Manifest], user: str) -> list[str]:
     return [str(right) for right, code in asked(events, user) if code == 403]
 
 
-HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(HUB, "Role", SYSTEM)
+HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
 RIGHTS = granted(CLUSTER, "ClusterRole")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
@@ -29,13 +30,18 @@ from modelplane_operator.planning.charts import Seen, Workload
 _OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
 
 
-async def look(site: Cluster, owner: str, parts: Iterable[Part], clients: Clients) -> Seen:
-    """How the releases stand that carry this owner's uid, and the pods that they bring."""
+EVERYWHERE = ("",)
+
+
+async def look(
+    site: Cluster, owner: str, parts: Iterable[Part], clients: Clients, *, namespaces: Collection[str] = EVERYWHERE
+) -> Seen:
+    """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces."""
     helm = clients.helm
     if helm is None:
         raise HelmError("this operator runs no Helm")
     runs = helm.runs(site.name)  # before its records: of a run that has ended here, those tell what it left
-    history = revisions(await _records(site, owner))
+    history = revisions(await _records(site, owner, namespaces))
     asked = {*history, *(part.release.key for part in parts)}
     return Seen(
         cluster=site.name,
@@ -44,16 +50,21 @@ async def look(site: Cluster, owner: str, parts: Iterable[Part], clients: Client
         history=history,
         contents=await helm.contents(site, _telling(history)),
         runs={key: run for key, run in runs.items() if key in asked},
-        workloads=await _workloads(site.kube, history) if history else (),
+        workloads=await _workloads(site.kube, history, namespaces) if history else (),
     )
 
 
-async def _records(site: Cluster, owner: str) -> Iterable[Manifest]:
+async def _records(site: Cluster, owner: str, namespaces: Collection[str]) -> Iterable[Manifest]:
     """Helm's Secrets: seen by the watch where it is one for them, else asked for."""
     seen = site.find(SECRET)
     if seen is not None and seen.bare:
         return seen.owned_by(owner)
-    return (await site.kube.list(SECRET, selector=f"{labels.OWNER_UID}={owner}", bare=True)).items
+    selector = f"{labels.OWNER_UID}={owner}"
+    return [
+        record
+        for namespace in namespaces
+        for record in (await site.kube.list(SECRET, namespace=namespace, selector=selector, bare=True)).items
+    ]
 
 
 def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
@@ -65,10 +76,10 @@ def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
         yield from dict.fromkeys(of_interest)
 
 
-async def _workloads(kube: Kube, history: Mapping[Key, object]) -> tuple[Workload, ...]:
+async def _workloads(kube: Kube, history: Mapping[Key, object], namespaces: Collection[str]) -> tuple[Workload, ...]:
     found: list[Workload] = []
-    for kind in (DEPLOYMENT, DAEMON_SET, STATEFUL_SET):
-        for manifest in (await kube.list(kind, selector=_OF_HELM)).items:
+    for kind, namespace in product((DEPLOYMENT, DAEMON_SET, STATEFUL_SET), namespaces):
+        for manifest in (await kube.list(kind, namespace=namespace, selector=_OF_HELM)).items:
             noted = annotations_of(manifest)
             release = Key(noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
             if release in history:

@@ -13,11 +13,19 @@ from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.loop import Clients, Controller
 from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.planning.gateway_stack import Observed, plan
-from modelplane_operator.rendering.gateway_stack import gateway_parts, render_namespaces
+from modelplane_operator.rendering.gateway_stack import (
+    EVERYTHING,
+    NAMESPACES,
+    Allowed,
+    gateway_parts,
+    render_namespaces,
+)
 from modelplane_operator.rendering.inference_gateway import data_plane
 
 
-def controller(definitions: tuple[Manifest, ...], *, helm: bool) -> Controller[InferenceGateway, Observed]:
+def controller(
+    definitions: tuple[Manifest, ...], *, helm: bool, allowed: Allowed = EVERYTHING
+) -> Controller[InferenceGateway, Observed]:
     """`definitions` are those of the Gateway API's kinds; without `helm`, somebody else installs the software."""
 
     async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
@@ -27,13 +35,21 @@ def controller(definitions: tuple[Manifest, ...], *, helm: bool) -> Controller[I
         hub, going = clients.hub, gateway.metadata.deletion_timestamp is not None
         return Observed(
             routed,
-            charts=await look(hub, gateway.metadata.uid or "", gateway_parts(gateway), clients),
+            charts=await look(
+                hub, gateway.metadata.uid or "", gateway_parts(gateway, allowed), clients, namespaces=_namespaces(hub)
+            ),
             taken=_taken(gateway, hub),
             definitions=() if going else await ours(hub.kube, definitions),
             balancer=await _balancer(gateway, hub.kube) if going else "",
+            allowed=allowed,
         )
 
     return Controller(InferenceGateway, observe, plan, woken_by=routing.CONTROLLER.woken_by)
+
+
+def _namespaces(hub: Cluster) -> tuple[str, ...]:
+    """Where charts of the front door can be: the account may read Helm's records there, and nowhere else."""
+    return tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
 
 
 async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:

@@ -25,6 +25,7 @@ from modelplane_operator.controllers import (
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.rendering.gateway_stack import Allowed
 
 ORIGINALS_SECONDS = 60.0  # users' Secrets are read again after so long
 
@@ -43,7 +44,11 @@ def kinds(world: World) -> Kinds:
         controllers=(
             inference_class.CONTROLLER,
             inference_cluster.controller(connections, helm=with_helm),
-            gateway_stack.controller(on_hub, helm=with_helm and settings.front_door == "helm"),
+            gateway_stack.controller(
+                on_hub,
+                helm=with_helm and settings.front_door == "helm",
+                allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
+            ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
             model_endpoint.controller(settings.reach, originals),

@@ -17,7 +17,14 @@ from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
 from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
-from modelplane_operator.rendering.gateway_stack import METALLB, gateway_parts, render_addresses, render_namespaces
+from modelplane_operator.rendering.gateway_stack import (
+    EVERYTHING,
+    METALLB,
+    Allowed,
+    gateway_parts,
+    render_addresses,
+    render_namespaces,
+)
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 
 UNREADY = 15.0  # until we look again for what no event tells of: pods that come up
@@ -37,6 +44,7 @@ class Observed:
     """Those of the Gateway API's kinds that are to be applied."""
     balancer: str = ""
     """The load balancer, while it is being taken away."""
+    allowed: Allowed = EVERYTHING
 
 
 def plan(seen: Observed) -> Plan:
@@ -59,7 +67,7 @@ def plan(seen: Observed) -> Plan:
 
 def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     gateway = seen.routing.gateway
-    wanted = gateway_parts(gateway)
+    wanted = gateway_parts(gateway, seen.allowed)
     standings = judge(wanted, charts)
     routable, there = _routable(standings), all(one.runs for one in standings)
     steps: list[Step] = [Apply(definition) for definition in seen.definitions]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import Listener, StackGateway
 from modelplane_operator.rendering.owned import Owner, owner_labels
@@ -21,8 +21,8 @@ HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
 
 def render_system_namespace(owner: Owner) -> Manifest:
     """Where what is ours and no model's lives on a workload cluster; for clusters that have none of that name yet."""
-    metadata = {"name": names.SYSTEM_NAMESPACE, "labels": owner_labels(owner)}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    marks = {labels.POD_SECURITY: "restricted", **owner_labels(owner)}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE, "labels": marks}}
 
 
 def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) -> tuple[Manifest, ...]:

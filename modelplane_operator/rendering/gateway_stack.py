@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
+from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 
@@ -21,9 +23,24 @@ METALLB_VERSION: Final = "0.14.9"
 TRAEFIK_REPOSITORY: Final = "https://traefik.github.io/charts"
 METALLB_REPOSITORY: Final = "https://metallb.github.io/metallb"
 _POOL: Final = "modelplane"
+NAMESPACES: Final = (TRAEFIK_PLANE.load_balancer.namespace, ENVOY_NAMESPACE, METALLB_NAMESPACE)
+"""Where charts of the front door may be."""
 
 
-def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the hub lets the front door's software do."""
+
+    traefik_account: str = ""
+    """The account of Traefik's namespace that has its rights; empty: its chart makes one."""
+    tenants: tuple[str, ...] = ()
+    """The namespaces that Traefik serves; none: all."""
+
+
+EVERYTHING: Final = Allowed()
+
+
+def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Part, ...]:
     """The charts of the front door, each after what it needs."""
     software = gateway.spec.software
     if software is None:
@@ -31,7 +48,7 @@ def gateway_parts(gateway: InferenceGateway) -> tuple[Part, ...]:
     balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     match gateway.spec.backend:
         case "Traefik":
-            return (*balancer, _traefik(gateway, software.version))
+            return (*balancer, _traefik(gateway, software.version, allowed))
         case "EnvoyGateway":
             return (*balancer, _envoy_gateway(gateway, software.version))
 
@@ -56,18 +73,28 @@ def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
     return Part(ENVOY_GATEWAY, Release(release, ENVOY_CHART, ENVOY_REPOSITORY, version, values=values, labels=ours))
 
 
-def _traefik(gateway: InferenceGateway, version: str) -> Part:
+def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
     balancer = data_plane(gateway).load_balancer
+    served = (names.SYSTEM_NAMESPACE, balancer.namespace, *allowed.tenants) if allowed.tenants else ()
     values = {
         "providers": {
             "kubernetesGateway": {
                 "enabled": True,
                 "statusAddress": {"service": {"name": balancer.name, "namespace": balancer.namespace}},
+                **({"namespaces": list(served)} if served else {}),
             },
             # IngressRoutes of any namespace would answer at any path, and the API server's policies do not know them.
             "kubernetesCRD": {"enabled": False},
             "kubernetesIngress": {"enabled": False},
         },
+        # What its namespace demands (render_namespaces), whatever the chart's version says by itself.
+        "podSecurityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        **(
+            {"rbac": {"enabled": False}, "serviceAccount": {"name": allowed.traefik_account}}
+            if allowed.traefik_account
+            else {}
+        ),
         "service": {"nameOverride": balancer.name},
         "experimental": {"fastProxy": {"enabled": True}},
         # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.
@@ -83,10 +110,14 @@ def _traefik(gateway: InferenceGateway, version: str) -> Part:
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:
     """Where the charts go; for a hub that has none of that name yet."""
     # What MetalLB announces addresses with uses the node's own network.
-    privileged = {METALLB_NAMESPACE: {labels.POD_SECURITY: "privileged"}}
+    levels = {METALLB_NAMESPACE: "privileged"}
     wanted = dict.fromkeys(part.release.key.namespace for part in gateway_parts(gateway))
     return tuple(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": on_hub(gateway, name, extra=privileged.get(name))}
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": on_hub(gateway, name, extra={labels.POD_SECURITY: levels.get(name, "restricted")}),
+        }
         for name in wanted
     )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
@@ -32,10 +32,14 @@ AI_GATEWAY: Final[ComponentName] = "ai-gateway"
 GPU_DRIVER: Final[ComponentName] = "dra-driver"
 GPU_DRIVER_NAMESPACE: Final = "dra-driver-nvidia-gpu"
 MONITORING: Final = "monitoring"
+_NO_LABELS: Final[Mapping[str, str]] = {}
 _AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
 _ENVOY_METRICS_PORT: Final = 19001
 # The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+PodSecurity = Literal["restricted", "baseline", "privileged"]
 
 
 def _nothing(_: ServingStackSpec) -> Manifest:
@@ -54,6 +58,8 @@ class Component:
     values: Callable[[ServingStackSpec], Manifest] = _nothing
     after: tuple[ComponentName, ...] = ()
     """What has to be deployed before."""
+    pods: PodSecurity = "baseline"
+    """What its pods keep to, with the values that we give it."""
 
     @property
     def release(self) -> Key:
@@ -142,6 +148,7 @@ STACK: Final = (
         namespace="cert-manager",
         version=lambda versions: versions.cert_manager,
         values=lambda _: {"crds": {"enabled": True, "keep": False}},
+        pods="restricted",
     ),
     # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
     Component(
@@ -151,6 +158,7 @@ STACK: Final = (
         namespace="node-feature-discovery",
         version=lambda versions: versions.node_feature_discovery,
         values=lambda _: {"worker": {"tolerations": [_GPU_TOLERATION]}},
+        pods="privileged",  # its workers read the node's own files
     ),
     Component(
         "leader-worker-set",
@@ -166,6 +174,7 @@ STACK: Final = (
         namespace=MONITORING,
         version=lambda versions: versions.prometheus,
         values=_prometheus_values,
+        pods="privileged",  # the exporter of each node sees all of it
     ),
     Component(
         "ai-gateway-crds",
@@ -200,6 +209,7 @@ STACK: Final = (
         version=lambda versions: versions.nvidia_dra_driver,
         values=_gpu_driver_values,
         after=("node-feature-discovery",),
+        pods="privileged",  # it gives pods the node's devices
     ),
 )
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
@@ -274,7 +284,19 @@ def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:
 def render_namespaces(stack: ServingStack) -> tuple[Manifest, ...]:
     """Where the charts go; for clusters that have none of that name yet."""
     wanted = dict.fromkeys(part.release.key.namespace for part in parts(stack))
-    return (render_system_namespace(stack), *(_object("v1", "Namespace", stack, name) for name in wanted))
+    levels = _pod_security(stack.spec)
+    return (
+        render_system_namespace(stack),
+        *(_object("v1", "Namespace", stack, name, extra=levels.get(name, {})) for name in wanted),
+    )
+
+
+def _pod_security(spec: ServingStackSpec) -> Mapping[str, Mapping[str, str]]:
+    """The labels that hold pods to what we know of them, by namespace. Others' values may ask for anything."""
+    extra = {one.namespace for one in spec.extra_charts}
+    changed = {one.name for one in spec.components if one.values}
+    of_others = extra | {one.namespace for one in STACK if one.name in changed}
+    return {one.namespace: {labels.POD_SECURITY: one.pods} for one in STACK if one.namespace not in of_others}
 
 
 def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
@@ -306,6 +328,9 @@ def render_gateway(stack: ServingStack) -> tuple[Manifest, ...]:
     return render_cluster_gateway(stack, stack.spec.gateway)
 
 
-def _object(api_version: str, kind: str, owner: Owner, name: str, namespace: str = "") -> dict[str, Any]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": owner_labels(owner)}
+def _object(
+    api_version: str, kind: str, owner: Owner, name: str, namespace: str = "", *, extra: Mapping[str, str] = _NO_LABELS
+) -> dict[str, Any]:
+    marks = {**extra, **owner_labels(owner)}
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": marks}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

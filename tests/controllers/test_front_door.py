@@ -14,8 +14,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import yaml
 from localfleet import binaries
 from localfleet.charts import envoy_gateway, stand_in
 from localfleet.fleet import Fleet, Options
+from modelplane_operator.api import names
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
 from tests.controllers.test_clusters import operating
@@ -43,9 +44,11 @@ ABSENT = "grpcroutes.gateway.networking.k8s.io"
 MIDDLEWARES = "middlewares.traefik.io"
 """A kind that Traefik's chart brings, and Helm leaves where it is."""
 RANGE = "192.0.2.10-192.0.2.20"
+ALL = "create,delete,get,list,patch,update,watch"
 METALLB: Manifest = {"loadBalancer": "MetalLB", "metallb": {"addressPool": RANGE}}
 IDLE = {"API servers of earlier Kubernetes stream no lists": ["list jobs.batch in envoy-gateway-system"]}
 BAD_REQUEST = 400
+TRAEFIKS = "system:serviceaccount:traefik-system:traefik"
 REFUSED = """
 apiVersion: v1
 kind: Service
@@ -63,15 +66,17 @@ def metallb() -> str:
         ("", "events", "create,patch"),
         ("", "endpoints", "get,list,watch"),
         ("discovery.k8s.io", "endpointslices", "get,list,watch"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", ALL, "metallb-webhook-configuration"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list,watch"),
-        ("apiextensions.k8s.io", "customresourcedefinitions", "create,delete,get,list,patch,update,watch"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", ALL, "bgppeers.metallb.io", "ipaddresspools.metallb.io"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "list,watch"),
         ("metallb.io", "servicel2statuses,servicel2statuses/status", "*"),
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     )
     inside = (
         ("", "pods", "list,get"),
-        ("", "secrets", "create,delete,get,list,patch,update,watch"),
+        ("", "secrets", ALL),
         ("", "configmaps", "get,list,watch"),
         ("apps", "deployments", "get"),
         ("metallb.io", "bfdprofiles,bgppeers,l2advertisements,bgpadvertisements,ipaddresspools", "get,list,watch"),
@@ -83,8 +88,9 @@ def metallb() -> str:
         for kind, plural in (("IPAddressPool", "ipaddresspools"), ("L2Advertisement", "l2advertisements"))
     ]
     bound: list[Manifest] = []
-    for scope, rules in (("ClusterRole", cluster), ("Role", inside)):
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": scope, "name": "metallb"}
+    parts: tuple[tuple[str, Sequence[Sequence[str]]], ...] = (("ClusterRole", cluster), ("Role", inside))
+    for scope, rules in parts:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": scope, "name": "mp-metallb:controller"}
         who = {"kind": "ServiceAccount", "name": "metallb", "namespace": "metallb-system"}
         bound += [
             {**rbac(scope), "rules": list(map(rule, rules))},
@@ -108,12 +114,13 @@ def definition(name: str, kind: str) -> Manifest:
 
 
 def rbac(kind: str) -> Manifest:
-    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "metallb"}}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "mp-metallb:controller"}}
 
 
-def rule(told: tuple[str, str, str]) -> Manifest:
-    group, resources, verbs = told
-    return {"apiGroups": [group], "resources": resources.split(","), "verbs": verbs.split(",")}
+def rule(told: Sequence[str]) -> Manifest:
+    group, resources, verbs, *names = told
+    named = {"resourceNames": names} if names else {}
+    return {"apiGroups": [group], "resources": resources.split(","), "verbs": verbs.split(","), **named}
 
 
 @pytest.fixture(scope="module")
@@ -227,11 +234,12 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     hub.kubectl("create", "-f", str(gateway_api()))
     hub.kubectl("delete", "crd", ABSENT)
     kinds_before, roles_before = definitions(hub), roles(hub)
-    with operating(hub.fleet, settings, kinds, kubeconfig=kubeconfig):
+    as_chart = replace(settings, traefik_account="traefik")
+    with operating(hub.fleet, as_chart, kinds, kubeconfig=kubeconfig):
         comes(hub, backend)
         assert ABSENT in definitions(hub)
         there = len(hub.fleet.audit("hub"))
-    with operating(hub.fleet, settings, kinds, kubeconfig=kubeconfig):
+    with operating(hub.fleet, as_chart, kinds, kubeconfig=kubeconfig):
         changes(hub, backend)
         assert written(by_operator(hub, there), "gateways", "gatewayclasses", "envoyproxies", "namespaces") == set()
         passed_on = given(role for name, role in roles(hub).items() if name not in roles_before)
@@ -253,7 +261,56 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     if backend.real:
         assert idle(asked, ON_HUB, front_door_rights(account) - passed_on, IDLE) == []
     assert in_order(asked, "gateways", "gatewayclasses", "deployments")
+    if backend is TRAEFIK:
+        assert "secrets" not in {event["objectRef"]["resource"] for event in everywhere(asked)}
+        assert refused(hub.fleet.audit("hub")[begun:], TRAEFIKS) == []
     hub.kubectl("delete", "-f-", documents=account)
+
+
+def everywhere(events: Iterable[Manifest]) -> Iterator[Manifest]:
+    """What was asked of all namespaces at once."""
+    return (event for event in events if event.get("objectRef") and "namespace" not in event["objectRef"])
+
+
+def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secrets(
+    hub: Hub, settings: Settings, tmp_path: Path
+) -> None:
+    version, *_ = TRAEFIK.versions
+    pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
+    for namespace in ("named", "unnamed"):
+        hub.kubectl("create", "namespace", namespace)
+    account = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights("tenantNamespaces={named}"))}
+    hub.apply(account)
+    kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
+    listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
+    with operating(hub.fleet, listed, kinds, kubeconfig=kubeconfig):
+        hub.apply(TRAEFIK.front_door(version))
+        hub.says("default", "Ready", "Available", what="ig")
+        for namespace in ("unnamed", "named"):
+            hub.apply(route(namespace))
+        accepted = ("get", "httproute", "mine", "-ojsonpath={.status.parents[0].conditions[0].status}")
+        hub.until(lambda: hub.kubectl(*accepted, "-nnamed") == "True", "the route to be accepted")
+        assert hub.kubectl(*accepted, "-nunnamed") == ""
+        assert hub.kubectl("auth", "can-i", "list", "secrets", "-nnamed", f"--as={TRAEFIKS}").strip() == "yes"
+        hub.kubectl("delete", "ig", "default", "--timeout=60s")
+    asked = hub.fleet.audit("hub")[begun:]
+    assert (refused(asked, TRAEFIKS), refused(asked, ON_HUB)) == ([], [])
+    read = {event["objectRef"].get("namespace") for event in asked if reads_secrets(event, TRAEFIKS)}
+    assert read == {SYSTEM, "traefik-system", "named"}
+    hub.kubectl("delete", "-f-", documents=account)
+
+
+def reads_secrets(event: Manifest, user: str) -> bool:
+    return event["user"]["username"] == user and event.get("objectRef", {}).get("resource") == "secrets"
+
+
+def route(namespace: str) -> Manifest:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "mine", "namespace": namespace},
+        "spec": {"parentRefs": [{"name": names.HUB_GATEWAY, "namespace": SYSTEM}], "hostnames": ["a.example"]},
+    }
 
 
 def comes(hub: Hub, backend: Backend) -> None:

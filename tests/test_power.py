@@ -1,0 +1,166 @@
+"""What a stolen token of the operator's account gives on the hub, with the chart's own rights on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+
+from tests.support.api import Api
+from tests.test_chart import NAMESPACE, Manifest, rights
+
+pytestmark = pytest.mark.fleet
+
+OPERATOR = f"--as=system:serviceaccount:{NAMESPACE}:modelplane-operator"
+CREATE = ("create", "--dry-run=server", "-f", "-")
+VALUES = ("frontDoor.envoyGateway=true", "frontDoor.metallb=true")
+HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed")
+
+
+@pytest.fixture(scope="module")
+async def hub(api: Api) -> Api:
+    for name in HOMES:
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(home))
+        await api.kubectl("create", "secret", "generic", "openai", f"-n{name}", "--from-literal=key=canary")
+    return api
+
+
+async def given(hub: Api, *values: str) -> AsyncIterator[Api]:
+    """The hub while the chart's account has the rights that go with these values."""
+    granted = yaml.safe_dump_all(one for one in await rights(*values) if one["kind"] != "Namespace")
+    await hub.kubectl("apply", "--server-side", "-f", "-", stdin=granted)
+    yield hub
+    await hub.kubectl("delete", "-f", "-", stdin=granted)
+
+
+@pytest.fixture
+async def by_default(hub: Api) -> AsyncIterator[Api]:
+    async for one in given(hub):
+        yield one
+
+
+@pytest.fixture
+async def with_names(hub: Api) -> AsyncIterator[Api]:
+    async for one in given(hub, "tenantNamespaces={named}"):
+        yield one
+
+
+@pytest.fixture
+async def with_everything(hub: Api) -> AsyncIterator[Api]:
+    async for one in given(hub, *VALUES):
+        trap = yaml.safe_dump(namespace("trap"))
+        async with asyncio.timeout(60):  # a server takes some moments to know of a policy
+            while "the operator makes no" not in await refusal(one, *CREATE, stdin=trap):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+        yield one
+
+
+async def refusal(api: Api, *arguments: str, stdin: str = "") -> str:
+    """Why the operator's account may not do that; empty when it may."""
+    try:
+        await api.kubectl(*arguments, OPERATOR, **({"stdin": stdin} if stdin else {}))
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+async def test_by_default_secrets_are_read_by_their_name_alone(by_default: Api) -> None:
+    assert await refusal(by_default, "get", "secret", "openai", "-nunnamed") == ""
+    for listed in (("-A",), ("-nunnamed",), ("-nkube-system",)):
+        assert "cannot list resource" in await refusal(by_default, "get", "secrets", *listed)
+
+
+async def test_with_named_namespaces_no_other_ones_secret_is_read(with_names: Api) -> None:
+    assert await refusal(with_names, "get", "secret", "openai", "-nnamed") == ""
+    assert "cannot get resource" in await refusal(with_names, "get", "secret", "openai", "-nunnamed")
+    opted_in = ("rolebinding", "modelplane", "-nunnamed")
+    await with_names.kubectl(
+        *("create", *opted_in, "--clusterrole=modelplane-operator-tenant"),
+        f"--serviceaccount={NAMESPACE}:modelplane-operator",
+    )
+    assert await refusal(with_names, "get", "secret", "openai", "-nunnamed") == ""
+    await with_names.kubectl("delete", *opted_in)
+
+
+def definition(group: str) -> Manifest:
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"traps.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Trap", "plural": "traps"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def role(name: str) -> Manifest:
+    rules = [{"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}]
+    return {**_named("rbac.authorization.k8s.io/v1", "ClusterRole", name), "rules": rules}
+
+
+def binding(name: str) -> Manifest:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mp-metallb:controller"}
+    return {**_named("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name), "roleRef": reference}
+
+
+def webhook(name: str) -> Manifest:
+    return {**_named("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", name), "webhooks": []}
+
+
+def namespace(name: str) -> Manifest:
+    return _named("v1", "Namespace", name)
+
+
+def _named(api_version: str, kind: str, name: str) -> Manifest:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (definition("example.com"), definition("metallb.io")),
+        (role("anything"), role("mp-metallb:speaker")),
+        (binding("anything"), binding("mp-metallb:speaker")),
+        (webhook("trap"), webhook("metallb-webhook-configuration")),
+        (namespace("trap"), namespace("traefik-system")),
+    ],
+    ids=lambda one: f"{one['kind']} {one['metadata']['name']}",
+)
+async def test_what_is_made_everywhere_is_made_by_its_name(
+    with_everything: Api, theirs: Manifest, ours: Manifest
+) -> None:
+    await with_everything.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(role("mp-metallb:controller")))
+
+    assert "the operator makes no" in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(theirs))
+    assert "orbidden" not in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours)), "it may be there"
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        definition("example.com"),
+        role("anything"),
+        binding("anything"),
+        webhook("trap"),
+    ],
+    ids=lambda one: one["kind"],
+)
+async def test_what_is_there_everywhere_is_changed_and_deleted_by_its_name(
+    with_everything: Api, objects: Manifest
+) -> None:
+    text = yaml.safe_dump(objects)
+    await with_everything.kubectl("apply", "-f", "-", stdin=text)
+
+    changed = await refusal(with_everything, "label", "--overwrite", "-f", "-", "a=b", stdin=text)
+    deleted = await refusal(with_everything, "delete", "--wait=false", "-f", "-", stdin=text)
+
+    assert "cannot patch resource" in changed or "cannot get resource" in changed
+    assert "cannot delete resource" in deleted
+    await with_everything.kubectl("delete", "-f", "-", stdin=text)
