@@ -29,6 +29,7 @@ TABLES = {
     "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
     "traefik system namespace": (TRAEFIK, "Role", "modelplane-traefik-own"),
     "cluster": (CLUSTER, "ClusterRole"),
+    "cluster's own namespace": (CLUSTER, "Role"),
 }
 """What the page calls them, and the manifest, the kind of role and, of several, the name that each is of."""
 

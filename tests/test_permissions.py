@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from localfleet import binaries
 from localfleet.fleet import Fleet, Options
 from scripts.permissions import CLUSTER, HUB, TENANTS, rules
 from tests.controllers.test_operator import REAL, operating
@@ -131,6 +134,9 @@ IDLE: Mapping[str, Iterable[str]] = {
         *every("get", "", "pods"),
         *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives"),
     ],
+    "a token lasts longer than the test: tests/controllers/test_clusters.py": [
+        f"create serviceaccounts/token in {ACCESS}",
+    ],
     "they are watched as soon as there is one, which caches will make": [
         *every("watch", "batch", "jobs"),
         *every("watch", "", "persistentvolumeclaims"),
@@ -186,7 +192,7 @@ def refused(events: Iterable[Manifest], user: str) -> list[str]:
 
 
 HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
-RIGHTS = granted(CLUSTER, "ClusterRole")
+RIGHTS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
 
 
 @pytest.fixture
@@ -231,12 +237,23 @@ def accounts(*values: str) -> Manifest:
 def bring(hub: Hub, name: str, manifest: str, *, named: str) -> None:
     """Make an account on a cluster, and put its kubeconfig on the hub, as docs/permissions.md says."""
     hub.kubectl("apply", "-f", str(ROOT / "examples" / "access" / manifest), on=name)
-    token = ("get", "secret", "modelplane-operator", "-n", ACCESS)
-    hub.until(lambda: '"token"' in hub.kubectl(*token, "-ojson", on=name), "the account to have a token")
-    template = ROOT / "examples" / "access" / "kubeconfig.gotemplate"
-    made = hub.kubectl(*token, f"-ogo-template-file={template}", on=name)
-    (cluster,) = yaml.safe_load(hub.fleet.kubeconfig(name).read_text())["clusters"]
-    hub.apply(kinds.secret(SYSTEM, named, kubeconfig=made.replace("SERVER", cluster["cluster"]["server"])))
+    hub.apply(kinds.secret(SYSTEM, named, kubeconfig=as_account(hub, name)))
+
+
+def as_account(hub: Hub, name: str, *, lasting: str = "24h") -> str:
+    """The kubeconfig of the account on a cluster, as examples/access/kubeconfig.sh writes it."""
+    authority = ("get", "configmap", "kube-root-ca.crt", "-n", ACCESS, "--ignore-not-found", "-oname")
+    hub.until(lambda: hub.kubectl(*authority, on=name) != "", "the cluster's certificate to be published")
+    administrator, kubectl = hub.fleet.kubeconfig(name), binaries.ensure("kubectl")["kubectl"]
+    (cluster,) = yaml.safe_load(administrator.read_text())["clusters"]
+    done = subprocess.run(
+        [ROOT / "examples" / "access" / "kubeconfig.sh", cluster["cluster"]["server"]],
+        env={"PATH": f"{kubectl.parent}:{os.environ['PATH']}", "KUBECONFIG": str(administrator), "DURATION": lasting},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def as_operator(hub: Hub) -> str:

@@ -93,6 +93,9 @@ class Existing(Model):
     """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
     cache: ExistingCache | None = None
     """Storage for model caches."""
+    credential_renewal: Literal["Never", "TokenRequest"] = "Never"
+    """`TokenRequest` lets the operator ask the cluster for another token when half of the kubeconfig's time has passed,
+    and write it into the Secret: for the token of a service account that ends, and that may make tokens for itself."""
 
 
 class GKE(Model):
@@ -473,6 +476,13 @@ class ClusterReady(ConditionType):
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
+class CredentialsRenewed(ConditionType):
+    """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
+
+    TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
+    NOT_RENEWED = "NotRenewed", "False", "Nobody does, as far as the operator knows; the message says when it ends."
+
+
 class BackendReady(ConditionType):
     """Whether the serving stack on the cluster works."""
 
@@ -509,5 +519,14 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         short="ic",
         scope="Cluster",
         columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
-        conditions=(ClusterReady, ServerVerified, BackendReady, NodePoolsValid, GPUReady, Synced, Ready),
+        conditions=(
+            ClusterReady,
+            ServerVerified,
+            CredentialsRenewed,
+            BackendReady,
+            NodePoolsValid,
+            GPUReady,
+            Synced,
+            Ready,
+        ),
     )

@@ -17,14 +17,16 @@ import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
+import orjson
 import yaml
 
-from modelplane_operator.clients.errors import KubeconfigError
+from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFUSED = {
@@ -40,6 +42,54 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_])?\.?")
 _WORD = re.compile(r"[!-~]+")  # printable ASCII without spaces: it goes into headers
 
 Section = Mapping[str, Any]
+
+
+_JWT = re.compile(r"[\w-]+\.(?P<claims>[\w-]+)\.[\w-]+", re.ASCII)
+LONGEST_TOKEN = 16 * 1024  # of a service account's some 1 KiB, and more than any API server takes in a header
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a service account's token says of itself. Nobody has checked its signature but the server that takes it."""
+
+    namespace: str
+    account: str
+    since: datetime
+    until: datetime
+
+    @property
+    def lasts(self) -> timedelta:
+        return self.until - self.since
+
+
+def read_token(text: str) -> Token | None:
+    """A service account's token that ends some day; None for any other."""
+    read = _JWT.fullmatch(text) if len(text) <= LONGEST_TOKEN else None
+    if read is None:
+        return None
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(read["claims"] + "=="))
+        since, until = (datetime.fromtimestamp(claims[name], UTC) for name in ("iat", "exp"))
+        *_, kind, namespace, account = claims["sub"].split(":")
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError):
+        return None
+    return Token(namespace, account, since, until) if kind == "serviceaccount" and since < until else None
+
+
+def with_token(kubeconfig: str, used: str, renewed: str) -> str:
+    """A kubeconfig with another token in the place of the one in use, and nothing else changed.
+
+    The cluster gave it, and it goes into a Secret of the hub: raises ServerFault unless it is the same account's and
+    lasts longer, and Conflict when the kubeconfig does not hold the one in use.
+    """
+    before, after = read_token(used), read_token(renewed)
+    if before is None or after is None or after.until < before.until:
+        raise ServerFault("what the cluster gave for another token is none, or ends sooner than the one in use")
+    if (after.namespace, after.account) != (before.namespace, before.account):
+        raise ServerFault("what the cluster gave for another token is another account's")
+    if kubeconfig.count(used) != 1:
+        raise Conflict("the kubeconfig holds another token than the one in use, and is left alone")
+    return kubeconfig.replace(used, renewed)
 
 
 @dataclass(frozen=True, slots=True)

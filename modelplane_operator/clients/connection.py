@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.access import Access, Token, read_token
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection, Index, Keep
 from modelplane_operator.clients.errors import (
@@ -150,6 +150,11 @@ class Connection:
     def unverified(self) -> str:
         """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
         return self._access.unverified
+
+    @property
+    def token(self) -> Token | None:
+        """The token that we have there, when it is one that ends."""
+        return read_token(self._access.token)
 
     @property
     def kube(self) -> Kube:

@@ -24,7 +24,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import Gone, Misbehaving, NotFound, ServerFault, from_event, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown
-from modelplane_operator.clients.resources import ResourceType, key_of, section, type_of
+from modelplane_operator.clients.resources import SERVICE_ACCOUNT, ResourceType, key_of, section, type_of
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     JSON,
@@ -290,6 +290,24 @@ class Kube:
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
         params = {"fieldManager": labels.FIELD_MANAGER}
         return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
+
+    async def set_data(self, kind: ResourceType, key: Key, data: Mapping[str, str], version: str) -> Manifest:
+        """Give the Secret or ConfigMap that was read at this resourceVersion these entries; raises Conflict."""
+        body = {"metadata": {"resourceVersion": version}, "data": dict(data)}
+        path, params = kind.path(key.namespace, key.name), {"fieldManager": labels.FIELD_MANAGER}
+        return await self._ask("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
+
+    async def request_token(self, account: Key, seconds: int) -> str:
+        """Another token of a service account, for so long or for as long as the server has it; the others stay."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        path = SERVICE_ACCOUNT.path(account.namespace, account.name, "token")
+        answer = await self._ask("request_token", "POST", SERVICE_ACCOUNT, path, body)
+        token = answer.get("status", {}).get("token")
+        return token if isinstance(token, str) else ""
 
     async def delete(
         self,

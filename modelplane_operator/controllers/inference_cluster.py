@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
@@ -75,7 +76,7 @@ WATCHED_AFAR = (
 
 def controller(known: Connections, *, helm: bool = False) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters."""
-    versions = _Versions()
+    versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -88,6 +89,9 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
         except Unreachable:
             site = None
         refusal = _refusal(site) if site else None
+        token, since = tokens.get(name, (None, now))
+        if site and site.token != token:
+            token, since = tokens[name] = site.token, now
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -98,6 +102,8 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             kubeconfig=known.why(name),
             connected=site is not None,
             unverified=site.unverified if site else "",
+            token=token,
+            token_seen=since,
             secrets=_secrets(cluster, clients.hub),
             now=now,
             helm=helm,

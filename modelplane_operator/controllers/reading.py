@@ -7,6 +7,7 @@ from typing import Protocol
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.errors import ClientError
@@ -33,6 +34,11 @@ class Cluster(Protocol):
     @property
     def unverified(self) -> str:
         """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        ...
+
+    @property
+    def token(self) -> Token | None:
+        """The token that we have there, when it is one that ends."""
         ...
 
     @property

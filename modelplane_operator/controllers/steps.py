@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import assert_never
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.access import with_token
 from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.errors import ClientError, Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.clients.helm import Helm, HelmError
 from modelplane_operator.clients.ownership import is_current, marked, owned_fields
 from modelplane_operator.clients.releases import given_up
-from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, section, type_of
 from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.planning.plan import (
     Apply,
@@ -27,6 +29,7 @@ from modelplane_operator.planning.plan import (
     Guard,
     Install,
     Release,
+    RenewToken,
     Replace,
     RollBack,
     Step,
@@ -63,6 +66,7 @@ class Actor:
         """Carry out the steps to the first failure. Before one that leaves the hub, our finalizer is set."""
         held = confirmed = False
         step: Step | None = None
+        later: Failure | None = None
         try:
             if hold:
                 held = await self._hold()
@@ -74,10 +78,12 @@ class Actor:
                 if outside(step) and not held:
                     held = await self._hold()
                 if failure := await self._take_all(siblings):
-                    return failure
+                    if not isinstance(step, RenewToken):
+                        return failure
+                    later = failure  # the token that is there still holds: what follows does not need another
         except ClientError as error:
             return Failure(step, error)
-        return None
+        return later
 
     async def _take_all(self, steps: Sequence[Step]) -> Failure | None:
         """Carry them out at once, and all whatever becomes of the others; answers the first that failed."""
@@ -142,6 +148,8 @@ class Actor:
                 self._begin(step)
             case GiveUp():
                 await self._give_up(self.cluster(step.cluster), step)
+            case RenewToken():
+                await self._renew_token(self.cluster(step.cluster), step)
             case _:
                 assert_never(step)
 
@@ -221,6 +229,18 @@ class Actor:
         seen = cluster.find(SECRET)
         if seen and seen.bare:  # else that watch is for other Secrets than Helm's
             seen.written(stored)
+
+    async def _renew_token(self, cluster: Cluster, step: RenewToken) -> None:
+        hub, kube = self.cluster(HUB), cluster.kube
+        used = kube.access.token
+        self.may_write()
+        token = await kube.request_token(step.account, step.seconds)
+        secret = await hub.kube.get(SECRET, step.secret)
+        text = base64.b64decode(section(secret, "data").get(step.key, "")).decode(errors="replace")
+        renewed = base64.b64encode(with_token(text, used, token).encode()).decode()
+        self.may_write()
+        version = secret["metadata"]["resourceVersion"]
+        _note(hub.find(SECRET), await hub.kube.set_data(SECRET, step.secret, {step.key: renewed}, version))
 
     async def _hold(self) -> bool:
         """Have our finalizer on the object; raises Terminating when it is too late for that."""

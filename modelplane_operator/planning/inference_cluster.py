@@ -9,9 +9,9 @@ the gateway and what it needs, then our finalizer. Nothing is decided about a cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
@@ -20,6 +20,7 @@ from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import (
     BackendReady,
     ClusterReady,
+    CredentialsRenewed,
     DeletionPhase,
     DeletionStatus,
     GpuPool,
@@ -35,6 +36,7 @@ from modelplane_operator.api.inference_cluster import (
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.shared import CacheStatus, GatewayStatus
+from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.clients.resources import (
     ENVOY_PROXY,
@@ -50,7 +52,7 @@ from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
-from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, Step, Unguard, delete
+from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.serving_stack import render_stack
@@ -61,6 +63,7 @@ CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 SOON = 0.5  # until a connection that has just begun has seen everything
 AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a right that is given
+RENEWED_LATELY = timedelta(seconds=10)  # a token that is as young is not renewed, whatever its cluster's clock says
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +124,46 @@ class Observed:
     """The ServingStack that we made for the cluster."""
     unverified: str = ""
     """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+    token: Token | None = None
+    """The token that we have there, when it is one that ends."""
+    token_seen: datetime | None = None
+    """When it was first seen here, by our own clock."""
 
 
 def plan(seen: Observed) -> Plan:
+    decided, due = _decided(seen), _renewal(seen)
+    if due is None:
+        return decided
+    wait = (due[0] - seen.now).total_seconds()
+    if wait <= 0:  # before all else: whatever else fails must not lock us out
+        return replace(decided, steps=(due[1], *decided.steps))
+    again = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
+    return replace(decided, requeue_after=again)
+
+
+def _renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
+    """When the token is to be renewed, and how; None when it is not, or cannot be now.
+
+    At half of its time, but not within seconds of its coming: the cluster's clock may be another than ours.
+    """
+    existing, token = seen.cluster.spec.cluster.existing, seen.token
+    if existing is None or existing.credential_renewal == "Never" or token is None or _out_of_reach(seen):
+        return None
+    due = token.since + token.lasts / 2
+    if seen.token_seen is not None:
+        due = max(due, seen.token_seen + RENEWED_LATELY)
+    where = Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name)
+    account = Key(token.namespace, token.account)
+    name, seconds = seen.cluster.metadata.name, int(token.lasts.total_seconds())
+    return due, RenewToken(name, account, seconds, where, existing.secret_ref.key)
+
+
+def _out_of_reach(seen: Observed) -> bool:
+    """Whether the cluster cannot be asked for another token, or our kubeconfig is no longer what the Secret holds."""
+    return seen.silence is not None or seen.kubeconfig is not None or not seen.connected
+
+
+def _decided(seen: Observed) -> Plan:
     if seen.cluster.metadata.deletion_timestamp is not None:
         return _teardown(seen)
     source = seen.cluster.spec.cluster.source
@@ -368,6 +408,22 @@ def _since(seen: Observed, reason: ConditionType) -> datetime:
     return seen.now
 
 
+def _way(seen: Observed) -> Iterator[Condition]:
+    """What is said of how the cluster is reached."""
+    yield verified(seen.unverified, seen.now)
+    if seen.token is None:
+        return
+    existing = seen.cluster.spec.cluster.existing
+    ends = f"the token ends at {seen.token.until:%Y-%m-%dT%H:%M:%SZ}"
+    if existing is not None and existing.credential_renewal == "TokenRequest":
+        yield CredentialsRenewed.TOKEN_RENEWED.condition(seen.now, message=f"{ends}, and is renewed before")
+    else:
+        remedy = (
+            "set spec.cluster.existing.credentialRenewal to TokenRequest, or put another one into the Secret by then"
+        )
+        yield CredentialsRenewed.NOT_RENEWED.condition(seen.now, message=f"{ends}: {remedy}")
+
+
 # On its way out -------------------------------------------------------------------------------------------------------
 
 
@@ -466,7 +522,7 @@ def _status(
 ) -> InferenceClusterStatus:
     """The status, with what was last seen on the cluster itself."""
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
-    proof = (verified(seen.unverified, seen.now),) if seen.connected and deletion is None else ()
+    way = _way(seen) if seen.connected and deletion is None else ()
     storage = existing.cache.storage_class_name if existing and existing.cache else None
     return InferenceClusterStatus(
         provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
@@ -477,5 +533,5 @@ def _status(
         observed=last.observed if last else None,
         replicas=len(seen.replicas),
         deletion=deletion,
-        conditions=(*judged, *proof),
+        conditions=(*judged, *way),
     )

@@ -150,8 +150,26 @@ class GiveUp:
         return f"give up what was begun with {_release(self.release, self.cluster)}"
 
 
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Ask a cluster for another token of the account that we are there, and put it into the kubeconfig's Secret.
+
+    The old one goes on to hold: whoever is ended between the two begins anew with it.
+    """
+
+    cluster: str
+    account: Key
+    seconds: int
+    secret: Key
+    key: str
+    """Of the kubeconfig within the Secret."""
+
+    def __str__(self) -> str:
+        return f"renew the token in Secret {self.secret}"
+
+
 Step: TypeAlias = (
-    Apply | Create | Replace | Delete | Release | Guard | Unguard | Install | RollBack | Uninstall | GiveUp
+    Apply | Create | Replace | Delete | Release | Guard | Unguard | Install | RollBack | Uninstall | GiveUp | RenewToken
 )
 
 

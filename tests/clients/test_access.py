@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.errors import KubeconfigError
+from modelplane_operator.clients.access import Token, read_kubeconfig, read_token, with_token
+from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 CANARY = "canary-4711"
@@ -131,3 +133,67 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
 def test_what_a_context_names_is_there_once(config: dict[str, Any], why: str) -> None:
     with pytest.raises(KubeconfigError, match=why):
         read_kubeconfig(kubeconfig(**config))
+
+
+def jwt(**claims: Any) -> str:
+    def part(what: Any) -> str:
+        return base64.urlsafe_b64encode(orjson.dumps(what)).decode().rstrip("=")
+
+    return f"{part({'alg': 'RS256'})}.{part(claims)}.c2lnbmF0dXJl"
+
+
+OF_ACCOUNT = {"iat": 1000, "exp": 2000, "sub": "system:serviceaccount:modelplane-access:modelplane-operator"}
+
+
+def test_a_service_accounts_token_says_whose_it_is_and_how_long_it_lasts() -> None:
+    since, until = (datetime.fromtimestamp(second, UTC) for second in (1000, 2000))
+
+    assert read_token(jwt(**OF_ACCOUNT)) == Token("modelplane-access", "modelplane-operator", since, until)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        CANARY,
+        "a.b.c",
+        f"{jwt(**OF_ACCOUNT)}\n",
+        jwt(iat=1000, sub=OF_ACCOUNT["sub"]),
+        jwt(**{**OF_ACCOUNT, "exp": "never"}),
+        jwt(**{**OF_ACCOUNT, "exp": 1e300}),
+        jwt(**{**OF_ACCOUNT, "exp": 999}),
+        jwt(**{**OF_ACCOUNT, "sub": "alice"}),
+        jwt(**{**OF_ACCOUNT, "sub": ["system:serviceaccount:a:b"]}),
+        jwt(**OF_ACCOUNT, padding="x" * 16384),
+    ],
+)
+def test_any_other_token_is_none_that_can_be_renewed(token: str) -> None:
+    assert read_token(token) is None
+
+
+USED = jwt(**OF_ACCOUNT)
+
+
+def test_a_renewed_token_takes_the_place_of_the_old_one_and_of_nothing_else() -> None:
+    renewed = jwt(**{**OF_ACCOUNT, "iat": 1500, "exp": 2500})
+    text = f"# mine\n{kubeconfig(user={'token': USED})}"
+
+    assert with_token(text, USED, renewed) == text.replace(USED, renewed)
+    for other in (kubeconfig(), f"{text}{text}"):
+        with pytest.raises(Conflict, match="another token than the one in use"):
+            with_token(other, USED, renewed)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "is none"),
+        (CANARY, "is none"),
+        (f'{USED}"\nclusters: [{{name: c, cluster: {{server: "https://evil.example"}}}}]', "is none"),
+        (jwt(**{**OF_ACCOUNT, "exp": 1999}), "ends sooner"),
+        (jwt(**{**OF_ACCOUNT, "sub": "system:serviceaccount:kube-system:admin"}), "another account's"),
+    ],
+)
+def test_what_a_lying_cluster_gives_for_a_token_is_not_stored(given: str, why: str) -> None:
+    with pytest.raises(ServerFault, match=why):
+        with_token(kubeconfig(user={"token": USED}), USED, given)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ import yaml
 from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.controllers import connections, inference_class, inference_cluster
+from modelplane_operator.controllers import connections, inference_class, inference_cluster, operator
 from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.controllers.world import Kinds, World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
 from tests.support.hub import SYSTEM, Hub
+from tests.support.manifests import ROOT
+from tests.test_permissions import as_account
 
 Manifest = dict[str, Any]
 
@@ -46,8 +50,8 @@ CLASS = {
 }
 
 
-def cluster(name: str) -> Manifest:
-    origin = {"source": "Existing", "existing": {"secretRef": {"name": name}}}
+def cluster(name: str, **existing: str) -> Manifest:
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": name}, **existing}}
     pools = [{"name": "h100", "className": "h100", "nodeCount": 2}]
     return {
         "apiVersion": "modelplane.ai/v1alpha1",
@@ -240,3 +244,52 @@ def kubeconfig(fleet: Fleet, **changes: Any) -> str:
     (one,) = config["clusters"]
     one["cluster"] = {name: value for name, value in (one["cluster"] | changes).items() if value is not None}
     return yaml.safe_dump(config)
+
+
+def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nobody_out(
+    fleet: Fleet, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tokens of ten minutes, the shortest that an API server gives, and a clock that is six minutes ahead."""
+    monkeypatch.setattr(operator, "_wall_clock", lambda: datetime.now(UTC) + timedelta(minutes=6))
+    access = ROOT / "examples" / "access" / "own-software.yaml"
+    hub.kubectl("apply", "-f", str(access), on="worker-1")
+    first = as_account(hub, "worker-1", lasting="10m")
+    hub.apply(CLASS)
+    hub.secret("worker-1", first)
+    hub.apply(cluster("worker-1", credentialRenewal="TokenRequest"))
+    with operating(fleet):
+        hub.until(lambda: stored(hub) not in {"", first}, "the token to be renewed")
+        hub.says("worker-1", "ClusterReady", "ClusterRunning")
+        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: the token ends at 20")
+    second = stored(hub)
+    assert without_token(second) == without_token(first), "the rest of the kubeconfig is as its owner wrote it"
+    unkept = {"immutable": True}
+    hub.kubectl("patch", "secret", "worker-1", "-n", SYSTEM, "--type=merge", f"-p={json.dumps(unkept)}")
+    with operating(fleet):  # with the token of before, as after a restart
+        hub.says("worker-1", "Synced", "ReconcileError: renew the token in Secret modelplane-system/worker-1: ")
+        resize(hub, "81Gi")
+        hub.until(lambda: published(hub) == "81Gi", "the rest of its work to be done")
+        assert hub.reason("ic", "worker-1", "ClusterReady") == "ClusterRunning"
+        assert stored(hub) == second
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+    hub.kubectl("delete", "-f", str(access), on="worker-1")
+
+
+def stored(hub: Hub) -> str:
+    """The kubeconfig of worker-1 that is on the hub."""
+    secret = hub.get("secret", "worker-1", "-n", SYSTEM) or {}
+    return base64.b64decode(secret.get("data", {}).get("kubeconfig", "")).decode()
+
+
+def token_of(kubeconfig: str) -> str:
+    return yaml.safe_load(kubeconfig)["users"][0]["user"]["token"]
+
+
+def without_token(kubeconfig: str) -> str:
+    return kubeconfig.replace(token_of(kubeconfig), "")
+
+
+def published(hub: Hub) -> str:
+    pools = status(hub).get("gpuPools") or [{}]
+    return next((one["capacity"]["memory"]["value"] for one in pools[0].get("devices", ())), "")

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
+from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
 from modelplane_operator.clients.resources import SECRET
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, Unguard
+from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.serving_stack import render_stack
 from tests.planning.test_inference_class import inference_class
@@ -176,6 +177,68 @@ def test_a_cluster_that_need_not_prove_who_it_is_says_so(what: Manifest) -> None
 
     assert reason == "NotVerified"
     assert "the operator's credentials: it says insecure-skip-tls-verify; give it" in words
+
+
+# The token in the kubeconfig ------------------------------------------------------------------------------------------
+
+
+TOKEN = Token("modelplane-access", "modelplane-operator", EPOCH, EPOCH + timedelta(hours=24))
+RENEWAL = RenewToken("a", Key("modelplane-access", "modelplane-operator"), 24 * 3600, KUBECONFIG, "kubeconfig")
+
+
+def renewed(renewal: str = "TokenRequest", **metadata: Any) -> InferenceCluster:
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": "kubeconfig"}, "credentialRenewal": renewal}}
+    spec = {"cluster": origin, "nodePools": [POOL]}
+    return InferenceCluster.parse({"metadata": {"name": "a", "uid": "uid-of-a", **metadata}, "spec": spec})
+
+
+def at(hours: float, known: InferenceCluster | None = None, **what: Any) -> Plan:
+    """The plan when the token has been there for so long."""
+    defaults: Manifest = {"token": TOKEN, "token_seen": EPOCH, "now": EPOCH + timedelta(hours=hours)}
+    return plan(seen(known or renewed(), **{**defaults, **what}))
+
+
+def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
+    before, then = at(11), at(12)
+
+    assert RENEWAL not in before.steps
+    assert before.requeue_after == timedelta(hours=1).total_seconds()
+    assert then.steps == (RENEWAL, *before.steps)
+    ends = "the token ends at 2026-01-02T00:00:00Z"
+    assert said(then)["CredentialsRenewed"] == ("TokenRenewed", f"{ends}, and is renewed before")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"refusal": Forbidden("no")}, {"there": None}, {"known": renewed(**going()), "replicas": (Key("team", "x"),)}],
+    ids=["not permitted", "not seen yet", "being deleted"],
+)
+def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
+    assert at(13, **what).steps[0] == RENEWAL
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"token": None},
+        {"known": renewed("Never")},
+        {"silence": Unreachable("no answer")},
+        {"kubeconfig": KubeconfigError("broken")},
+        {"connected": False, "there": None, "kubeconfig": KubeconfigError("none")},
+        {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
+    ],
+    ids=["it does not end", "nobody asked", "silent", "another kubeconfig", "no way", "just renewed"],
+)
+def test_a_token_is_left_alone(what: Manifest) -> None:
+    assert RENEWAL not in at(13, **what).steps
+
+
+def test_a_token_that_nobody_renews_says_when_it_ends() -> None:
+    reason, words = said(at(1, renewed("Never")))["CredentialsRenewed"]
+
+    assert reason == "NotRenewed"
+    assert words.startswith("the token ends at 2026-01-02T00:00:00Z: set spec.cluster.existing.credentialRenewal to")
+    assert "CredentialsRenewed" not in said(at(1, token=None))
 
 
 def test_a_plan_follows_from_its_own_result() -> None:
