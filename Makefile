@@ -92,6 +92,13 @@ lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --extra gke --extra eks --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 
+digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
+	$(BIN)/python -m scripts.digests
+	$(BIN)/ruff format --quiet modelplane_operator/rendering/digests.py
+
+digests-check: setup  ## Fail when a digest is missing: a release runs this
+	$(BIN)/python -m scripts.digests --check
+
 clean:  ## Remove what was built here (the cache of built binaries stays)
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 

@@ -22,6 +22,7 @@ from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_clust
 from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.images import REFERENCE, REGISTRY, Images
 from modelplane_operator.rendering.model_replica import Lifecycle
 
 LogFormat = Literal["auto", "json", "console"]
@@ -95,6 +96,18 @@ def _optional_name(text: str) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(sorted({_name(entry.strip()) for entry in text.split(",") if entry.strip()}))
+
+
+def _registry(text: str) -> str:
+    if text and not REGISTRY.fullmatch(text):
+        raise ValueError("it must be HOST[:PORT][/PATH], without a scheme")
+    return text
+
+
+def _image(text: str) -> str:
+    if text and not REFERENCE.fullmatch(text):
+        raise ValueError("it must be HOST/NAME:TAG, HOST/NAME@sha256:DIGEST, or both")
+    return text
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -175,6 +188,9 @@ class Settings:
         400, _amount, "how many events of one workload cluster are looked at in a second, after a burst"
     )
     cluster_pause: float = _option(120.0, _seconds, "how long a cluster that misbehaves is left alone, at first")
+    image_registry: str = _option("", _registry, "where the images of pickers and sidecars are mirrored: HOST[/PATH]")
+    picker_image: str = _option("", _image, "of the endpoint picker beside a model: HOST/NAME:TAG or @sha256:...")
+    sidecar_image: str = _option("", _image, "of the sidecar before a decoding engine; another one restarts those")
     definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
 
     def __post_init__(self) -> None:
@@ -219,6 +235,10 @@ class Settings:
         return Limits(
             self.cluster_answer_size, self.cluster_page_size, self.cluster_list_size, self.cluster_list_objects
         )
+
+    @property
+    def images(self) -> Images:
+        return Images(self.image_registry, self.picker_image, self.sidecar_image)
 
     @property
     def reach(self) -> Reach:

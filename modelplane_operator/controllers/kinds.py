@@ -50,7 +50,7 @@ def kinds(world: World) -> Kinds:
                 allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
-            model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle),
+            model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle, settings.images),
             model_endpoint.controller(settings.reach, originals),
             model_service.controller(originals),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),

@@ -39,6 +39,7 @@ from modelplane_operator.controllers.reading import Cluster, applied, find, plac
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.symptoms import is_ready, symptoms, told
+from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
@@ -72,7 +73,9 @@ WATCHED_AFAR = (Watched(POD), *(Watched(kind, ours=True, spare=True) for kind in
 """What others make for us, and not we; and what an account of before this version has no right to."""
 
 
-def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -> Controller[ModelReplica, Observed]:
+def controller(
+    originals: Originals, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
+) -> Controller[ModelReplica, Observed]:
     """`originals` are what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
@@ -94,6 +97,7 @@ def controller(originals: Originals, gateways: Gateways, lifecycle: Lifecycle) -
                     _served(cluster, children),
                     await _originals(replica, originals),
                     _isolation(name, clients.hub),
+                    images,
                 )
                 fences = _fences(replica, around.namespace_uid, cluster)
             else:

@@ -8,6 +8,7 @@ import pytest
 
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
+from modelplane_operator.rendering.digests import DIGESTS
 from modelplane_operator.rendering.gateway_stack import (
     METALLB,
     METALLB_REPOSITORY,
@@ -15,7 +16,7 @@ from modelplane_operator.rendering.gateway_stack import (
     TRAEFIK,
     TRAEFIK_REPOSITORY,
 )
-from modelplane_operator.rendering.model_replica import endpoint_picker, part
+from modelplane_operator.rendering.images import PICKER, SIDECAR
 from modelplane_operator.rendering.serving_stack import STACK
 from tests.support.golden import assert_golden
 from tests.support.manifests import ROOT
@@ -33,10 +34,19 @@ def charts() -> str:
 
 def images() -> str:
     rows = {
-        endpoint_picker.IMAGE: "beside each model on an InferencePool",
-        part.SIDECAR_IMAGE: "in the decoding pods of a model that splits prefill and decode",
+        PICKER: ("picker-image", "beside each model on an InferencePool"),
+        SIDECAR: ("sidecar-image", "in the decoding pods of a model that splits prefill and decode"),
     }
-    return "\n".join(["| Image | Where |", "|---|---|", *(f"| {image} | {where} |" for image, where in rows.items())])
+    return "\n".join(
+        [
+            "| Image | Digest | Setting for another one | Where |",
+            "|---|---|---|---|",
+            *(
+                f"| {image} | {DIGESTS.get(image, 'none')} | `{name}` | {where} |"
+                for image, (name, where) in rows.items()
+            ),
+        ]
+    )
 
 
 def test_the_page_lists_every_chart_and_image(pytestconfig: pytest.Config) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
 from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
@@ -49,6 +50,7 @@ class Surroundings:
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
     isolation: Isolation = field(default_factory=Isolation)
     """What its cluster says of it."""
+    images: Images = TESTED
 
 
 def render_model_replica(
@@ -59,7 +61,7 @@ def render_model_replica(
         return problem
     parts: list[tuple[PlacedEngine, Part]] = []
     for engine in replica.spec.engines:
-        part = part_of(replica, engine)
+        part = part_of(replica, engine, seen.images)
         if isinstance(part, CannotRender):
             return part
         parts.append((engine, part))
@@ -68,7 +70,7 @@ def render_model_replica(
         *render_copies(replica, seen.originals),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, pooled=INFERENCE_POOLS in seen.serves),
+        *_front(replica, seen.images, pooled=INFERENCE_POOLS in seen.serves),
     )
 
 
@@ -110,7 +112,7 @@ def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle
     return render(replica, engine, part, lifecycle)
 
 
-def _front(replica: ModelReplica, *, pooled: bool) -> Sequence[Manifest]:
+def _front(replica: ModelReplica, images: Images, *, pooled: bool) -> Sequence[Manifest]:
     """What requests pass on their way to the pods; the route last, so that it never leads to nothing."""
-    behind = (*render_picker(replica), render_pool(replica)) if pooled else (render_service(replica),)
+    behind = (*render_picker(replica, images), render_pool(replica)) if pooled else (render_service(replica),)
     return [*behind, render_route(replica, pooled=pooled)]

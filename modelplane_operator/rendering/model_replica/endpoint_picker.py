@@ -11,11 +11,11 @@ import json
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
-IMAGE = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.9.0"
 POOL_GROUP = "inference.networking.k8s.io"
 GRPC_PORT = 9002
 HEALTH_PORT = 9003
@@ -41,7 +41,7 @@ def render_pool(replica: ModelReplica) -> Manifest:
     }
 
 
-def render_picker(replica: ModelReplica) -> tuple[Manifest, ...]:
+def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manifest, ...]:
     """The picker of a replica, with what it may read and how it judges."""
     config = picker_config(replica)
     return (
@@ -83,7 +83,7 @@ def render_picker(replica: ModelReplica) -> tuple[Manifest, ...]:
             "metadata": _metadata(replica),
             "data": {CONFIG_FILE: config},
         },
-        _deployment(replica, config),
+        _deployment(replica, config, images.of_picker(replica.spec.pod_revision)),
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -111,7 +111,7 @@ def _metadata(replica: ModelReplica) -> Manifest:
     return on_cluster(replica, names.picker(replica.metadata.name))
 
 
-def _deployment(replica: ModelReplica, config: str) -> Manifest:
+def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
     name = names.picker(replica.metadata.name)
     return {
         "apiVersion": "apps/v1",
@@ -138,7 +138,7 @@ def _deployment(replica: ModelReplica, config: str) -> Manifest:
                     "containers": [
                         {
                             "name": "epp",
-                            "image": IMAGE,
+                            "image": image,
                             "args": [
                                 f"--pool-name={names.inference_pool(replica.metadata.name)}",
                                 f"--pool-namespace={names.remote_namespace(replica.key.namespace)}",

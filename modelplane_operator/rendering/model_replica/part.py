@@ -9,13 +9,13 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.api.shared import Container
+from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 
 SERVING_PORT = 8000
 DECODE_PORT = 8001  # behind the sidecar, which takes 8000
 NIXL_PORT = "5557"
-SIDECAR_IMAGE = "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Part:
     """Takes the requests on the serving port, and passes them on to the engine."""
 
 
-def part_of(replica: ModelReplica, engine: PlacedEngine) -> Part | CannotRender:
+def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED) -> Part | CannotRender:
     """The part of one engine; by its phase, never by its name."""
     if engine.phase is None:
         return Part()
@@ -45,7 +45,7 @@ def part_of(replica: ModelReplica, engine: PlacedEngine) -> Part | CannotRender:
     port = _decode_port(engine)
     if isinstance(port, CannotRender):
         return port
-    return Part(port=port, labels=shared, env=_NIXL, sidecar_image=SIDECAR_IMAGE)
+    return Part(port=port, labels=shared, env=_NIXL, sidecar_image=images.of_sidecar(replica.spec.pod_revision))
 
 
 def serving_container(engine: PlacedEngine) -> Container | None:
