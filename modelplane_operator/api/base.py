@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
 from pydantic import ConfigDict, model_validator
+from pydantic_core import SchemaValidator
 
 from modelplane_operator.api.conditions import Condition, ConditionType
 from modelplane_operator.api.model import Manifest, Model
@@ -100,6 +102,30 @@ class Definition:
         return f"{self.plural}.{self.group}"
 
 
+_BOUNDS = frozenset({"min_length", "max_length", "pattern", "ge", "le"})
+
+
+@cache
+def _unbounded(model: type[Model]) -> SchemaValidator:
+    """A validator of a model that holds no value to a bound."""
+    # The models within would otherwise be read by their own validators, which know the bounds.
+    return SchemaValidator(_without_bounds(model.__pydantic_core_schema__), _use_prebuilt=False)
+
+
+def _without_bounds(schema: Any) -> Any:
+    match schema:
+        case {"type": str(), **rest}:
+            return {"type": schema["type"]} | {
+                name: _without_bounds(part) for name, part in rest.items() if name not in _BOUNDS
+            }
+        case dict():
+            return {name: _without_bounds(part) for name, part in cast(dict[str, Any], schema).items()}
+        case list():
+            return [_without_bounds(part) for part in cast(list[Any], schema)]
+        case _:
+            return schema
+
+
 class WrongKindError(ValueError):
     """An object of another kind was given to be read as this one."""
 
@@ -139,7 +165,12 @@ class Resource(Model, Generic[Spec_co, Status_co]):
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
-        """Read an object as the API server stores it."""
+        """Read an object as the API server stores it, be it from before the bounds of today: else it could not go."""
+        return cast(Self, _unbounded(cls).validate_python(manifest))
+
+    @classmethod
+    def admitted(cls, manifest: Manifest) -> Self:
+        """Read an object that keeps to the bounds of its kind; raises ValidationError."""
         return cls.model_validate(manifest)
 
     @property

@@ -7,19 +7,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, list_map, must
-from modelplane_operator.api.shared import (
-    Attribute,
-    Claim,
-    ClusterSpec,
-    DeviceCount,
-    NonEmpty,
-    String63,
-    String253,
-)
-
-DiskSize = Annotated[int, Field(ge=10)]
+from modelplane_operator.api.shared import Attribute, Claim, ClusterSpec, DeviceCount
 
 
 class Accelerator(Model):
@@ -35,7 +26,7 @@ class Accelerator(Model):
 class GKENode(Model):
     """A node on Google Kubernetes Engine."""
 
-    machine_type: NonEmpty
+    machine_type: CloudName
     """Machine type, for example `g2-standard-12`."""
     disk_size_gb: DiskSize = 100
     """Size of the boot disk in GB."""
@@ -46,7 +37,7 @@ class GKENode(Model):
 class EKSNode(Model):
     """A node on Amazon EKS."""
 
-    instance_type: NonEmpty
+    instance_type: CloudName
     """Instance type, for example `p5.48xlarge`. It decides the GPUs."""
     disk_size_gb: DiskSize = 100
     """Size of the root disk in GB."""
@@ -57,7 +48,7 @@ class EKSNode(Model):
 class AKSNode(Model):
     """A node on Azure Kubernetes Service."""
 
-    vm_size: NonEmpty
+    vm_size: CloudName
     """VM size, for example `Standard_ND96isr_H100_v5`. It decides the GPUs."""
     disk_size_gb: DiskSize = 100
     """Size of the OS disk in GB."""
@@ -68,9 +59,9 @@ class AKSNode(Model):
 class NebiusNode(Model):
     """A node on Nebius."""
 
-    platform: String63
+    platform: CloudName
     """Compute platform, for example `gpu-h100-sxm`."""
-    preset: String63
+    preset: CloudName
     """Shape within the platform, for example `8gpu-128vcpu-1600gb`."""
     disk_size_gb: DiskSize = 100
     """Size of the boot disk in GB."""
@@ -83,7 +74,7 @@ class NebiusNode(Model):
 class VultrNode(Model):
     """A node on Vultr."""
 
-    plan: String63
+    plan: CloudName
     """Plan, for example `vcg-a100-12c-120g-80vram`. It decides the GPUs."""
     accelerator: Accelerator
     """What the plan has."""
@@ -147,23 +138,24 @@ class ClassDevice(Model):
     driver: String253
     """DRA driver of the device, for example `gpu.nvidia.com`. Attribute and capacity keys without a domain belong to
     it."""
-    device_class_name: String253 | None = None
+    device_class_name: ObjectName | None = None
     """DeviceClass on the cluster through which pods claim the device."""
     count: DeviceCount = 1
     """Devices of this kind on each node."""
     attributes: Annotated[
         dict[str, Annotated[Attribute, must(EXACTLY_ONE_VALUE)]],
         Field(max_length=32),
+        must(KEYS),
     ] = {}
     """What the device is like, by key: `architecture`, or `domain/id` for another domain than the driver's."""
-    capacity: Annotated[dict[str, ClassCapacity], Field(max_length=32)] = {}
+    capacity: Annotated[dict[str, ClassCapacity], Field(max_length=32), must(KEYS)] = {}
     """How much the device has, keyed like the attributes: `memory`."""
 
 
 class InferenceClassSpec(ClusterSpec):
     """One kind of GPU node."""
 
-    description: str | None = None
+    description: Prose | None = None
     """What this node is, in your words."""
     provisioning: Provisioning | None = None
     """How to make such a node on a cloud. Leave it out for clusters that you bring."""

@@ -7,6 +7,21 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import (
+    LABEL_TEXT,
+    PLACE,
+    TAINTS,
+    ZONES,
+    AnyTaintKey,
+    CloudName,
+    DataKey,
+    NamespaceName,
+    NodeCount,
+    ObjectName,
+    OurName,
+    String63,
+    TaintValue,
+)
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
@@ -18,14 +33,9 @@ from modelplane_operator.api.shared import (
     Claim,
     ClusterSpec,
     Credentials,
-    DnsLabel,
-    DnsName,
     Effect,
     GatewayStatus,
-    NonEmpty,
     Profile,
-    String63,
-    String253,
     TaintKey,
 )
 
@@ -37,6 +47,9 @@ NOT_SYSTEM = Rule(
 )
 
 
+PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT), must(NOT_SYSTEM)]
+
+
 def fixed(what: str) -> Rule:
     """A field that keeps its first value."""
     return Rule(
@@ -46,9 +59,11 @@ def fixed(what: str) -> Rule:
     )
 
 
-String32 = Annotated[str, Field(min_length=1, max_length=32)]
-Region = Annotated[String32, must(fixed("region"))]
-Location = Annotated[String32, must(fixed("location"))]
+_PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
+Region = Annotated[str, _PLACE, must(fixed("region"))]
+Location = Annotated[str, _PLACE, must(fixed("location"))]
+KubernetesVersion = Annotated[str, Field(max_length=32)]
+Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
 
 
 # Where the cluster comes from -----------------------------------------------------------------------------------------
@@ -57,18 +72,18 @@ Location = Annotated[String32, must(fixed("location"))]
 class KubeconfigRef(Model):
     """A kubeconfig in a Secret in `modelplane-system`."""
 
-    name: String253
+    name: ObjectName
     """Name of the Secret."""
-    key: String253 = "kubeconfig"
+    key: DataKey = "kubeconfig"
     """Key within it."""
 
 
 class IdentityRef(Model):
     """A cloud identity in a Secret in `modelplane-system`."""
 
-    name: String253
+    name: ObjectName
     """Name of the Secret."""
-    key: String253 = "private_key"
+    key: DataKey = "private_key"
     """Key within it."""
     type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
         "GoogleApplicationCredentials"
@@ -79,7 +94,7 @@ class IdentityRef(Model):
 class ExistingCache(Model):
     """Storage for model caches on a cluster that you bring."""
 
-    storage_class_name: String253 | None = None
+    storage_class_name: ObjectName | None = None
     """A StorageClass of the cluster whose volumes many nodes can write to. Without one the cluster holds no
     ModelCache."""
 
@@ -103,9 +118,9 @@ class GKE(Model):
 
     region: Region
     """Google Cloud region, for example `us-central1`. It cannot change."""
-    kubernetes_version: str = "1.35"
+    kubernetes_version: KubernetesVersion = "1.35"
     """Kubernetes version of the control plane."""
-    project: str | None = None
+    project: Project | None = None
     """Google Cloud project. Without one, the project of the credentials."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""
@@ -116,7 +131,7 @@ class EKS(Model):
 
     region: Region
     """AWS region, for example `us-west-2`. It cannot change."""
-    kubernetes_version: str = "1.36"
+    kubernetes_version: KubernetesVersion = "1.36"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""
@@ -127,7 +142,7 @@ class AKS(Model):
 
     location: Location
     """Azure region, for example `westeurope`. It cannot change."""
-    kubernetes_version: str = "1.34"
+    kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""
@@ -136,7 +151,7 @@ class AKS(Model):
 class Nebius(Model):
     """A cluster to make on Nebius."""
 
-    kubernetes_version: str = "1.34"
+    kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""
@@ -147,7 +162,7 @@ class Vultr(Model):
 
     region: Region
     """Vultr region, for example `ewr`. It cannot change."""
-    kubernetes_version: str = "v1.36.1+3"
+    kubernetes_version: KubernetesVersion = "v1.36.1+3"
     """Version of Vultr's Kubernetes, with its build."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""
@@ -187,7 +202,7 @@ class ClusterOrigin(Model):
 
 _KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
-Namespaces = Annotated[tuple[DnsLabel, ...], Field(max_length=16), ATOMIC]
+Namespaces = Annotated[tuple[NamespaceName, ...], Field(max_length=16), ATOMIC]
 AllowedKeys = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_KEY_OR_PREFIX)], ...],
     Field(max_length=64),
@@ -200,9 +215,9 @@ AllowedKeys = Annotated[
 class Taint(Model):
     """Keeps replicas off the cluster, except those that tolerate it."""
 
-    key: NonEmpty
+    key: Annotated[AnyTaintKey, Field(min_length=1)]
     """Key that a toleration names."""
-    value: str | None = None
+    value: TaintValue | None = None
     """Value that a toleration names; absent means empty."""
     effect: Effect
     """`NoSchedule` keeps new replicas off; `NoExecute` also moves running ones elsewhere."""
@@ -242,18 +257,18 @@ class PoolFabric(Model):
 class NodePool(Model):
     """Nodes of one class."""
 
-    name: Annotated[str, Field(max_length=40), must(NOT_SYSTEM)]
+    name: PoolName
     """Name of the pool. The nodes carry it as label modelplane.ai/pool; on a cluster that you bring, you set that
     label. On AKS: at most 12 lower-case letters and digits, beginning with a letter."""
-    class_name: String253
+    class_name: OurName
     """InferenceClass of the nodes."""
-    node_count: Annotated[int, Field(ge=0)] = 1
+    node_count: NodeCount = 1
     """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with."""
-    min_node_count: Annotated[int, Field(ge=0)] | None = None
+    min_node_count: NodeCount | None = None
     """Fewest nodes the autoscaler leaves."""
-    max_node_count: Annotated[int, Field(ge=1)] | None = None
+    max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
     """Most nodes the autoscaler makes, and what models can count on. Without it the pool keeps its size."""
-    zones: tuple[str, ...] = ()
+    zones: Annotated[tuple[CloudName, ...], Field(max_length=ZONES)] = ()
     """Zones to place the nodes in. GKE and EKS need them; AKS takes them; elsewhere they change nothing."""
     capacity_block: CapacityBlock | None = None
     """An AWS Capacity Block to take the nodes from; on EKS only."""
@@ -302,13 +317,13 @@ class PodIsolation(Model):
     """Capabilities that engines may ask for, such as IPC_LOCK for RDMA, beside those that are for everybody. With one
     that Pod Security's level `baseline` refuses, the level of the namespaces of models is `privileged`: what their pods
     may have is then bounded by this list alone."""
-    allowed_service_accounts: Annotated[tuple[DnsName, ...], Field(max_length=64), ATOMIC] = ()
+    allowed_service_accounts: Annotated[tuple[ObjectName, ...], Field(max_length=64), ATOMIC] = ()
     """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
-    allowed_priority_classes: Annotated[tuple[DnsName, ...], Field(max_length=16), ATOMIC] = ()
+    allowed_priority_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
     """PriorityClasses that pods may have."""
     allowed_tolerations: Annotated[tuple[TaintKey, ...], Field(max_length=64), ATOMIC] = ()
     """Keys of taints that pods may tolerate, beside those of accelerators."""
-    allowed_storage_classes: Annotated[tuple[DnsName, ...], Field(max_length=16), ATOMIC] = ()
+    allowed_storage_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
     """StorageClasses of which pods may have volumes that come and go with them."""
     allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
     """Files with seccomp profiles on the nodes that pods may name."""
@@ -338,7 +353,7 @@ class InferenceClusterSpec(ClusterSpec):
 
     cluster: ClusterOrigin
     """Where the cluster comes from."""
-    taints: Annotated[tuple[Taint, ...], list_map("key", "effect")] = ()
+    taints: Annotated[tuple[Taint, ...], Field(max_length=TAINTS), list_map("key", "effect")] = ()
     """What keeps replicas off this cluster, or drains it."""
     node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
     """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""

@@ -7,15 +7,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import SUBDOMAIN, ObjectName, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must
-from modelplane_operator.api.shared import ClusterSpec, String253
+from modelplane_operator.api.shared import ClusterSpec
 
 
 class MetalLB(Model):
     """Addresses for a network that gives none to load balancers."""
 
-    address_pool: str
+    address_pool: Annotated[str, Field(max_length=128)]
     """A range or CIDR of free addresses, for example `192.168.10.50-192.168.10.60`."""
 
 
@@ -29,7 +30,7 @@ class Software(Model):
         ),
     )
 
-    version: str
+    version: Version
     """Version of the Helm chart."""
     load_balancer: Literal["MetalLB"] | None = None
     """Installs a load balancer where the network has none. Leave it out where one exists."""
@@ -40,25 +41,24 @@ class Software(Model):
 class Traefik(Software):
     """Traefik as the front door."""
 
-    version: str
+    version: Version
     """Version of the Traefik Helm chart, for example `40.2.0`."""
 
 
 class EnvoyGateway(Software):
     """Envoy Gateway as the front door."""
 
-    version: str
+    version: Version
     """Version of the Envoy Gateway Helm chart, for example `v1.9.1`. Not before 1.9."""
 
 
-_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-Hostname = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^(\*\.)?{_NAME}$")]
+Hostname = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^(\*\.)?{SUBDOMAIN[1:]}")]
 
 
 class CertificateRef(Model):
     """A Secret in `modelplane-system`."""
 
-    name: String253
+    name: ObjectName
     """Name of a Secret of type `kubernetes.io/tls` in `modelplane-system`, with `tls.crt` and `tls.key`."""
 
 

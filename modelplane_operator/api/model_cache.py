@@ -7,26 +7,32 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import DataKey, ObjectName
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule
-from modelplane_operator.api.shared import ClusterSelector, NonEmpty, Spec
+from modelplane_operator.api.shared import ClusterSelector, Spec
+
+_PART = r"[a-zA-Z0-9_][-._a-zA-Z0-9]*"
+# They become arguments of a program, and parts of paths.
+Repository = Annotated[str, Field(min_length=1, max_length=253, pattern=f"^{_PART}(/{_PART})?$")]
+Revision = Annotated[str, Field(max_length=253, pattern=r"^([^-\s]\S*)?$")]
 
 
 class TokenRef(Model):
     """A token in a Secret in the cache's namespace."""
 
-    name: NonEmpty
+    name: ObjectName
     """Name of the Secret."""
-    key: str = "HF_TOKEN"
+    key: DataKey = "HF_TOKEN"
     """Key within it."""
 
 
 class HuggingFace(Model):
     """A repository on Hugging Face."""
 
-    repo: NonEmpty
+    repo: Repository
     """Repository, for example `Qwen/Qwen3-8B`."""
-    revision: str | None = None
+    revision: Revision | None = None
     """Branch, tag or commit. Without one, the repository's default branch."""
     auth_secret: TokenRef | None = None
     """Token for a gated or private repository."""

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
+from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
@@ -15,7 +16,6 @@ from modelplane_operator.api.shared import (
     WORKER_ONLY_ON_WORKER,
     ClusterSelector,
     DeviceCount,
-    DnsLabel,
     Effect,
     Engine,
     Labels,
@@ -26,6 +26,7 @@ from modelplane_operator.api.shared import (
     ServingMode,
     Spec,
     Worker,
+    engine_rules,
     serving_rules,
 )
 
@@ -78,7 +79,12 @@ class DeployedEngine(Engine):
     """One member with role Standalone, or a Leader and a Worker."""
 
 
-Engines = Annotated[tuple[DeployedEngine, ...], Field(min_length=1, max_length=8), list_map("name")]
+Engines = Annotated[
+    tuple[DeployedEngine, ...],
+    Field(min_length=1, max_length=8),
+    list_map("name"),
+    must(*engine_rules("nodeSelector.devices")),
+]
 
 
 class Serving(Model):
@@ -104,11 +110,11 @@ class Toleration(Model):
         ),
     )
 
-    key: str | None = None
+    key: AnyTaintKey | None = None
     """Key of the taint. Without a key, and with operator Exists, every taint is tolerated."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """`Equal` compares key and value, `Exists` only the key."""
-    value: str | None = None
+    value: TaintValue | None = None
     """Value of the taint, for operator Equal; absent means empty."""
     effect: Effect | None = None
     """Effect of the taint. Without one, both."""
@@ -168,7 +174,7 @@ class ReplicaSpec(Model):
     """Weights to start from: the cache is mounted at /mnt/models, and replicas go where it is staged."""
     serving: Serving | None = None
     """How the engines share the work. Without it, Unified."""
-    tolerations: Annotated[tuple[Toleration, ...], ATOMIC] = ()
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=TAINTS), ATOMIC] = ()
     """Taints of InferenceClusters that replicas put up with. Taints of nodes are seen to by the operator."""
     failover: Failover | None = None
     """When to place a replica elsewhere because its cluster is lost. Without it, never: a person taints the cluster."""

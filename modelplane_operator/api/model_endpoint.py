@@ -7,16 +7,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import DataKey, ObjectName, Url, UrlPath
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, must
-from modelplane_operator.api.shared import NonEmpty, Spec, String253
+from modelplane_operator.api.shared import Spec
 
 AUTHORIZATION = "Authorization"
 
-Hostname = Annotated[
-    str,
-    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
-]
 HeaderName = Annotated[
     str,
     Field(min_length=1, max_length=128),
@@ -38,9 +35,9 @@ PRINTABLE = Rule("self.matches('^[ -~]*$')", "A prefix is printable ASCII, for e
 class SecretKey(Model):
     """One key of a Secret in the endpoint's namespace."""
 
-    name: String253
+    name: ObjectName
     """Name of the Secret."""
-    key: String253
+    key: DataKey
     """Key within it."""
 
 
@@ -59,11 +56,11 @@ class EndpointCredentials(Model):
 class ModelEndpointSpec(Spec):
     """Where requests go."""
 
-    url: NonEmpty
+    url: Url
     """URL of the backend; scheme, host and port are used."""
-    rewrite_path: str | None = None
+    rewrite_path: UrlPath | None = None
     """Path that takes the place of the service's own prefix. Without it the path stays as it is."""
-    hostname: Hostname | None = None
+    hostname: ObjectName | None = None
     """Name to ask for, in the Host header and, with https, as the name that the backend must prove. Without it, the
     host of the URL when that is a name."""
     credentials: EndpointCredentials | None = None

@@ -7,23 +7,22 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import DnsLabel, LabelText, ObjectName, OurName
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     MEMBER_SHAPE,
     WORKER_ONLY_ON_WORKER,
     DeviceCount,
-    DnsLabel,
     Engine,
     ModelCacheRef,
-    NonEmpty,
     NonEmptySelector,
     PodTemplate,
     Role,
     ServingMode,
     Spec,
-    String253,
     Worker,
+    engine_rules,
     serving_rules,
 )
 
@@ -33,7 +32,7 @@ class ResolvedRequest(Model):
 
     name: DnsLabel
     """Name of the request, as the deployment has it."""
-    device_class_name: String253
+    device_class_name: ObjectName
     """DeviceClass to claim them through, from the InferenceClass of the pool."""
     count: DeviceCount = 1
     """Devices for each pod."""
@@ -48,7 +47,7 @@ class PlacedMember(Model):
 
     role: Role = "Standalone"
     """`Standalone`, or `Leader` and `Worker` of a gang."""
-    node_pool_name: NonEmpty
+    node_pool_name: LabelText
     """Pool whose nodes run the pods."""
     device_requests: Annotated[tuple[ResolvedRequest, ...], Field(min_length=1, max_length=16), list_map("name")] = ()
     """Devices that every pod claims. Without it the pod claims none."""
@@ -80,21 +79,33 @@ class PlacedServing(Model):
     """`Unified` or `PrefillDecode`, as the deployment has it."""
 
 
+STAYS = Rule(
+    "self == oldSelf",
+    "A replica stays on its cluster, which has all that was made for it: delete the replica, and its deployment makes "
+    "another one.",
+)
+
+
 class ModelReplicaSpec(Spec):
     """One replica, placed."""
 
     rules: ClassVar = serving_rules()
 
-    cluster_name: NonEmpty
+    cluster_name: Annotated[OurName, must(STAYS)]
     """InferenceCluster that runs the replica, for as long as the replica exists."""
     model_cache_ref: ModelCacheRef | None = None
     """Weights to start from."""
     serving: PlacedServing | None = None
     """How the engines share the work. Without it, Unified."""
-    pod_revision: Annotated[int, Field(ge=0)] = 0
+    pod_revision: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Which of its revisions the operator's own part of the pods has: their security context, volumes and the like. A
     newer operator raises it replica by replica, as it makes any other change."""
-    engines: Annotated[tuple[PlacedEngine, ...], Field(min_length=1, max_length=8), list_map("name")]
+    engines: Annotated[
+        tuple[PlacedEngine, ...],
+        Field(min_length=1, max_length=8),
+        list_map("name"),
+        must(*engine_rules("deviceRequests")),
+    ]
     """The engines of the replica."""
 
 

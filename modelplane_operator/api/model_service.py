@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.shared import Spec
@@ -15,7 +16,7 @@ from modelplane_operator.api.shared import Spec
 class EndpointSelector(Model):
     """Which ModelEndpoints of the namespace are meant."""
 
-    match_labels: dict[str, str]
+    match_labels: LabelsToMatch
     """Labels that an endpoint must all carry, with exactly these values. `{}` means every endpoint."""
 
 
@@ -31,7 +32,7 @@ class WeightedEndpoints(Model):
 class ModelServiceSpec(Spec):
     """The endpoints behind the URL."""
 
-    endpoints: Annotated[tuple[WeightedEndpoints, ...], Field(min_length=1)]
+    endpoints: Annotated[tuple[WeightedEndpoints, ...], Field(min_length=1, max_length=GROUPS)]
     """Groups of endpoints, each with its share of the requests."""
 
 

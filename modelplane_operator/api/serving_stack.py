@@ -7,15 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import DataKey, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
-from modelplane_operator.api.shared import Spec, String63
+from modelplane_operator.api.shared import Spec
 
-Version = Annotated[str, Field(min_length=1, max_length=32)]
-Up253 = Annotated[str, Field(max_length=253)]
-Values = Annotated[dict[str, Any], Extra({"x-kubernetes-preserve-unknown-fields": True})]
-
-_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+Values = Annotated[dict[str, Any], Field(max_length=256), Extra({"x-kubernetes-preserve-unknown-fields": True})]
 
 ComponentName = Literal[
     "cert-manager",
@@ -40,11 +37,11 @@ class StackSecret(Model):
         "NebiusServiceAccountCredentials",
     ]
     """`Kubeconfig`, or the kind of cloud identity to use with it. The first of each is used."""
-    name: Up253
+    name: ObjectName
     """Name of the Secret."""
-    key: Up253
+    key: DataKey
     """Key within it."""
-    namespace: Up253 | None = None
+    namespace: NamespaceName | None = None
     """Namespace of the Secret of a cloud identity. Without one, the stack's own."""
 
 
@@ -81,7 +78,7 @@ class Listener(Model):
 class StackGateway(Model):
     """The cluster's gateway."""
 
-    class_name: String63 = "envoy"
+    class_name: OurName = "envoy"
     """GatewayClass to make."""
     listeners: Annotated[tuple[Listener, ...], Field(max_length=8), list_map("name")] = ()
     """Ports of the gateway. Without any, HTTP on port 80."""
@@ -103,9 +100,9 @@ class ComponentOverride(Model):
 class ExtraChart(Model):
     """A chart that the cluster needs beside the stack."""
 
-    name: Annotated[str, Field(min_length=1, max_length=53, pattern=_LABEL)]
+    name: Annotated[NamespaceName, Field(max_length=53)]
     """Name of its Helm release."""
-    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
+    namespace: NamespaceName
     """Namespace of its release, made where it does not exist."""
     chart: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._]*$")]
     """Name of the chart in its repository."""

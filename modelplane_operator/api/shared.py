@@ -6,11 +6,26 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from modelplane_operator.api.bounds import (
+    ARGUMENTS,
+    COMMAND,
+    COMPOSED,
+    LABELS,
+    POD_TEXT,
+    PULL_SECRETS,
+    SELECTOR_TEXT,
+    SELECTORS,
+    VARIABLES,
+    Argument,
+    DataKey,
+    Image,
+    LabelsToMatch,
+    ObjectName,
+    OurName,
+    String63,
+    VariableName,
+)
 from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, ATOMIC, Model, Rule, list_map, must
-
-NonEmpty = Annotated[str, Field(min_length=1)]
-String63 = Annotated[str, Field(min_length=1, max_length=63)]
-String253 = Annotated[str, Field(min_length=1, max_length=253)]
 
 Bytes = Annotated[str, Field(max_length=9, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
 """An amount of memory or storage, such as 16Gi."""
@@ -32,12 +47,8 @@ Capability = Literal[
 ]  # fmt: skip
 """What a container may be given of root's power. The rest is power over the node, and nobody's to ask for."""
 
-DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 PROFILE = "^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
-DnsLabel = Annotated[String63, Field(pattern=DNS_LABEL)]
-DnsName = Annotated[String253, Field(pattern=DNS_NAME)]
 TaintKey = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
 Profile = Annotated[str, Field(min_length=1, max_length=253, pattern=PROFILE)]
 """A file below the kubelet's folder of seccomp profiles: a path that does not lead out of it."""
@@ -52,29 +63,32 @@ Effect = Literal["NoSchedule", "NoExecute"]
 # Every kind: what Crossplane put on it --------------------------------------------------------------------------------
 
 
+_Ignored = Annotated[str, Field(max_length=253)]
+
+
 class _NameRef(Model):
-    name: str
+    name: _Ignored
     """Name of the referenced object."""
 
 
 class _Labels(Model):
-    match_labels: dict[str, str]
+    match_labels: LabelsToMatch
     """Labels that the selected object carries."""
 
 
 class ResourceRef(Model):
     """An object that Crossplane composed."""
 
-    api_version: str
+    api_version: _Ignored
     """API version of the composed object."""
-    kind: str
+    kind: _Ignored
     """Kind of the composed object."""
-    name: str | None = None
+    name: _Ignored | None = None
     """Name of the composed object."""
 
 
 class ClusterResourceRef(ResourceRef):
-    namespace: str | None = None
+    namespace: _Ignored | None = None
     """Namespace of the composed object."""
 
 
@@ -94,12 +108,12 @@ class _Composition(Model):
 
 
 class Crossplane(_Composition):
-    resource_refs: Annotated[tuple[ResourceRef, ...], ATOMIC] = ()
+    resource_refs: Annotated[tuple[ResourceRef, ...], Field(max_length=COMPOSED), ATOMIC] = ()
     """Accepted and ignored."""
 
 
 class ClusterCrossplane(_Composition):
-    resource_refs: Annotated[tuple[ClusterResourceRef, ...], ATOMIC] = ()
+    resource_refs: Annotated[tuple[ClusterResourceRef, ...], Field(max_length=COMPOSED), ATOMIC] = ()
     """Accepted and ignored."""
 
 
@@ -123,14 +137,14 @@ class ClusterSpec(Model):
 class ClusterSelector(Model):
     """Which InferenceClusters are meant."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: LabelsToMatch = {}
     """Labels that an InferenceCluster must all carry, with exactly these values. Empty means every cluster."""
 
 
 class ModelCacheRef(Model):
     """A ModelCache in the same namespace."""
 
-    name: NonEmpty
+    name: OurName
     """Name of the ModelCache."""
 
 
@@ -139,7 +153,7 @@ class Credentials(Model):
 
     type: Literal["ProviderConfig", "ClusterProviderConfig"] = "ClusterProviderConfig"
     """Accepted for manifests written for Crossplane; both values mean the Secret that `name` names."""
-    name: String253 = "default"
+    name: ObjectName = "default"
     """Name of the Secret in `modelplane-system` that holds the account's credentials. `default` without such a Secret
     means the operator's own cloud identity."""
 
@@ -180,16 +194,16 @@ ANNOTATION_KEY_PREFIXES = Rule(
 LABEL_RULES = (NO_RESERVED_LABELS, LABEL_KEYS, LABEL_KEY_PREFIXES, LABEL_VALUES)
 
 # Bounded on every side: without the limits the API server's cost estimate for the rules above is over its budget.
-Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
-Annotations = Annotated[dict[str, Annotated[str, Field(max_length=8192)]], Field(max_length=32)]
+Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=LABELS)]
+Annotations = Annotated[dict[str, Annotated[str, Field(max_length=8192)]], Field(max_length=LABELS)]
 
 
 class KeyRef(Model):
     """One key of a Secret or ConfigMap in the deployment's namespace; it is copied to the clusters that run it."""
 
-    name: str
+    name: ObjectName
     """Name of the Secret or ConfigMap."""
-    key: str
+    key: DataKey
     """Key within it."""
     optional: bool | None = None
     """Whether the engine may start without it."""
@@ -198,9 +212,9 @@ class KeyRef(Model):
 class FieldRef(Model):
     """A field of the pod."""
 
-    field_path: str
+    field_path: Annotated[str, Field(max_length=512)]
     """Path of the field, for example `status.podIP`."""
-    api_version: str | None = None
+    api_version: Annotated[str, Field(max_length=63)] | None = None
     """API version that the path is written for."""
 
 
@@ -218,9 +232,9 @@ class EnvSource(Model):
 class Env(Model):
     """An environment variable."""
 
-    name: str
+    name: VariableName
     """Name of the variable."""
-    value: str | None = None
+    value: Argument | None = None
     """Its value, as it stands."""
     value_from: EnvSource | None = None
     """Where to take its value from."""
@@ -294,16 +308,16 @@ class ContainerSecurity(Model):
 class Container(Model):
     """The engine's container."""
 
-    name: NonEmpty
+    name: String63
     """Always `engine`."""
-    image: NonEmpty
+    image: Image
     """Image of the engine, for example `vllm/vllm-openai:v0.11.0`."""
-    command: tuple[str, ...] = ()
+    command: Annotated[tuple[Argument, ...], Field(max_length=COMMAND)] = ()
     """Replaces the image's entry point. With a command, nothing is added to the arguments."""
-    args: tuple[str, ...] = ()
+    args: Annotated[tuple[Argument, ...], Field(max_length=ARGUMENTS)] = ()
     """Arguments of the engine. With a cache and no command, `--model=/mnt/models` is added unless there is a
     `--model`."""
-    env: tuple[Env, ...] = ()
+    env: Annotated[tuple[Env, ...], Field(max_length=VARIABLES)] = ()
     """Environment variables. Members of a gang also get MODELPLANE_LEADER_ADDRESS and MODELPLANE_RANK. Of several of
     one name the last counts, where it stands."""
     resources: Resources | None = None
@@ -362,9 +376,16 @@ class EphemeralVolume(Model):
     """Where the engine finds it, for example `/scratch`."""
     size: Bytes
     """The most it holds."""
-    storage_class_name: DnsName | None = None
+    storage_class_name: ObjectName | None = None
     """StorageClass of the volume, such as one for the node's NVMe disks; the cluster's
     `spec.isolation.pods.allowedStorageClasses` must have it. Without one it is a folder on the node's own disk."""
+
+
+class PullSecret(Model):
+    """A Secret with a registry's credentials."""
+
+    name: ObjectName
+    """Name of the Secret."""
 
 
 class PodSpec(Model):
@@ -383,15 +404,15 @@ class PodSpec(Model):
         ),
     ]
     """Exactly one container, called `engine`."""
-    image_pull_secrets: tuple[_NameRef, ...] = ()
+    image_pull_secrets: Annotated[tuple[PullSecret, ...], Field(max_length=PULL_SECRETS)] = ()
     """Registry Secrets in the deployment's namespace; they are copied to the clusters that run it."""
     shared_memory_size: Bytes | None = None
     """Most that the pod can put into /dev/shm, for example `64Gi`. It is memory of the node, and counts only when it is
     used. Without one 32Gi; no more than the cluster's `spec.isolation.pods.maxSharedMemory`."""
-    service_account_name: DnsName | None = None
+    service_account_name: ObjectName | None = None
     """ServiceAccount in the namespace of the models on the cluster, for clouds that give pods their identity by it. The
     platform team makes it there and allows it. No token of the API server is mounted."""
-    priority_class_name: DnsName | None = None
+    priority_class_name: ObjectName | None = None
     """PriorityClass of the pods, where the cluster allows it."""
     tolerations: Annotated[tuple[PodToleration, ...], Field(max_length=16), ATOMIC] = ()
     """Taints of nodes that the pods put up with, where the cluster allows it. Those of accelerators may be tolerated
@@ -462,6 +483,48 @@ class Engine(Model):
     """Identical copies of this engine in every replica."""
     phase: Phase | None = None
     """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+
+
+def _sum(items: str, each: str, *, item: str = "x") -> str:
+    """A sum over a list, or over the keys of a map, of a member `m`, where any part of its path may be missing."""
+    parts = items.split(".")
+    there = " && ".join(f"has(m.{'.'.join(parts[: length + 1])})" for length in range(len(parts)))
+    return f"({there} ? m.{items}.map({item}, {each}).sum() : 0)"
+
+
+def engine_rules(requests: str) -> tuple[Rule, ...]:
+    """What the engines of one replica may have all together; `requests` is where a member has its device requests."""
+
+    def total(of_member: str) -> str:
+        return f"self.map(e, e.members.map(m, {of_member}).sum()).sum()"
+
+    def selectors(each: str) -> str:
+        return total(_sum(requests, f"has(d.selectors) ? d.selectors.map(s, {each}).sum() : 0", item="d"))
+
+    text = (
+        _sum("template.spec.containers", "has(x.command) ? x.command.map(y, y.size()).sum() : 0"),
+        _sum("template.spec.containers", "has(x.args) ? x.args.map(y, y.size()).sum() : 0"),
+        _sum(
+            "template.spec.containers",
+            "has(x.env) ? x.env.map(y, y.name.size() + (has(y.value) ? y.value.size() : 0)).sum() : 0",
+        ),
+        _sum("template.metadata.annotations", "m.template.metadata.annotations[x].size()"),
+    )
+    return (
+        Rule(
+            f"{selectors('1')} <= {SELECTORS}",
+            f"All engines together may have at most {SELECTORS} selectors of devices: join some of them with &&.",
+        ),
+        Rule(
+            f"{selectors('has(s.cel) ? s.cel.size() : 0')} <= {SELECTOR_TEXT}",
+            f"All selectors of devices together may have at most {SELECTOR_TEXT} characters: make them shorter.",
+        ),
+        Rule(
+            f"{total(' + '.join(text))} <= {POD_TEXT}",
+            f"Commands, arguments, variables and annotations of all engines together may have at most {POD_TEXT} "
+            "characters: put long texts into a ConfigMap and name it in `env`.",
+        ),
+    )
 
 
 def serving_rules(*, when: str = "") -> tuple[Rule, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 import structlog
 from pydantic import ValidationError
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import Kind, labels
 from modelplane_operator.api.base import Key, Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
@@ -36,6 +36,8 @@ R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
 
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
+TOLD = 5  # fields that are wrong with an object
+LONGEST_PART = 63
 
 log = structlog.get_logger()
 
@@ -169,16 +171,19 @@ async def _attempt(
         clients.may_write()
         wrote = True
 
-    async def decided(manifest: Manifest) -> Plan:
-        return controller.plan(await controller.observe(controller.kind.parse(manifest), clients))
+    async def decided(resource: Resource[Any, Any]) -> Plan:
+        return controller.plan(await controller.observe(resource, clients))
 
     try:
-        plan = await decided(manifest)
+        resource, beyond = _read(controller.kind, manifest)
+        plan = await decided(resource)
+        if beyond:
+            return replace(plan, steps=()), Failure(None, Defect(beyond))
         actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
         failure = await actor.act(plan.steps, hold=plan.hold)
         if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
             # What we wrote is seen at once, so the status tells of after it: one write, not one of before and another.
-            after = await decided(live)
+            after = await decided(controller.kind.parse(live))
             plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
         return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
     except ClientError as error:
@@ -189,6 +194,20 @@ async def _attempt(
         log.exception("reconcile failed", kind=controller.type.kind, key=str(key))
         name = type(error).__name__  # its text may quote what nobody should read
         return plan, Failure(None, Defect(f"internal error ({name}); the operator's log has the details"))
+
+
+def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
+    """The object, and what of it is beyond the bounds of its kind: it was stored before them, or they were taken away.
+
+    Nothing new is made for such an object, and what is there stays. One that is on its way out may go.
+    """
+    try:
+        return kind.admitted(manifest), ""
+    except ValidationError as error:
+        resource = kind.parse(manifest)
+        if resource.metadata.deletion_timestamp:
+            return resource, ""
+        return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {_where(error)}"
 
 
 async def report(
@@ -242,4 +261,17 @@ def _where(error: ValidationError | WrongKindError) -> str:
     if isinstance(error, WrongKindError):
         return str(error)
     wrong = error.errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in wrong[:5])
+    told = [f"{_path(one['loc'])}: {_plain(one['msg'])}" for one in wrong[:TOLD]]
+    return "; ".join(told) + (f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else "")
+
+
+def _path(of: Iterable[int | str]) -> str:
+    """A field as Kubernetes writes it; the keys of maps are users' and may be of any length."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:LONGEST_PART]}" for part in of)[1:]
+
+
+def _plain(message: str) -> str:
+    """What is wrong, in the API's words and not in Python's."""
+    for python, plain in (("Tuple", "List"), ("Dictionary", "Map"), (" after validation", "")):
+        message = message.replace(python, plain)
+    return message

@@ -17,6 +17,7 @@ from tests.support.api import Api, named
 from tests.support.manifests import ABSENT, Manifest, change
 
 LONG = "a" * 254  # stands for LONG in the table
+HUGE = "a" * 10240  # and this for HUGE: the longest selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    text = (Path(__file__).parent / "admission.yaml").read_text().replace("LONG", LONG)
+    text = (Path(__file__).parent / "admission.yaml").read_text().replace("LONG", LONG).replace("HUGE", HUGE)
     for group in yaml.safe_load(text):
         places = group["of"] if isinstance(group["of"], dict) else {group["of"]: ""}
         for of, place in places.items():

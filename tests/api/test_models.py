@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import KINDS, Kind, ModelCache, ModelDeployment
 from tests.api.contract import rich
+from tests.api.test_bounds import Case, cases
 from tests.support.manifests import ABSENT, EXAMPLES, ROOT, Manifest, change, load
 
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}
@@ -90,6 +91,25 @@ def test_both_shapes_of_a_deployment_mean_the_same() -> None:
 def test_object_of_another_kind_is_refused_by_name() -> None:
     with pytest.raises(ValidationError, match=r"modelplane.ai/v1alpha1 ModelDeployment, not .* ModelCache"):
         ModelCache.parse(rich()["ModelDeployment"])
+
+
+BEYOND = [
+    case
+    for case in cases()
+    if case.keyword not in {"enum", "keys", "required", "minProperties"}
+    and str(case) != "ServingStack spec.components maxItems"  # there are fewer names than that
+]
+
+
+@pytest.mark.parametrize("case", BEYOND, ids=str)
+def test_an_object_from_before_its_bounds_is_read_and_not_admitted(case: Case) -> None:
+    kind, base = kind_of(rich()[case.of]), rich()[case.of]
+    before = change(base, case.path, case.refused)
+
+    assert kind.parse(before).to_manifest() == before
+    assert kind.admitted(base) == kind.parse(base)
+    with pytest.raises(ValidationError):
+        kind.admitted(before)
 
 
 def test_models_cannot_be_changed() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Match, Rule
-from modelplane_operator.api import labels
+from modelplane_operator.api import ModelCache, labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
@@ -22,8 +22,10 @@ from modelplane_operator.controllers.loop import reconcile
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
+from tests.api.contract import rich
 from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
 from tests.support.api import Api
+from tests.support.loose import loosely
 from tests.support.manifests import change
 from tests.support.waiting import SECONDS, until
 
@@ -349,6 +351,46 @@ async def test_a_paused_object_is_left_alone_and_says_so(world: World) -> None:
     assert await world.step() == Done()
     assert world.writes == ["replace_status modelcaches.modelplane.ai"]
     assert world.synced(await world.live())[:2] == ("False", "ReconcilePaused")
+
+
+async def test_an_object_from_before_its_bounds_says_where_it_is_beyond_them_and_can_go(world: World, api: Api) -> None:
+    world.planner = two_children
+    old = {**rich()["ModelCache"], "metadata": {"name": "subject", "namespace": world.namespace}}
+    old = change(old, "spec.huggingFace.authSecret.name", "../../team-b/secrets/openai")
+    old = change(old, "spec.clusterSelector.matchLabels", {f"k{number}": "a" for number in range(40)})
+    async with loosely(api, ModelCache, old):
+        await world.seen(await world.kube.create({part: of for part, of in old.items() if part != "status"}))
+
+    assert isinstance(await world.step(), Failed)
+    live = await world.live()
+    status, reason, message = world.synced(live)
+    assert (status, reason) == ("False", "ReconcileError")
+    assert message.startswith("Nothing is changed until the object keeps to the bounds of its kind: ")
+    assert "spec.huggingFace.authSecret.name: String should match pattern" in message
+    assert "spec.clusterSelector.matchLabels: Map should have at most 32 items, not 40" in message
+    assert world.writes == ["replace_status modelcaches.modelplane.ai"], "nothing new is made for it"
+    assert {one["type"]: one["status"] for one in live["status"]["conditions"]}["Ready"] == "True", "as it is planned"
+
+    mended = change(live, "spec", rich()["ModelCache"]["spec"])
+    await world.seen(await world.kube.replace(mended))
+    assert await world.step() == Done()
+    assert world.synced(await world.live())[:2] == ("True", "ReconcileSuccess")
+
+
+async def test_an_object_from_before_its_bounds_goes(world: World, api: Api) -> None:
+    old = {**rich()["ModelCache"], "metadata": {"name": "subject", "namespace": world.namespace}}
+    old = change(old, "spec.huggingFace.repo", "a" * 300)
+    old["metadata"]["finalizers"] = [labels.FINALIZER]
+    async with loosely(api, ModelCache, old):
+        made = await world.kube.create({part: of for part, of in old.items() if part != "status"})
+        await world.seen(made)
+    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert going is not None, "our finalizer holds it"
+    await world.seen(going)
+    world.planner = torn_down
+
+    assert await world.step() == Done()
+    assert await world.kube.find(CACHES, Key(world.namespace, "subject")) is None
 
 
 async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:

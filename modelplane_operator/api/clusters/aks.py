@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import PLACE, CloudName
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     AutoscaledPool,
@@ -20,7 +21,7 @@ from modelplane_operator.api.clusters.parts import (
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.inference_cluster import NOT_SYSTEM, Location
 from modelplane_operator.api.model import Model, list_map, must
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
 
 class AKSNetworking(Model):
@@ -40,12 +41,12 @@ class AKSPool(AutoscaledPool):
     name: Annotated[str, Field(min_length=1, max_length=12, pattern="^[a-z][a-z0-9]{0,11}$"), must(NOT_SYSTEM)]
     """Name of the pool, and value of the node label modelplane.ai/pool: at most 12 lower-case letters and digits,
     beginning with a letter."""
-    vm_size: String63
+    vm_size: CloudName
     """VM size, for example `Standard_ND96isr_H100_v5`."""
     min_node_count: NodeCount = 0
     """Fewest nodes the autoscaler leaves. AKS cannot make the first node of a pool that claims devices: keep one."""
     zones: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=8)], ...], Field(min_length=1, max_length=3)
+        tuple[Annotated[str, Field(min_length=1, max_length=8, pattern=PLACE)], ...], Field(min_length=1, max_length=3)
     ] = ()
     """Availability zones to place the nodes in, for example `1`."""
     gpu: Gpu | None = None

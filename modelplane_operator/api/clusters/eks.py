@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
@@ -21,7 +22,7 @@ from modelplane_operator.api.clusters.parts import (
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.inference_cluster import CapacityBlock, Region
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
 SUBNETS = ("10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20")
 
@@ -41,7 +42,7 @@ class EKSPool(AutoscaledPool):
 
     rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
 
-    instance_type: String63
+    instance_type: CloudName
     """Instance type, for example `p5.48xlarge`."""
     gpu: Gpu | None = None
     """The accelerators; needed with role GPU."""

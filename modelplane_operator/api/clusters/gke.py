@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
@@ -19,9 +20,9 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import Region
+from modelplane_operator.api.inference_cluster import Project, Region
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
 
 class GKENetworking(Model):
@@ -47,7 +48,7 @@ class GKEPool(AutoscaledPool):
 
     rules: ClassVar = (GPU_NEEDS_BLOCK, GPU_NEEDS_ZONES)
 
-    machine_type: String63
+    machine_type: CloudName
     """Machine type, for example `a3-highgpu-8g`."""
     gpu: GKEGpu | None = None
     """The accelerators; needed with role GPU."""
@@ -68,7 +69,7 @@ class GKEClusterSpec(Spec):
     """Google Cloud region. It cannot change."""
     kubernetes_version: KubernetesVersion = "1.35"
     """Kubernetes version of the control plane."""
-    project: str | None = None
+    project: Project | None = None
     """Google Cloud project. Without one, the project of the credentials."""
     credentials: Credentials | None = None
     """The account to make it with. Without them, the Secret `default`."""

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Definition, Resource, Status
+from modelplane_operator.api.bounds import CloudName, String63
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     MIN_NEEDS_MAX,
@@ -22,7 +23,7 @@ from modelplane_operator.api.clusters.parts import (
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.inference_cluster import ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.model import Model, Rule, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec, String63
+from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
 
 class NebiusGpu(Gpu):
@@ -58,9 +59,9 @@ class NebiusPool(Model):
     """Name of the pool, and value of the node label modelplane.ai/pool."""
     role: PoolRole
     """`GPU` for models. A pool for the operator's own pods is added by itself."""
-    platform: String63
+    platform: CloudName
     """Compute platform, for example `gpu-h100-sxm`."""
-    preset: String63
+    preset: CloudName
     """Shape within the platform, for example `8gpu-128vcpu-1600gb`."""
     disk_size_gb: DiskSize = 100
     """Size of the boot disk in GB."""

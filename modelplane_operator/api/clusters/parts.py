@@ -6,17 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.inference_cluster import NOT_SYSTEM
-from modelplane_operator.api.model import Model, Rule, must
-from modelplane_operator.api.shared import String63
+from modelplane_operator.api.bounds import CloudName, DiskSize, String63
+from modelplane_operator.api.inference_cluster import PoolName as AnyPoolName
+from modelplane_operator.api.model import Model, Rule
 
+PoolName = Annotated[AnyPoolName, Field(min_length=1)]
 KubernetesVersion = Annotated[str, Field(min_length=1, max_length=16)]
 Cidr = Annotated[str, Field(max_length=18)]
-PoolName = Annotated[str, Field(min_length=1, max_length=40), must(NOT_SYSTEM)]
-DiskSize = Annotated[int, Field(ge=10, le=65536)]
 NodeCount = Annotated[int, Field(ge=0, le=1000)]
 AtLeastOneNode = Annotated[int, Field(ge=1, le=1000)]
-Zones = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=63)], ...], Field(min_length=1, max_length=8)]
+Zones = Annotated[tuple[CloudName, ...], Field(min_length=1, max_length=8)]
 PoolRole = Literal["System", "GPU"]
 
 GPU_NEEDS_BLOCK = Rule(

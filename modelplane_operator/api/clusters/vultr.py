@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     MIN_NEEDS_MAX,
@@ -20,7 +21,7 @@ from modelplane_operator.api.clusters.parts import (
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.inference_cluster import Region
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import Credentials, Spec, String63
+from modelplane_operator.api.shared import Credentials, Spec
 
 
 class VultrPool(Model):
@@ -32,7 +33,7 @@ class VultrPool(Model):
     """Name of the pool, and value of the node label modelplane.ai/pool."""
     role: PoolRole
     """`GPU` for models. A pool for the operator's own pods is added by itself."""
-    plan: String63
+    plan: CloudName
     """Plan, for example `vcg-a100-12c-120g-80vram`."""
     node_count: AtLeastOneNode = 1
     """Nodes to start with, or the size of a fixed pool. Vultr keeps at least one."""

@@ -1,0 +1,97 @@
+"""How much of anything a user may write, and what a name looks like: every bound once, with its reason.
+
+All is bounded: each list, map, text and number of a `spec`. What is held to a bound is known to be small wherever it
+is read, and the API server can tell beforehand what our rules cost. The bounds are those of whatever takes the value in
+the end, where that has one (Kubernetes, the Gateway API, Linux), and otherwise far above what anybody has asked for.
+An API server takes an object of 1.5 MB in all.
+
+An object that was stored before its bounds stays: an API server lets the rest of it change, and the operator reads it
+(`Resource.parse`), but does nothing new for it until it keeps to them (`Resource.admitted`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from modelplane_operator.api.model import Rule, must
+
+# Names, as Kubernetes has them: one that no object can have is refused where it is written ----------------------------
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN: Final = rf"^{_LABEL}(\.{_LABEL})*$"
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=SUBDOMAIN)]
+"""Name of an object: a Secret, a ConfigMap, a StorageClass, a DeviceClass, ..."""
+OurName = Annotated[str, Field(min_length=1, max_length=63, pattern=SUBDOMAIN)]
+"""Name of an object of ours, which becomes a label's value."""
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
+NamespaceName = DnsLabel
+DataKey = Annotated[str, Field(min_length=1, max_length=253, pattern="^[-._a-zA-Z0-9]+$")]
+"""Key in a Secret or ConfigMap."""
+VariableName = Annotated[str, Field(min_length=1, max_length=253, pattern="^[ -<>-~]+$")]
+"""Name of an environment variable: printable ASCII but '='."""
+LABEL_TEXT: Final = "^([a-zA-Z0-9]([-_.a-zA-Z0-9]*[a-zA-Z0-9])?)?$"
+LabelText = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_TEXT)]
+"""What becomes a label's value, such as the name of a pool."""
+PLACE: Final = "^[a-zA-Z0-9][-_. a-zA-Z0-9]*$"
+CloudName = Annotated[str, Field(min_length=1, max_length=63, pattern=PLACE)]
+"""What a cloud calls a region, a zone or a machine: it becomes a part of host names and paths."""
+
+# Texts ----------------------------------------------------------------------------------------------------------------
+
+String63 = Annotated[str, Field(min_length=1, max_length=63)]
+"""A word of our own, not the name of an object."""
+String253 = Annotated[str, Field(min_length=1, max_length=253)]
+"""A longer one: what may have a DNS name in it."""
+QUALIFIED: Final = 317  # of a label's key: a DNS name of 253, '/', and 63
+AnyTaintKey = Annotated[str, Field(max_length=QUALIFIED)]
+TaintValue = Annotated[str, Field(max_length=253)]
+VERSION: Final = "^[+._~^*<>=|, a-zA-Z0-9][-+._~^*<>=|, a-zA-Z0-9]*$"
+Version = Annotated[str, Field(min_length=1, max_length=32, pattern=VERSION)]
+"""Version of a chart, or a range of them. It becomes part of a file's name, so that it has no '/'."""
+Url = Annotated[str, Field(min_length=1, max_length=2048)]
+"""The longest that browsers, proxies and gateways agree on."""
+UrlPath = Annotated[str, Field(max_length=1024)]
+"""The longest that the Gateway API takes."""
+Image = Annotated[str, Field(min_length=1, max_length=1024)]
+"""A registry, 255 characters of repository, 128 of tag and a digest have ample room."""
+Argument = Annotated[str, Field(max_length=131072)]
+"""The longest argument or variable that Linux gives to a process."""
+Prose = Annotated[str, Field(max_length=8192)]
+"""For people to read: some pages."""
+
+# How many -------------------------------------------------------------------------------------------------------------
+
+ARGUMENTS: Final = 512  # an engine has some 200 options
+VARIABLES: Final = 512
+COMMAND: Final = 64
+PULL_SECRETS: Final = 32
+TAINTS: Final = 64  # also tolerations: a cluster with more is one that nobody understands
+ZONES: Final = 32  # no region has more than a handful
+GROUPS: Final = 128  # of endpoints behind one URL
+LABELS: Final = 32  # that an object carries, or is selected by
+COMPOSED: Final = 1024  # objects that Crossplane had composed, in manifests that come from there
+NODES: Final = 65536  # the largest clusters of any cloud
+
+NodeCount = Annotated[int, Field(ge=0, le=NODES)]
+DiskSize = Annotated[int, Field(ge=10, le=65536)]
+"""In GB; the largest disks of any cloud."""
+
+KEYS = Rule(
+    f"self.all(k, k.size() <= {QUALIFIED})",
+    f"A key may have at most {QUALIFIED} characters: that is a DNS name, '/' and a name of 63.",
+)
+"""A schema cannot bound the keys of a map."""
+LabelsToMatch = Annotated[
+    dict[str, Annotated[str, Field(max_length=63)]],
+    Field(max_length=LABELS),
+    must(KEYS),
+]
+
+# A deployment as a whole: each of its replicas, up to a thousand, has a copy ------------------------------------------
+
+SELECTORS: Final = 128  # of devices, in all engines together: ten are many
+SELECTOR_TEXT: Final = 65536  # characters of all of them: six of the longest, or some hundred ordinary ones
+POD_TEXT: Final = 262144  # characters of all engines' commands, arguments, variables and annotations
