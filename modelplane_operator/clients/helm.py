@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -30,7 +31,7 @@ from typing import Any, Literal, Protocol
 import structlog
 from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import bounds, labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Release
@@ -38,13 +39,15 @@ from modelplane_operator.clients.access import write_kubeconfig
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ClientError, Foreign
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.releases import Content, Revision, content, revisions
+from modelplane_operator.clients.releases import Content, Revision, content, may_be_a_release, revisions
 from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
 WORDS = 1000
 OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
 FOLDER = "modelplane-helm-"
+_CHART = re.compile("[a-zA-Z0-9][-a-zA-Z0-9._]{0,127}")
+_VERSION = re.compile(bounds.VERSION)
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
 
 Verb = Literal["install", "rollback", "uninstall"]
@@ -188,6 +191,8 @@ class Helm:
         *,
         digest: str = "",
     ) -> None:
+        if not may_be_a_release(release):
+            raise HelmError(f"{str(release)[:WORDS]!r} cannot be a Helm release")
         place = (cluster.name, release)
         known = self._runs.get(place)
         if known is not None and known.ended is None:
@@ -264,10 +269,15 @@ async def _records(cluster: Cluster, release: Key) -> Sequence[Manifest]:
 def located(release: Release, mirror: str) -> tuple[str, str | None]:
     """Where Helm finds the chart: what to call it, and the repository to look in; raises HelmError."""
     source = mirror or release.repository
+    if not _CHART.fullmatch(release.chart) or not _VERSION.fullmatch(release.version):
+        # Helm takes a folder for a chart where there is one, and what begins with a dash for an option of its own.
+        raise HelmError(f"{f'{release.chart} {release.version}'[:WORDS]!r} cannot be a chart and its version")
     if source.startswith("oci://"):
         return f"{source.rstrip('/')}/{release.chart}", None
     if source.startswith(("http://", "https://")):
         return release.chart, source
+    if not mirror:
+        raise HelmError(f"{source[:WORDS]!r} is no repository: only the chart mirror may be a folder")
     plain = release.version.removeprefix("v")
     packages = [Path(source) / f"{release.chart}-{version}.tgz" for version in (release.version, plain, f"v{plain}")]
     for package in packages:

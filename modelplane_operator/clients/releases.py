@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Final, cast
 
 import orjson
 
-from modelplane_operator.api import labels
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.errors import ServerFault
@@ -58,21 +59,36 @@ def revisions(secrets: Iterable[Manifest]) -> Mapping[Key, tuple[Revision, ...]]
     return {release: tuple(sorted(known, key=lambda one: one.number, reverse=True)) for release, known in found.items()}
 
 
+_NUMBER = re.compile("[0-9]{1,18}")
+_RELEASE = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+RELEASE_LENGTH: Final = 53  # by Helm, for what it appends
+
+
+def may_be_a_release(release: Key) -> bool:
+    """Whether Helm could have a release of that name: else it could be anything else that a program is told."""
+    name, namespace = release.name, release.namespace
+    if len(name) > RELEASE_LENGTH or len(namespace) > names.LABEL:  # before anything that takes longer with them
+        return False
+    return bool(_RELEASE.fullmatch(name) and _RELEASE.fullmatch(namespace)) and "." not in namespace
+
+
 def _revision(secret: Manifest) -> Revision | None:
     said, metadata = labels_of(secret), secret["metadata"]
-    number = said.get("version", "")
-    if said.get("owner") != "helm" or not number.isdigit() or metadata.get("deletionTimestamp"):
+    number, release = said.get("version", ""), Key(metadata.get("namespace") or "", said.get("name", ""))
+    if said.get("owner") != "helm" or metadata.get("deletionTimestamp"):
+        return None
+    if not _NUMBER.fullmatch(number) or not may_be_a_release(release):
         return None
     created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
     modified = said.get("modifiedAt", "")
     return Revision(
-        release=Key(metadata["namespace"], said.get("name", "")),
+        release=release,
         number=int(number),
         status=said.get("status", "unknown"),
         secret=key_of(secret),
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
-        modified=max(created, float(modified) if modified.isdigit() else 0.0),
+        modified=max(created, float(modified) if _NUMBER.fullmatch(modified) else 0.0),
         digest=said.get(labels.RELEASE, ""),
         owner=said.get(labels.OWNER_UID, ""),
         interrupted=said.get(labels.INTERRUPTED) == number,

@@ -44,7 +44,6 @@ from modelplane_operator.clients.resources import (
     GATEWAY_CLASS,
     NAMESPACE,
     SECRET,
-    entries,
     key_of,
     type_of,
 )
@@ -55,6 +54,7 @@ from modelplane_operator.planning.node_pools import Resolved, counted, resolve
 from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
 CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
@@ -365,7 +365,7 @@ def _address(there: There) -> str | None:
     gateway = _gateway(there)
     if gateway is None or condition(gateway, "Programmed").get("status") != "True":
         return None
-    return next((one["value"] for one in entries(gateway, "status", "addresses") if one.get("value")), None)
+    return address_of(gateway)
 
 
 # Out of sight ---------------------------------------------------------------------------------------------------------

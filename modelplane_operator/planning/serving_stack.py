@@ -164,7 +164,10 @@ def _reported(one: Standing, charts: Seen) -> ComponentStatus:
     deployed = charts.deployed(one.part.release.key)
     held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
-        name=one.part.name, state=one.state, version=held.version if held else None, message=one.message[:2048] or None
+        name=one.part.name,
+        state=one.state,
+        version=held.version[:128] if held else None,  # the cluster may say anything
+        message=one.message[:2048] or None,
     )
 
 

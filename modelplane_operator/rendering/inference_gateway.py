@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,6 +13,8 @@ from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
 from modelplane_operator.rendering.owned import on_hub
+
+_ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
 
 Dialect = Literal["GatewayAPI", "EnvoyGateway"]
 
@@ -163,7 +166,8 @@ def _listener(name: str, protocol: str, port: int) -> Manifest:
 def address_of(gateway: Manifest) -> str | None:
     """Where clients reach a Gateway as it was observed; None until its load balancer has an address."""
     addresses: list[Manifest] = gateway.get("status", {}).get("addresses") or []
-    return addresses[0].get("value") if addresses else None
+    told = (one.get("value") for one in addresses)
+    return next((value for value in told if isinstance(value, str) and _ADDRESS.fullmatch(value)), None)
 
 
 def models_url(gateway: InferenceGateway) -> str | None:

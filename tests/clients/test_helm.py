@@ -139,6 +139,67 @@ def test_a_folder_has_a_chart_with_or_without_the_v_of_its_version(packed: str, 
 
 
 @pytest.mark.fleet
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"chart": "../../etc/charts/toy"},
+        {"chart": "/etc/charts/toy"},
+        {"chart": "--post-renderer=/bin/sh"},
+        {"chart": ""},
+        {"version": "../../v1.0.0"},
+        {"version": "--devel"},
+        {"version": "1.0.0\n"},
+        {"repository": "/var/run/secrets"},
+        {"repository": "file:///var/run/secrets"},
+    ],
+    ids=str,
+)
+def test_what_is_no_chart_is_not_given_to_helm(wrong: dict[str, str]) -> None:
+    with pytest.raises(HelmError, match=r"cannot be a chart|is no repository"):
+        located(replace(Release(Key("a", "b"), "toy", "https://a.example/charts", "v1"), **wrong), "")
+
+
+@pytest.mark.parametrize("version", ["v1.0.0", "1.x", ">=1.2, <2.0", "^1.2", "~1.2.3-beta.1+build", "*"])
+def test_a_range_of_versions_is_a_version(version: str) -> None:
+    asked = Release(Key("a", "b"), "toy", "https://a.example/charts", version)
+    assert located(asked, "") == ("toy", "https://a.example/charts")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "version"),
+    [
+        ("apps", "--kube-apiserver=https://elsewhere.example.com", "1"),
+        ("apps", "-A", "1"),
+        ("apps", "a,owner!=helm", "1"),
+        ("--all", "a", "1"),
+        ("apps", "a" * 54, "1"),
+        ("apps", "", "1"),
+        ("apps", "a", "²"),
+        ("apps", "a", "9" * 5000),
+        ("apps", "a", "1"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_records_that_helm_cannot_have_written_are_passed_over(namespace: str, name: str, version: str) -> None:
+    metadata = {
+        "namespace": namespace,
+        "name": "record",
+        "uid": "1",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-11-22T12:00:00Z",
+        "labels": {"owner": "helm", "name": name, "version": version, "modifiedAt": "²"},
+    }
+    found = revisions([{"metadata": metadata}])
+    assert bool(found) == ((namespace, name, version) == ("apps", "a", "1"))
+
+
+async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> None:
+    for key in (Key("apps", "--kubeconfig=/etc/other"), Key("--all-namespaces", "a"), Key("apps", "a b")):
+        with pytest.raises(HelmError, match="cannot be a Helm release"):
+            scene.helm.uninstall(scene.cluster, key)
+    assert scene.helm.runs(scene.cluster.name) == {}
+
+
 def test_a_kubeconfig_that_is_written_is_read_the_same(api: Api) -> None:
     access = read_kubeconfig(api.server.kubeconfig.read_text())
     proxied = replace(access, token=CANARY, proxy="http://proxy.example", server_name="other")

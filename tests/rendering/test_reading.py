@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -129,3 +129,15 @@ def test_every_expected_output_has_its_input() -> None:
     outputs = {path.with_name(path.name.replace(".out.", ".in.")) for path in GOLDEN.glob("*/*.out.yaml")}
 
     assert outputs == set[Path](CASES)
+
+
+@pytest.mark.parametrize("told", ["192.0.2.1/../../team-b/model?", "a@b", "a b", "x" * 254, "", 7, None, ["192.0.2.1"]])
+def test_what_is_no_address_is_passed_over(told: Any) -> None:
+    """It would become a part of URLs on the hub."""
+    assert address_of({"status": {"addresses": [{"value": told}]}}) is None
+    assert address_of({"status": {"addresses": [{"value": told}, {"value": "2001:db8::1"}]}}) == "2001:db8::1"
+
+
+@pytest.mark.parametrize("told", ["192.0.2.1", "2001:db8::1", "a1b2.elb.example.com", "localhost", "my_lb.example.com"])
+def test_addresses_and_names_are(told: str) -> None:
+    assert address_of({"status": {"addresses": [{"type": "Hostname", "value": told}]}}) == told
