@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.integration.kinds import deployment, engine, service
+from tests.integration.kinds import cluster, deployment, endpoint, engine, pod, service
+from tests.integration.watcher import CANARY
 from tests.support.manifests import Manifest
 
 SPACE = "hostile"
@@ -23,6 +24,38 @@ class Hostile:
     manifests: tuple[Manifest, ...]
     tells: str = ""
     """What the conditions of the last of them say, as a regular expression over `TYPE=STATUS REASON MESSAGE; ...`."""
+
+
+ELSEWHERE = (f"../../{CANARY}/secrets/{CANARY}", f"..%2F..%2F{CANARY}%2Fsecrets%2F{CANARY}", "..", "")
+
+
+def curious(source: str, name: str) -> Manifest:
+    """A pod with a variable from elsewhere. What is read under one name is copied under another, so it has both."""
+    template, here = pod(), CANARY
+    led = name.replace("secrets", "configmaps") if source == "configMapKeyRef" else name
+    template["spec"]["containers"][0]["env"] = [
+        {"name": f"V{number}", "valueFrom": {source: {"name": one, "key": "text", "optional": True}}}
+        for number, one in enumerate((led, here))
+    ]
+    return template
+
+
+def pulling(name: str) -> Manifest:
+    template = pod()
+    template["spec"]["imagePullSecrets"] = [{"name": name}, {"name": CANARY}]
+    return template
+
+
+def borrowed_cluster(name: str) -> Manifest:
+    manifest = cluster("borrowed")
+    manifest["spec"]["cluster"]["existing"]["secretRef"] = {"name": name, "key": "text"}
+    return manifest
+
+
+def verbose(count: int, length: int) -> Manifest:
+    template = pod()
+    template["spec"]["containers"][0]["args"] = ["-" * length] * count
+    return template
 
 
 HOSTILE: list[Hostile] = [
@@ -45,5 +78,55 @@ HOSTILE: list[Hostile] = [
         "a service over a thousand entries",
         (service(SPACE, "entries", *((1, {f"label-{n}": "x"}) for n in range(1000))),),
         "EndpointsResolved=False NoEndpoints",
+    ),
+    # Names that lead into another namespace. The watcher's rule I12 tells whether they were followed.
+    *(
+        Hostile(
+            f"an endpoint whose key is {way!r}",
+            (
+                endpoint(
+                    SPACE,
+                    f"borrowed-key-{number}",
+                    "https://inference.example.com",
+                    credentials={"secretRef": {"name": way, "key": "text"}},
+                ),
+                service(SPACE, f"borrowed-key-{number}"),
+            ),
+        )
+        for number, way in enumerate(ELSEWHERE)
+    ),
+    *(
+        Hostile(
+            f"an engine whose {source} is {way!r}",
+            (
+                deployment(
+                    SPACE, f"borrowed-{source.lower()}-{number}", engines=[engine(template=curious(source, way))]
+                ),
+            ),
+        )
+        for source in ("secretKeyRef", "configMapKeyRef")
+        for number, way in enumerate(ELSEWHERE)
+    ),
+    Hostile(
+        "images that are pulled with another namespace's Secret",
+        (deployment(SPACE, "borrowed-registry", engines=[engine(template=pulling(ELSEWHERE[0]))]),),
+    ),
+    Hostile(
+        "a cluster whose kubeconfig is another namespace's",
+        (borrowed_cluster(ELSEWHERE[0]),),
+    ),
+    # Much of everything: what is still stored must be cheap, the rest is refused.
+    Hostile(
+        "a megabyte of selectors",
+        (deployment(SPACE, "selecting", engines=[engine(f"{'true && ' * 1200}true", name=f"e{n}") for n in range(8)]),),
+    ),
+    Hostile(
+        "a megabyte of arguments for a thousand replicas",
+        (deployment(SPACE, "arguing", replicas=1000, engines=[engine(template=verbose(100, 10_000))]),),
+    ),
+    Hostile(
+        "arguments up to the bound",
+        (deployment(SPACE, "talking", replicas=0, engines=[engine(template=verbose(500, 500))]),),
+        "Synced=True",
     ),
 ]

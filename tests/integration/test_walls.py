@@ -42,6 +42,7 @@ async def test_secrets_of_an_engine_go_where_it_runs_and_leave_with_it(
 ) -> None:
     token, changed = "hf-canary-3b1d7f52", "hf-canary-9e0c4a66"
     watcher.hide(token, changed)
+    watcher.keep(space, token)
     template = pod()
     template["spec"]["containers"][0]["env"] = [
         {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hugging-face", "key": "token"}}}

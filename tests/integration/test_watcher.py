@@ -224,6 +224,39 @@ async def test_a_kubeconfigs_token_in_any_operators_log_is_noticed(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("text", [KEY, base64.b64encode(KEY.encode()).decode()])
+async def test_what_one_namespace_keeps_is_noticed_in_another(tmp_path: Path, text: str) -> None:
+    """I12."""
+    own = {"kind": "Secret", "metadata": {"name": "own", "namespace": "theirs"}, "data": {"key": text}}
+    copy = {"kind": "Secret", "metadata": {"name": "copy", "namespace": "mine"}, "data": {"key": text}}
+    route = {"kind": "HTTPRoute", "metadata": {"name": "route", "namespace": "mine"}, "spec": {"value": text}}
+    watching = watcher(stage=quiet_stage(tmp_path, own))
+    watching.keep("theirs", KEY)
+    assert await watching.check() == []
+    watching.stage = quiet_stage(tmp_path, own, copy, route)
+    assert await watching.check() == [
+        "I12: what namespace theirs keeps is in HTTPRoute mine/route of hub",
+        "I12: what namespace theirs keeps is in Secret mine/copy of hub",
+    ]
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_copy_on_a_workload_cluster_is_in_what_stands_for_its_namespace(tmp_path: Path) -> None:
+    """I12."""
+    stage = quiet_stage(tmp_path)
+    worker = quiet_stage(
+        tmp_path,
+        {"kind": "Secret", "metadata": {"name": "a", "namespace": "modelplane-theirs"}, "data": {"key": KEY}},
+        {"kind": "Secret", "metadata": {"name": "b", "namespace": "modelplane-mine"}, "data": {"key": KEY}},
+    ).hub
+    worker.name = "worker-1"
+    stage.clusters.append(worker)
+    watching = watcher(stage=stage)
+    watching.keep("theirs", KEY)
+    assert await watching.check() == ["I12: what namespace theirs keeps is in Secret modelplane-mine/b of worker-1"]
+
+
+@pytest.mark.usefixtures("hurried")
 async def test_a_watcher_that_watches_no_more_says_so(tmp_path: Path) -> None:
     watching = watcher(stage=quiet_stage(tmp_path))
     watching.tasks = [ended := asyncio.create_task(asyncio.sleep(0))]

@@ -7,6 +7,7 @@
     I9   status is true     `observedGeneration` of a condition never goes back, and is never ahead of its object
     I10  bounded            nothing is asked for more often than RATE allows, whatever goes wrong
     I11  secrets stay out   no Secret's text in the operator's logs, in events, or in anything of ours but Secrets
+    I12  walls              what a Secret or ConfigMap of one namespace says is in no other namespace, on any cluster
 
 What they read is the API servers' word, not the operator's: their objects, and their audit logs (trail.py). Add one: a
 method that calls `_note`, called while the test runs from where a Mirror tells of changes, or from `check` when it is
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
@@ -27,13 +29,17 @@ from typing import Protocol
 
 import orjson
 
-from localfleet.kubeclient import Key, Mirror, entries
-from tests.integration.harness import OURS, SYSTEM, Stage, path_of, until
+from localfleet.kubeclient import ApiError, Key, Mirror, entries
+from tests.integration import kinds
+from tests.integration.harness import NOT_FOUND, OURS, PLURALS, SYSTEM, Cluster, Stage, path_of, remote, until
 from tests.integration.trail import ALL, Asked, Trail, busiest
 from tests.support.manifests import Manifest
 
 OWNER, OWNER_KIND = "modelplane.ai/owner-uid", "modelplane.ai/owner-kind"
+CANARY = "canary"
+"""A namespace of somebody else's, and what is in it: what a hostile object may try to reach."""
 MADE = ("Deployment", "LeaderWorkerSet", "HTTPRoute", "ResourceClaimTemplate", "ConfigMap", "Secret", "Service")
+WALLED = tuple(kind for kind in PLURALS if kind not in {"CustomResourceDefinition", "Node"})
 SECRET_LENGTH = 8  # what is shorter would be found by chance
 QUIET_SECONDS = 3.0
 REST_SECONDS = 90.0  # until it is quiet: what the test has left is carried to its end before
@@ -62,6 +68,8 @@ class Watcher:
     """What keeps all of these current."""
     problems: list[str] = field(default_factory=list[str])
     canaries: set[bytes] = field(default_factory=set[bytes])
+    kept: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    """Texts that belong to one namespace of the hub."""
     _asked: list[Asked] = field(default_factory=list[Asked])
     _seen: int = 0
     _wrote: float = field(default_factory=time.time)
@@ -74,6 +82,11 @@ class Watcher:
         for text in texts:
             if len(text) >= SECRET_LENGTH:
                 self.canaries |= {text.encode(), base64.b64encode(text.encode())}
+
+    def keep(self, namespace: str, *texts: str) -> None:
+        """From now on these are of this namespace of the hub, and of what stands for it on workload clusters."""
+        for text in texts:
+            self.kept |= dict.fromkeys((text.encode(), base64.b64encode(text.encode())), namespace)
 
     # While the test runs ---
 
@@ -132,6 +145,7 @@ class Watcher:
             for key in tuple(made.objects):
                 self.appeared(cluster, kind, key)
         await self._told()
+        await self._walls()
         for task in self.tasks:
             if task.done():
                 self._note(f"the watcher itself has ended: {task}")
@@ -174,6 +188,18 @@ class Watcher:
             if any(canary in text for canary in canaries):
                 self._note(f"I11: a Secret's text is in {where}")
 
+    async def _walls(self) -> None:
+        for cluster in self.stage.clusters if self.kept else ():
+            on_hub = cluster is self.stage.hub
+            for kind in WALLED:
+                for one in await _listed(cluster, kind):
+                    metadata, text = one["metadata"], orjson.dumps(one)
+                    namespace = metadata.get("namespace", "")
+                    for canary, home in self.kept.items():
+                        if canary in text and namespace != (home if on_hub else remote(home)):
+                            where = f"{kind} {namespace}/{metadata['name']} of {cluster.name}"
+                            self._note(f"I12: what namespace {home} keeps is in {where}")
+
     async def _kubeconfigs(self) -> AsyncGenerator[bytes]:
         """Keys and tokens of the clusters' kubeconfigs."""
         for secret in await self.stage.hub.list("Secret", SYSTEM):
@@ -186,6 +212,32 @@ class Watcher:
     def _note(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+async def _listed(cluster: Cluster, kind: str) -> list[Manifest]:
+    """All of a kind; none where the cluster does not have it."""
+    try:
+        return await cluster.list(kind)
+    except ApiError as error:
+        if error.status == NOT_FOUND:
+            return []
+        raise
+
+
+@asynccontextmanager
+async def _planted(stage: Stage, watcher: Watcher) -> AsyncGenerator[None]:
+    """A Secret and a ConfigMap of somebody else's, and a Secret of our own, with texts that are nobody else's."""
+    planted = [
+        made(home, CANARY, text=f"canary-{uuid.uuid4().hex}")
+        for home, made in ((CANARY, kinds.secret), (CANARY, kinds.config_map), (SYSTEM, kinds.secret))
+    ]
+    await stage.hub.apply(kinds.namespace(CANARY), *planted)
+    for one in planted:
+        watcher.keep(one["metadata"]["namespace"], *(one.get("stringData") or one["data"]).values())
+    yield
+    for one in planted:
+        await stage.hub.delete(one["kind"], CANARY, one["metadata"]["namespace"])
+    await stage.hub.delete("Namespace", CANARY)
 
 
 def nodes(replica: Manifest) -> Iterator[tuple[str, str]]:
@@ -229,7 +281,8 @@ async def watching(stage: Stage) -> AsyncGenerator[Watcher]:
             for mirror in (clusters, replicas, *made.values()):  # the first tell what the others are held against
                 tasks.append(asyncio.create_task(mirror.run()))
                 await mirror.synced.wait()
-            yield watcher
+            async with _planted(stage, watcher):
+                yield watcher
         finally:
             for task in tasks:
                 task.cancel()
