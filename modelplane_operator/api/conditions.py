@@ -67,7 +67,11 @@ class Synced(ConditionType):
 
     RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written."
     RECONCILE_ERROR = "ReconcileError", "False", "A write failed; the message carries the error. It is tried again."
-    RECONCILE_PAUSED = "ReconcilePaused", "False", "The object carries the pause annotation and is left alone."
+    RECONCILE_PAUSED = (
+        "ReconcilePaused",
+        "False",
+        "The object carries the pause annotation and is left alone, but for what the message names.",
+    )
 
 
 class Ready(ConditionType):

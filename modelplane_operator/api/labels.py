@@ -33,7 +33,7 @@ BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service lead
 APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
-PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, its deletion too
+PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 FINALIZER = f"{PREFIX}finalizer"
 FIELD_MANAGER = "modelplane"
 

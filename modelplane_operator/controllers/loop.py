@@ -99,6 +99,17 @@ ConnectionWaker = Callable[[str, Cluster], Iterable[Key]]
 """Whom it concerns that a workload cluster of that name begins or ceases to answer."""
 
 
+def nothing(_: Manifest) -> str:
+    """For kinds of which a pause holds up everything."""
+    return ""
+
+
+def its_deletion(manifest: Manifest) -> str:
+    """For kinds that tenants write, and whose end others wait for."""
+    going = manifest["metadata"].get("deletionTimestamp")
+    return "it is being deleted, which a pause does not hold up" if going else ""
+
+
 def nobody(_: str, __: Cluster) -> Iterable[Key]:
     return ()
 
@@ -117,6 +128,8 @@ class Controller(Generic[R, O]):
     woken_from_afar_by: Mapping[ResourceType, Waker] = field(default_factory=dict[ResourceType, Waker])
     """The same for types of workload clusters."""
     woken_by_connection: ConnectionWaker = nobody
+    while_paused: Callable[[Manifest], str] = nothing
+    """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
     lane: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one lane do not run at once."""
 
@@ -142,17 +155,20 @@ async def reconcile(
         manifest = collection.get(key) if collection else None
         if collection is None or manifest is None:
             return Forgotten()
-        if annotations_of(manifest).get(labels.PAUSED) == "true":
+        paused = annotations_of(manifest).get(labels.PAUSED) == "true"
+        goes_on = controller.while_paused(manifest) if paused else ""
+        if paused and not goes_on:
             plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
         else:
             plan, failure = await _attempt(controller, manifest, key, clients)
-            reason = Synced.RECONCILE_ERROR if failure else Synced.RECONCILE_SUCCESS
+            done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
+            reason = Synced.RECONCILE_ERROR if failure else done
     if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
         return Failed()
     if failure and isinstance(failure.error, NotLeading):
         return Failed()
     try:
-        await report(collection, manifest, plan, clients, reason=reason, message=str(failure or ""))
+        await report(collection, manifest, plan, clients, reason=reason, message=str(failure or goes_on))
     except ClientError as error:
         return Failed(at_least=error.retry_after)
     if failure:

@@ -33,6 +33,9 @@ from modelplane_operator.scheduling.need import NoCache
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
 
+WHILE_PAUSED = "replicas still leave clusters that are drained or deleted, and take requests while they answer"
+
+
 def _routed(route: Manifest) -> Iterator[Key]:
     return (Key(route["metadata"]["namespace"], name) for name in backends(route))
 
@@ -109,6 +112,7 @@ def controller(
             HTTP_ROUTE: _on_route,
         },
         woken_by_connection=_concerned,
+        while_paused=lambda _: WHILE_PAUSED,
     )
 
 

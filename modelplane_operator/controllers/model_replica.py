@@ -34,7 +34,7 @@ from modelplane_operator.clients.resources import (
     section,
 )
 from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
 from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
@@ -117,6 +117,7 @@ def controller(
         },
         woken_by_connection=_replicas_on,
         lane=lambda manifest: manifest["spec"].get("clusterName", ""),
+        while_paused=its_deletion,
     )
 
 

@@ -1,4 +1,8 @@
-"""A deployment: where its replicas are to be, which of them exist in what shape, and which of them are in rotation."""
+"""A deployment: where its replicas are to be, which of them exist in what shape, and which of them are in rotation.
+
+One that is paused, or that is being deleted and waits for somebody else's finalizer, is left as it is. Its replicas
+leave clusters that are drained or deleted all the same: those belong to somebody else.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +46,13 @@ from modelplane_operator.scheduling.reasons import (
     InvalidSelector,
     NoClusters,
     Problem,
+    Tainted,
 )
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fleet
 
 DEFAULT_ROLLOUT = Rollout()
+FOLLOWING = timedelta(minutes=5)  # until routes lead to a replica that answers: Traefik takes minutes for thousands
 TOLD = 3  # replicas whose trouble a condition tells
 
 
@@ -71,6 +77,16 @@ class Observed:
     """How long a replica is out of rotation before it is disturbed."""
     now: datetime
 
+    @property
+    def going(self) -> bool:
+        """Whether it is being deleted. What belongs to it goes once it is gone, for which others may let it wait."""
+        return self.deployment.metadata.deletion_timestamp is not None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing of it is to change, but that no cluster that is to be empty waits for that."""
+        return self.going or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
+
     @cached_property
     def live(self) -> Mapping[Key, Manifest]:
         """The replicas that exist and are to stay as far as anybody has said."""
@@ -85,17 +101,25 @@ class Observed:
     def standing(self) -> Mapping[Key, Live]:
         """The same as a rollout sees them.
 
-        One serves when it answers and, if any route leads to the deployment, when one leads to it.
+        One serves when it answers and, if any route leads to the deployment, when one leads to it: but a service that
+        does not follow for long holds nothing up.
         """
         return {
             key: Live(
                 key,
-                serving=self.answers(one) and (key in self.reached or not self.routed),
+                serving=self.answers(one) and (self.awaited(key) or self.now) <= self.now,
                 draining_since=_since(one),
                 routed=key in self.endpoint or key in self.routed,
             )
             for key, one in self.live.items()
         }
+
+    def awaited(self, key: Key) -> datetime | None:
+        """Until when a replica that answers is waited for, to be led to; None when there is nothing to wait for."""
+        replica = self.live[key]
+        if not self.answers(replica) or key in self.reached or not self.routed:
+            return None
+        return datetime.fromisoformat(condition(replica, ModelReady.__name__)["lastTransitionTime"]) + FOLLOWING
 
     def answers(self, replica: Manifest) -> bool:
         """Whether a replica is known to answer in its present shape."""
@@ -122,18 +146,20 @@ class _Course:
 
 
 def plan(seen: Observed) -> Plan:
-    if seen.deployment.metadata.deletion_timestamp is not None:
-        return Plan()  # what belongs to it is deleted with it
     course = _course(seen)
-    again = [at for at in (course.decision.again_at, course.moves.again_at) if at is not None]
+    awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
+    again = [at for at in (course.decision.again_at, course.moves.again_at, *awaited) if at is not None]
     wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
-    return Plan(tuple(_steps(seen, course)), _status(seen, course), requeue_after=wait)
+    status = None if seen.going else _status(seen, course)
+    return Plan(tuple(_steps(seen, course)), status, requeue_after=wait)
 
 
 def _course(seen: Observed) -> _Course:
-    asked = ask(seen.deployment, seen.cache)
+    asked = _asked(seen)
     rollout = seen.deployment.replica.rollout or DEFAULT_ROLLOUT
     decision = schedule(asked, seen.fleet, now=seen.now)
+    if seen.frozen:
+        decision = _emptying(decision, seen)
     target, surge, wanted = decision, not decision.missing, _wanted(seen, decision)
     changed = _changed(seen, decision, wanted)
     if changed and rollout.max_surge and surge:
@@ -155,6 +181,29 @@ def _course(seen: Observed) -> _Course:
     return _Course(decision, target, wanted, changed, surge, paced)
 
 
+def _asked(seen: Observed) -> Ask:
+    asked = ask(seen.deployment, seen.cache)
+    return replace(asked, replicas=min(asked.replicas, _count(seen))) if seen.frozen else asked
+
+
+def _count(seen: Observed) -> int:
+    """How many replicas there are to be while nothing else changes: those that there were before."""
+    known = seen.deployment.status.replicas if seen.deployment.status else None
+    return 0 if seen.going or known is None else known.total or 0
+
+
+def _emptying(decision: Decision, seen: Observed) -> Decision:
+    """Of a decision what empties clusters that are to be empty, with another place for what leaves them."""
+    leaving = tuple(removal for removal in decision.removed if isinstance(removal.why, _EMPTYING))
+    room = max(decision.desired - len(seen.live) + len(leaving), 0)
+    new = decision.new[:room]
+    placements = tuple(one for one in decision.placements if one in new or one not in decision.new)
+    return replace(decision, placements=placements, new=new, removed=leaving)
+
+
+_EMPTYING = (ClusterGone, Going, Tainted)
+
+
 def _with_more(asked: Ask, more: int) -> Ask:
     return replace(asked, replicas=asked.replicas + more)
 
@@ -168,7 +217,7 @@ def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
     deployment = seen.deployment
     return {
         replica_key(deployment, each): render_replica(deployment, each, seen.clusters.get(each.cluster))
-        for each in decision.placements
+        for each in (decision.new if seen.frozen else decision.placements)
     }
 
 
@@ -245,6 +294,8 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
+        if seen.going or (seen.frozen and key in seen.endpoint):
+            continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is not None and site.cluster.gateway:  # else it keeps the endpoint that it has
@@ -269,7 +320,7 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
         whole = Ready.CREATING.condition(seen.now, message="; ".join(filter(None, [*faults, *moving])))
     return ModelDeploymentStatus(
         conditions=(*needed, progressing, *_allowed(seen, course.target), whole),
-        replicas=ReplicaCount(total=len(seen.live), ready=len(ready)),
+        replicas=ReplicaCount(total=_count(seen) if seen.frozen else len(seen.live), ready=len(ready)),
         selector=f"{labels.DEPLOYMENT}={seen.deployment.metadata.name}",
     )
 

@@ -6,7 +6,8 @@ continues after a crash continues there:
 
     wait      until enough others serve
     drain     it leaves rotation: an annotation says since when, its endpoint is withdrawn
-    rest      until no route leads to it and the grace has passed: answers under way are finished
+    rest      until no route leads to it and the grace has passed: answers under way are finished. A route that stays
+              all the same, since it is somebody else's or paused, holds nothing up for long
     go        it is removed, or changed in place
 
 Two numbers bound this, as they do for a Deployment: so many replicas more than asked for may exist, and so many of
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from modelplane_operator.api.base import Key
+
+PATIENCE = timedelta(seconds=60)  # with routes that do not change: from the end of the grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +89,11 @@ def moves(
     for each in sorted(in_order, key=lambda one: one.draining_since is None):
         if each.draining_since is not None:
             end = each.draining_since + budget.grace
-            if end <= now and not each.routed:
+            if end <= now and (not each.routed or end + PATIENCE <= now):
                 go.add(each.key)
             else:
                 drain.add(each.key)
-                ends += [end] if end > now else []
+                ends.append(end if end > now else end + PATIENCE)
         elif not each.serving and not each.routed:
             go.add(each.key)  # nobody will notice
         elif each.serving and (

@@ -18,7 +18,7 @@ from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
-from modelplane_operator.controllers.loop import reconcile
+from modelplane_operator.controllers.loop import its_deletion, reconcile
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
@@ -391,6 +391,31 @@ async def test_an_object_from_before_its_bounds_goes(world: World, api: Api) -> 
 
     assert await world.step() == Done()
     assert await world.kube.find(CACHES, Key(world.namespace, "subject")) is None
+
+
+async def test_a_pause_holds_up_no_deletion_that_others_wait_for(world: World) -> None:
+    made = await world.cache()
+    world.planner = two_children
+    await world.step()
+    made = await world.live()
+    made = await world.kube.replace(change(made, "metadata.annotations", {labels.PAUSED: "true"}))
+    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert going is not None, "our finalizer holds it"
+    await world.seen(going)
+    world.planner = torn_down
+
+    assert await world.step() == Done()
+    assert world.writes == ["replace_status modelcaches.modelplane.ai"], "a pause holds up what is not tenants'"
+    for_tenants = replace(world.controller, while_paused=its_deletion)
+    key = key_of(made)
+    await reconcile(for_tenants, key, world.clients)
+    assert world.synced(await world.live())[1:] == (
+        "ReconcilePaused",
+        "it is being deleted, which a pause does not hold up",
+    )
+    while await reconcile(for_tenants, key, world.clients) != Forgotten():
+        pass
+    assert await world.kube.find(CACHES, key) is None
 
 
 async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:

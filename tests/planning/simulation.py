@@ -126,6 +126,8 @@ class Hub:
             generation = manifest["metadata"]["generation"]
             answers = self._ticks - self._since[key] >= self.starting
             status = "True" if answers else "False"
+            before = condition(manifest, "ModelReady")
+            since = before["lastTransitionTime"] if before.get("status") == status else self.now.isoformat()
             self.replicas[key] = {
                 **manifest,
                 "status": {
@@ -135,7 +137,7 @@ class Hub:
                             "status": status,
                             "reason": "Simulated",
                             "observedGeneration": generation,
-                            "lastTransitionTime": EPOCH.isoformat(),
+                            "lastTransitionTime": since,
                         }
                         for kind in ("ModelReady", "Ready")
                     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -9,10 +11,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api import ModelDeployment, labels
+from modelplane_operator.api.base import Key
 from modelplane_operator.clients.resources import annotations_of
-from modelplane_operator.planning.model_deployment import plan
-from tests.planning.simulation import Hub
-from tests.support.builders import cluster, deployment, engine, request, taint
+from modelplane_operator.planning.model_deployment import FOLLOWING, plan
+from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
+from tests.planning.simulation import GRACE, Hub
+from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
 
 Manifest = dict[str, Any]
 
@@ -163,6 +167,88 @@ def test_a_template_reaches_all_replicas_of_a_deployment_that_the_fleet_has_not_
 
     watched(hub, least=1, most=2)
     assert images(hub) == {"vllm:2"}
+
+
+# What others write holds no drain up --------------------------------------------------------------------------------
+
+
+def frozen(hub: Hub, wanted: ModelDeployment, **metadata: Any) -> None:
+    """The deployment as it is stored once somebody has paused it, or deleted it and has it wait; and has edited it."""
+    status = plan(hub.observed).status
+    manifest = wanted.to_manifest()
+    paused = {**manifest, "metadata": {**manifest["metadata"], **metadata}}
+    hub.deployment = ModelDeployment.parse(paused).model_copy(update={"status": status})
+
+
+PAUSED = {"annotations": {labels.PAUSED: "true"}}
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/mine"]}
+
+
+def places(hub: Hub) -> list[str]:
+    return sorted(one["spec"]["clusterName"] for one in hub.replicas.values())
+
+
+def test_a_pause_holds_up_no_drain_and_all_else() -> None:
+    hub = settled(wanting(2), a=1, b=1)
+    hub.clusters["c"] = cluster("c", nodes=4)
+    frozen(hub, wanting(4, image="vllm:2"), **PAUSED)
+    before = dict(hub.replicas)
+    watched(hub, least=2, most=2)
+    assert hub.replicas == before, "neither more nor changed"
+
+    hub.clusters["a"] = cluster("a", nodes=1, taints=DRAIN)
+
+    watched(hub, least=2, most=3)
+    assert places(hub) == ["b", "c"]
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_as_many_replicas_leave_a_cluster_that_is_deleted_as_there_were_when_it_was_paused(wanted: int) -> None:
+    hub = settled(wanting(2), a=2)
+    hub.clusters["b"] = cluster("b", nodes=4)
+    frozen(hub, wanting(wanted), **PAUSED)
+
+    hub.clusters["a"] = cluster("a", nodes=2, going=True)
+
+    watched(hub, least=min(wanted, 1), most=3)
+    assert places(hub) == ["b"] * min(wanted, 2)
+
+
+def test_a_deployment_that_waits_for_its_end_holds_up_no_drain() -> None:
+    hub = settled(wanting(2), a=1, b=1)
+    hub.clusters["c"] = cluster("c", nodes=2)
+    frozen(hub, wanting(2), **GOING)
+
+    hub.clusters["a"] = cluster("a", nodes=1, going=True)
+
+    watched(hub, least=1, most=2)
+    assert places(hub) == ["b"], "what goes gets no other place"
+
+
+def test_a_service_that_does_not_follow_holds_a_drain_up_for_some_minutes() -> None:
+    """It is paused, for one: its route goes on leading to the replica that is to leave, and to no other."""
+    hub = settled(wanting(2), a=1, b=1)
+    led_to, other = sorted(hub.replicas)
+    seen = replace(hub.observed, routed=frozenset({led_to}), reached=frozenset({led_to}))
+    since = seen.awaited(other)
+    assert since is not None
+    late = replace(seen, now=since)
+
+    assert (seen.standing[other].serving, late.standing[other].serving) == (False, True)
+    assert seen.now < since <= seen.now + FOLLOWING
+    assert (plan(seen).requeue_after, plan(late).requeue_after) == ((since - seen.now).total_seconds(), None)
+
+
+def test_a_route_that_stays_holds_a_drain_up_for_a_minute() -> None:
+    now = EPOCH + GRACE
+    live = Live(Key("team", "one"), serving=True, draining_since=EPOCH, routed=True)
+    budget = Budget(desired=1, surge=1, unavailable=0, grace=GRACE)
+
+    def at(when: datetime) -> Moves:
+        return moves([live.key], frozenset(), {live.key: live}, budget, now=when)
+
+    assert (at(now).go, at(now).again_at) == (frozenset(), now + PATIENCE)
+    assert at(now + PATIENCE).go == {live.key}
 
 
 CHANGES = st.lists(
