@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,41 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert "--front-door=own" in await arguments(OWN)
     assert "--front-door=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
+
+
+def reaches(policy: Manifest, address: str, port: int) -> bool:
+    """Whether a policy lets its pods connect to an address that is no pod's."""
+
+    def block(one: Manifest) -> bool:
+        told = one.get("ipBlock", {"cidr": "255.255.255.255/32"})
+        out = any(ip_address(address) in ip_network(left) for left in told.get("except", ()))
+        return ip_address(address) in ip_network(told["cidr"]) and not out
+
+    return any(
+        (not rule.get("to") or any(map(block, rule["to"])))
+        and (not rule.get("ports") or any(one["port"] == port for one in rule["ports"]))
+        for rule in policy["spec"]["egress"]
+    )
+
+
+METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fe80::a9fe:a9fe")
+
+
+async def test_gateways_connect_to_the_world_and_where_the_values_say_and_never_to_metadata() -> None:
+    def of_gateways(objects: list[Manifest]) -> dict[str, Manifest]:
+        found = [one for one in objects if one["metadata"]["name"] == "modelplane-operator-front-door"]
+        return {one["metadata"]["namespace"]: one for one in found if one["kind"] == "NetworkPolicy"}
+
+    usual = of_gateways(await rendered(BY_ENVOY_GATEWAY))
+    assert usual.keys() == {"traefik-system", "envoy-gateway-system"}
+    (narrow,) = of_gateways(await rendered("networkPolicy.frontDoor.private[0].cidr=10.1.0.0/16")).values()
+    for policy in (*usual.values(), narrow):
+        assert [reaches(policy, one, 443) for one in ("34.55.100.10", "2001:db8::1", "10.1.2.3")] == [True] * 3
+        assert [one for one in METADATA if reaches(policy, one, 80)] == []
+    assert [reaches(one, "10.9.9.9", 80) for one in (usual["traefik-system"], narrow)] == [True, False]
+    inward = ("192.168.1.1", "fd12::1", "64:ff9b:1::1", "64:ff9b::10.9.9.9", "2002:a00:1::", "127.0.0.1")
+    assert [one for one in inward if reaches(narrow, one, 443)] == []
+    assert of_gateways(await rendered("networkPolicy.frontDoor.enabled=false")) == {}
 
 
 async def arguments(*values: str) -> list[str]:

@@ -78,6 +78,7 @@ RESOURCE_QUOTA: Final = ResourceType("v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGE: Final = ResourceType("v1", "LimitRange", "limitranges")
 NETWORK_POLICY: Final = ResourceType("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 NODE: Final = ResourceType("v1", "Node", "nodes", namespaced=False)
+SERVICE_CIDR: Final = ResourceType("networking.k8s.io/v1", "ServiceCIDR", "servicecidrs", namespaced=False)
 POD: Final = ResourceType("v1", "Pod", "pods")
 SECRET: Final = ResourceType("v1", "Secret", "secrets")
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps")
@@ -120,6 +121,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         LIMIT_RANGE,
         NETWORK_POLICY,
         NODE,
+        SERVICE_CIDR,
         POD,
         SECRET,
         CONFIG_MAP,

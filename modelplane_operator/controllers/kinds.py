@@ -10,6 +10,8 @@ from datetime import timedelta
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.resources import ResourceType
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers import (
@@ -51,7 +53,9 @@ def kinds(world: World) -> Kinds:
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle, settings.images),
-            model_endpoint.controller(settings.reach, originals),
+            model_endpoint.controller(
+                settings.reach, originals, HubRanges(world.hub, time.monotonic), Resolver(time.monotonic)
+            ),
             model_service.controller(originals),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),

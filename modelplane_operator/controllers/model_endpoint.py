@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.resources import (
     BACKEND,
     BACKEND_TLS_POLICY,
@@ -19,26 +24,34 @@ from modelplane_operator.clients.resources import (
     SECRET,
     SERVICE,
     ResourceType,
+    entries,
     key_of,
     of,
+    section,
+    type_of,
 )
 from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
 from modelplane_operator.controllers.reading import Cluster, applied, backends, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
-from modelplane_operator.planning.model_endpoint import Observed, plan
+from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
-from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.rendering.inference_gateway import front_door
+from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
+from modelplane_operator.rendering.inference_gateway import front_door, url_of
+from modelplane_operator.rendering.model_endpoint import known_backend
 
 ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
+CLUSTERS = of(InferenceCluster)
+REPLICAS = of(ModelReplica)
 FRONT_DOOR = Key("", names.DEFAULT_GATEWAY)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
 
 
-def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, Observed]:
-    """The controller, given where endpoints may lead and how Secrets are read."""
+def controller(
+    reach: Reach, originals: Originals, ranges: HubRanges, resolver: Resolver
+) -> Controller[ModelEndpoint, Observed]:
+    """The controller, given where endpoints may lead, how Secrets are read, and what is inside."""
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
         front, policies, credentials = (
@@ -47,16 +60,21 @@ def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, 
             endpoint.spec.credentials,
         )
         secret = Key(endpoint.key.namespace, credentials.secret_ref.name) if credentials else None
+        children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or ""))
+        site = _site(endpoint, clients.hub)
+        hub = await ranges.find() if site is None else None
         return Observed(
             endpoint,
-            tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "")),
+            children,
             front_door(InferenceGateway.parse(front) if front else None).plane,
-            reach,
+            reach.of_users(hub.services, hub.pods) if hub else reach,
             tls_policies=policies is not None and policies.served,
             secret=await originals.find(SECRET, secret) if secret else None,
             recheck=originals.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
+            site=site,
+            outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach),
         )
 
     woken_by = {
@@ -64,7 +82,48 @@ def controller(reach: Reach, originals: Originals) -> Controller[ModelEndpoint, 
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by)
+    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=its_deletion)
+
+
+def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
+    """Where the replica of an endpoint is: that of its name, if one deployment owns both."""
+    replica = find(hub, REPLICAS, endpoint.key)
+    manifest = find(hub, ENDPOINTS, endpoint.key)
+    if replica is None or manifest is None or not (_owner(manifest) and _owner(manifest) == _owner(replica)):
+        return None
+    cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
+    return Site(next(_gateway(cluster), None) if cluster else None)
+
+
+def _owner(manifest: Manifest) -> str:
+    """The uid of the ModelDeployment that made an object; empty without one."""
+    references = entries(manifest, "metadata", "ownerReferences")
+    kind = ModelDeployment.definition.kind
+    return next((one["uid"] for one in references if one.get("controller") and one["kind"] == kind), "")
+
+
+def _outside(
+    endpoint: ModelEndpoint, children: Iterable[Manifest], hub: Cluster, resolver: Resolver, reach: Reach
+) -> Outside:
+    read = [
+        read_url(endpoint.spec.url),
+        *(known_backend(one) for one in children if type_of(one) in {SERVICE, BACKEND}),
+    ]
+    places = [one for one in read if isinstance(one, Backend)]
+    named = {one.host for one in places if one.address is None and not reach.allows(one.host)}
+    found = {name: resolver.find(name, endpoint.key.namespace) for name in named}
+    addresses = (str(address) for one in found.values() if one for address in one.addresses)
+    clusters = hub.find(CLUSTERS)
+    hosts = {*(one.host for one in places), *addresses}
+    return Outside(found, frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host))))
+
+
+def _gateway(cluster: Manifest) -> Iterator[str]:
+    """Where a cluster's gateway is, as a URL would name it."""
+    address = section(cluster, "status", "gateway").get("address")
+    read = read_url(url_of(address)) if address else None
+    if isinstance(read, Backend):
+        yield read.host
 
 
 def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
@@ -101,6 +160,7 @@ def _namespace(route: Manifest) -> Iterator[str]:
 
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    CLUSTERS: {"gateway": _gateway},
     ENDPOINTS: {"going": _going},
     HTTP_ROUTE: {"namespace": _namespace},
 }

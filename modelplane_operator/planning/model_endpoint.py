@@ -1,28 +1,71 @@
 """What a ModelEndpoint needs on the hub so that routes can refer to it, and what can be said of it.
 
+What a user writes leads outside. What the operator writes for a replica leads to the gateway of its cluster, which may
+be in a private network. The two are told apart by what they say and not by who seems to have written it: an endpoint
+beside a replica of the same name, with the same deployment as its owner, leads to exactly that replica, or is left
+alone until the deployment has written it again. No other endpoint leads to a cluster's gateway.
+
 A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could. An endpoint that
 is deleted keeps its Service until no route leads there: for a route to a Service that is gone, gateways answer 500.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
+from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
 from modelplane_operator.planning.plan import Apply, Plan, Release, prune
-from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
+from modelplane_operator.rendering.backend_url import (
+    DEFAULT_PORTS,
+    Backend,
+    Fault,
+    InvalidUrl,
+    Reach,
+    misled,
+    parse_url,
+    read_url,
+)
 from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
-from modelplane_operator.rendering.inference_gateway import DataPlane
+from modelplane_operator.rendering.inference_gateway import DataPlane, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend, provable, render_model_endpoint
+from modelplane_operator.rendering.model_replica import replica_prefix
 
 NAMED = 3  # routes that a message names
 PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
+SOON = 0.5  # until a name is resolved
+AGAIN = 60.0  # until what a name stands for is worth another look
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the replica of an endpoint is reached."""
+
+    gateway: str | None
+    """The address of its cluster's gateway; None while that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What is known of the places outside that an endpoint leads to, or is to."""
+
+    resolved: Mapping[str, Resolved | None] = field(default_factory=dict[str, "Resolved | None"])
+    """What their names stand for; None where that is being found out. Those that the settings allow are not in it."""
+    gateways: frozenset[str] = frozenset()
+    """Those of their hosts and addresses where a cluster's gateway is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unresolved:
+    """A place that is not known well enough yet."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +77,7 @@ class Observed:
     plane: DataPlane
     """What answers requests."""
     reach: Reach
-    """Where the operator's settings let endpoints lead."""
+    """Where endpoints of its kind may lead: of replicas, or of users."""
     tls_policies: bool
     """Whether the hub serves BackendTLSPolicy."""
     secret: Manifest | None
@@ -44,6 +87,9 @@ class Observed:
     routes: tuple[str, ...]
     """The routes by which requests may still come: those that name it, and those that a gateway has not looked at."""
     now: datetime
+    site: Site | None = None
+    """Where its replica is; None for an endpoint of a user."""
+    outside: Outside = Outside()
 
 
 def plan(seen: Observed) -> Plan:
@@ -51,23 +97,61 @@ def plan(seen: Observed) -> Plan:
     endpoint = seen.endpoint
     if endpoint.metadata.deletion_timestamp:
         return _leave(seen, endpoint.metadata.deletion_timestamp)
+    if seen.site and not _leads_to_its_replica(endpoint, seen.site):
+        return Plan(requeue_after=AGAIN)
     read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
+    again = _again(seen, read)
     backend = read if isinstance(read, Backend) else _allowed(seen, before)
     if backend is None and before is None:  # nothing was ever made, or it cannot be told what: it stays
-        return Plan(status=_status(seen, read, ()))
+        return Plan(status=_status(seen, read, ()), requeue_after=again)
     header = _header(seen)
     held = header if isinstance(header, Header) else None
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    again = seen.recheck if endpoint.spec.credentials else None
     return Plan(steps, _status(seen, read, wanted), again, hold=True)
 
 
-def _read(seen: Observed, url: str) -> Backend | InvalidUrl:
+def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
+    """Whether it is as its deployment writes it, and not as somebody has changed it."""
+    there, wanted = read_url(endpoint.spec.url), read_url(url_of(site.gateway)) if site.gateway else None
+    if not isinstance(there, Backend) or not isinstance(wanted, Backend):
+        return False
+    same = there.host == wanted.host and there.port in DEFAULT_PORTS.values()
+    return same and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+
+
+def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved) -> float | None:
+    """When there may be news that no event tells of."""
+    if isinstance(read, _Unresolved):
+        return SOON
+    news = [*([seen.recheck] if seen.endpoint.spec.credentials else []), *([AGAIN] if seen.outside.resolved else [])]
+    return min(news, default=None)
+
+
+def _read(seen: Observed, url: str) -> Backend | InvalidUrl | _Unresolved:
     backend = parse_url(url, seen.reach)
-    return provable(seen.endpoint, backend, seen.plane) if isinstance(backend, Backend) else backend
+    if not isinstance(backend, Backend):
+        return backend
+    if seen.site is None and not isinstance(backend := _outside(seen, backend), Backend):
+        return backend
+    return provable(seen.endpoint, backend, seen.plane)
+
+
+def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unresolved:
+    """The same place, unless it turns out to be inside."""
+    resolved = seen.outside.resolved
+    found = resolved.get(backend.host)
+    if found is None and backend.host in resolved and backend != _led_to(seen):
+        return _Unresolved(backend.host)
+    if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
+        return refusal
+    places = {backend.host, *map(str, found.addresses if found else ())}
+    if places & seen.outside.gateways:
+        words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
+        return InvalidUrl(Fault.FORBIDDEN, words)
+    return backend
 
 
 def _header(seen: Observed) -> Header | NoHeader | None:
@@ -96,18 +180,24 @@ def _allowed(seen: Observed, before: Backend | None) -> Backend | None:
     return before if before and isinstance(_read(seen, str(before)), Backend) else None
 
 
-def _status(seen: Observed, read: Backend | InvalidUrl, wanted: Sequence[Manifest]) -> ModelEndpointStatus:
+def _status(
+    seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]
+) -> ModelEndpointStatus:
     now = seen.now
     routing = _routing(seen, wanted)
     where = f"requests go on to {routing.url}" if routing else "no requests go there"
     if isinstance(read, InvalidUrl):
         reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {read.message}; {where}"
+    elif isinstance(read, _Unresolved):
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"{read.name} is being resolved; {where}"
     elif routing is None:
         reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Its Service does not lead to {read} yet"
     elif isinstance(header := _header(seen), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header.message}; no requests go there"
     else:
-        reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}"
+        found = seen.outside.resolved.get(read.host)
+        doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
+        reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     ready = Ready.AVAILABLE if reason.status == "True" else Ready.CREATING
     conditions = (reason.condition(now, message=message), ready.condition(now, message=message))
     return ModelEndpointStatus(routing=routing, conditions=conditions)

@@ -1,14 +1,16 @@
 """Reading the URL of a ModelEndpoint: where requests would go, or why they may not.
 
 The hub's gateway dials what a tenant writes. So a URL must be spelled in the one way that everybody reads alike, and
-must not lead back into the hub, to the node it runs on, or to a cloud's metadata. A name that only resolves to such a
-place cannot be told here.
+must not lead back into the hub, to the node it runs on, to a private network, or to a cloud's metadata. The endpoints
+of replicas may lead to private networks: the gateways of workload clusters are often there. What a name resolves to is
+for the caller to find out, and may be another address by the time that a gateway dials it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal
@@ -67,9 +69,33 @@ class Reach:
     """Names, `.suffixes` and networks that may be dialled although the rules refuse them."""
     refused: tuple[str, ...] = ()
     """More that may not be: the hub's own pod and Service networks, and its cluster domain."""
+    inward: tuple[tuple[Network, str], ...] = ()
+    """Networks that are nobody's but the platform team's, and what their addresses are."""
+
+    def allows(self, host: Address | str) -> bool:
+        """Whether the settings let endpoints lead there whatever the rules say."""
+        return any(_covers(entry, host) for entry in self.allowed)
+
+    def of_users(self, services: Iterable[Network], pods: Iterable[Network]) -> Reach:
+        """The same for what users write, given the hub's ranges for Services and pods."""
+        hub = [
+            *((network, "an address of the hub's Services") for network in services),
+            *((network, "an address of the hub's pods") for network in pods),
+        ]
+        return replace(self, inward=(*hub, *PRIVATE))
 
 
 EVERYWHERE = Reach()
+PRIVATE: tuple[tuple[Network, str], ...] = tuple(
+    (ip_network(network), words)
+    for words, networks in {
+        "a private address": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+        "an address within a carrier's or cloud's own network": ("100.64.0.0/10", "192.0.0.0/24", "198.18.0.0/15"),
+        "an address that is translated within a network": ("64:ff9b:1::/48",),
+    }.items()
+    for network in networks
+)
+MOST_ADDRESSES = 64  # of one name; none that serves has as many
 
 # Cluster names and loopback. A name without a dot resolves to a Service beside the gateway.
 INTERNAL_NAMES = ("localhost", ".localhost", ".localdomain", "svc", ".svc", "cluster.local", ".cluster.local")
@@ -78,7 +104,8 @@ METADATA = (
     *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
 )
 # Addresses that carry another one: what counts is the one inside.
-_CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"))
+_CARRIERS = (ip_network("64:ff9b::/96"), ip_network("::/96"), ip_network("::ffff:0:0:0/96"))
+_THIS_NETWORK = ip_network("0.0.0.0/8")
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#\\\s]*)(?P<rest>([/?#][!-~]*)?)", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(:(?P<port>[^:]*))?")
@@ -123,6 +150,17 @@ def read_url(url: str) -> Backend | InvalidUrl:
     return Backend(scheme, str(host), port)
 
 
+def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUrl | None:
+    """Why a name may not be dialled, given what it stands for; None when it may."""
+    if reach.allows(name):
+        return None
+    if len(addresses) > MOST_ADDRESSES:
+        return InvalidUrl(Fault.FORBIDDEN, f"{name} has more than {MOST_ADDRESSES} addresses")
+    refusals = (refusal for address in addresses if (refusal := _refusal(address, reach)))
+    refusal = next(refusals, "")
+    return InvalidUrl(Fault.FORBIDDEN, f"{name} resolves to an address that it may not: {refusal}") if refusal else None
+
+
 def _port(text: str | None, default: int) -> int | InvalidUrl:
     if not text:
         return default
@@ -155,7 +193,7 @@ def _host(text: str) -> Address | str | InvalidUrl:
 
 def _refusal(host: Address | str, reach: Reach) -> str:
     """Why this host may not be dialled; empty when it may."""
-    if any(_covers(entry, host) for entry in reach.allowed):
+    if reach.allows(host):
         return ""
     forms = (host, *_carried(host)) if not isinstance(host, str) else (host,)
     if any(_covers(entry, form) for entry in reach.refused for form in forms):
@@ -166,21 +204,27 @@ def _refusal(host: Address | str, reach: Reach) -> str:
         if "." not in host or any(_covers(entry, host) for entry in INTERNAL_NAMES):
             return f"{host} is a name inside the cluster or on the machine: write a full name from outside"
         return ""
-    return next((f"{host} is {kind}" for form in forms if not isinstance(form, str) and (kind := _special(form))), "")
+    kinds = (_special(form) or _inward(form, reach) for form in forms if not isinstance(form, str))
+    return next((f"{host} is {kind}" for kind in kinds if kind), "")
 
 
 def _carried(address: Address) -> tuple[IPv4Address, ...]:
     """The IPv4 addresses that an IPv6 address stands for."""
     if isinstance(address, IPv4Address):
         return ()
-    inside = [address.sixtofour, *(address.teredo or ())]
+    inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if any(address in carrier for carrier in _CARRIERS):
         inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return tuple(inner for inner in inside if inner is not None)
 
 
+def _inward(address: Address, reach: Reach) -> str:
+    words = next((words for network, words in reach.inward if address in network), "")
+    return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
+
+
 def _special(address: Address) -> str:
-    if address.is_loopback or address.is_unspecified:
+    if address.is_loopback or address.is_unspecified or address in _THIS_NETWORK:
         return "the gateway's own machine"
     if address.is_link_local:
         return "link-local, which is where a cloud's metadata is"

@@ -22,6 +22,8 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Connection, Watched
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.clients.store import Store
@@ -29,7 +31,7 @@ from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
 from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.wiring import crew, wanted_types, work
-from modelplane_operator.rendering.backend_url import EVERYWHERE
+from modelplane_operator.rendering.backend_url import Reach
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
@@ -178,7 +180,12 @@ async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) 
     originals = Originals(lambda: connection.kube, loop.time, 1.0)
     controllers = (
         inference_gateway.CONTROLLER,
-        model_endpoint.controller(EVERYWHERE, originals),
+        model_endpoint.controller(
+            Reach(allowed=(own_address(),)),
+            originals,
+            HubRanges(lambda: connection.kube, loop.time),
+            Resolver(loop.time),
+        ),
         model_service.controller(originals),
     )
     near, _ = wanted_types(controllers)

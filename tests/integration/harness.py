@@ -61,6 +61,7 @@ FLAGS = (
     "--lease-deadline=6",
     "--lease-retry=1",
     "--listen=127.0.0.1:8080",
+    "--allow-endpoints=10.90.0.1",  # where test_traffic.py has its providers
     "--log-format=json",
 )
 PLURALS = {

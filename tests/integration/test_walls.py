@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+from ipaddress import ip_network
 
 import pytest
 
-from tests.integration.harness import Stage, remote, until
-from tests.integration.kinds import deployment, engine, pod, secret, service
+from tests.integration.harness import SECONDS, Stage, condition, remote, until
+from tests.integration.kinds import deployment, endpoint, engine, pod, secret, service
 from tests.integration.watcher import Watcher
 
 pytestmark = pytest.mark.fleet
@@ -75,3 +76,71 @@ async def test_a_secret_that_is_missing_is_named_and_waited_for(stage: Stage, sp
         return "has no Secret hugging-face" in str((found or {}).get("status"))
 
     await until("the deployment to name the Secret", named)
+
+
+async def test_what_a_tenant_pauses_holds_up_no_drain(stage: Stage, space: str) -> None:
+    """Nor does a route of its own to the replica, or a finalizer of its own on the endpoint."""
+    await stage.hub.apply(deployment(space), service(space))
+    await stage.serving(space, 1)
+    ((name, replica),) = (await stage.replicas(space)).items()
+    cluster = replica["spec"]["clusterName"]
+    ours = next(one for one in await stage.hub.list("HTTPRoute", space))
+    theirs = {"name": "mine", "namespace": space}
+    parent = [{"name": "a-gateway-of-its-own"}]
+    await stage.hub.apply({**ours, "metadata": theirs, "spec": {**ours["spec"], "parentRefs": parent}, "status": {}})
+    paused = {"annotations": {"crossplane.io/paused": "true"}}
+    for kind in ("ModelDeployment", "ModelReplica", "ModelEndpoint"):
+        await stage.hub.patch(
+            kind, name if kind in {"ModelReplica", "ModelEndpoint"} else "model", space, metadata=paused
+        )
+    (endpoint,) = await stage.hub.list("ModelEndpoint", space)
+    held = [*endpoint["metadata"]["finalizers"], "example.com/mine"]
+    await stage.hub.patch("ModelEndpoint", name, space, metadata={"finalizers": held})
+    await stage.hub.says("Synced=False/ReconcilePaused", "ModelDeployment", "model", space)
+    try:
+        await stage.hub.patch("InferenceCluster", cluster, spec={"taints": [{"key": "mend", "effect": "NoExecute"}]})
+        await stage.hub.gone("ModelReplica", name, space, seconds=2 * SECONDS)
+        assert cluster not in await stage.placed(space)
+        said = condition(await stage.hub.get("ModelDeployment", "model", space) or {}, "Synced")
+        assert "leave clusters that are drained" in said["message"]
+    finally:
+        await stage.hub.patch("InferenceCluster", cluster, spec={"taints": []})
+        await stage.hub.patch("ModelEndpoint", name, space, metadata={"finalizers": None})
+        await stage.hub.delete("HTTPRoute", "mine", space)
+
+
+async def test_what_users_write_does_not_lead_inward(stage: Stage, space: str) -> None:
+    """To the API server, a pod, or the gateway of a cluster, past the service of whoever has a model there."""
+    kubernetes = await stage.hub.get("Service", "kubernetes", "default") or {}
+    node = (await stage.hub.list("Node"))[0]
+    cluster = await stage.hub.get("InferenceCluster", "worker-1") or {}
+    pod_range = ip_network(node["spec"]["podCIDR"]) if "podCIDR" in node["spec"] else ip_network("10.100.0.0/24")
+    inward = {
+        "api": f"https://{kubernetes['spec']['clusterIP']}",
+        "pod": f"http://{pod_range[7]}:8000",
+        "translated": "http://[64:ff9b:1::a00:1]",
+        "gateway": f"http://{cluster['status']['gateway']['address']}",
+    }
+    for name, url in inward.items():
+        await stage.hub.apply(endpoint(space, name, url), service(space, name))
+    for name in inward:
+        await stage.hub.says("RoutingReady=False/InvalidURL", "ModelEndpoint", name, space)
+    assert await stage.hub.list("EndpointSlice", space, "modelplane.ai/owner-kind=ModelEndpoint") == []
+
+
+async def test_the_endpoint_of_a_replica_leads_there_whatever_a_tenant_makes_of_it(stage: Stage, space: str) -> None:
+    await stage.hub.apply(deployment(space), service(space))
+    await stage.serving(space, 1)
+    (before,) = await stage.hub.list("ModelEndpoint", space)
+    name, uid = before["metadata"]["name"], before["metadata"]["uid"]
+
+    await stage.hub.patch("ModelEndpoint", name, space, spec={"url": "http://10.96.0.1:443"})
+
+    async def mended() -> bool:
+        found = await stage.hub.get("ModelEndpoint", name, space) or {}
+        return found["spec"] == before["spec"] and found["metadata"]["uid"] == uid
+
+    await until("the deployment to write it again", mended)
+    slices = await stage.hub.list("EndpointSlice", space, "modelplane.ai/owner-kind=ModelEndpoint")
+    assert "10.96.0.1" not in str(slices)
+    assert await stage.answered(space)

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.model_endpoint import PATIENCE, Observed, plan
+from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, SOON, Observed, Outside, Site, plan
 from modelplane_operator.planning.plan import Apply, Delete, Release
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
@@ -320,3 +322,99 @@ def test_envoy_gateway_takes_a_whole_value_from_its_secret(held: dict[str, str],
 
     assert [one["spec"] for one in second.children[1:]] == ([{"credentialInjection": injection}] if injected else [])
     assert told(plan(second))["Ready"][0] == "True"
+
+
+# What users write, and what the operator writes for a replica --------------------------------------------------------
+
+USERS = EVERYWHERE.of_users([], [])
+GATEWAY = "10.1.2.3"
+REPLICAS = f"/{NAMESPACE}/together/"
+
+
+def users(url: str, *children: Manifest, gateways: tuple[str, ...] = (), **resolved: Any) -> Observed:
+    """An endpoint that a user has written; the one name that it leads to stands for this."""
+    return replace(
+        seen(endpoint(url), *children, reach=USERS), outside=Outside(resolved.get("names", {}), frozenset(gateways))
+    )
+
+
+def of_replica(url: str, *children: Manifest, gateway: str | None = GATEWAY, path: str = REPLICAS) -> Observed:
+    return replace(seen(endpoint(url, rewritePath=path), *children), site=Site(gateway))
+
+
+def reported(observed: Observed) -> str:
+    return told(plan(observed))["RoutingReady"][2]
+
+
+def names(*addresses: str, error: str = "") -> dict[str, Resolved]:
+    return {"api.together.xyz": Resolved(tuple(map(ip_address, addresses)), error)}
+
+
+def test_a_private_address_is_refused_of_users_and_leads_to_the_gateway_for_a_replica() -> None:
+    url = f"http://{GATEWAY}{REPLICAS}v1"
+
+    assert kinds(settled(users(url)).children) == []
+    assert f"{GATEWAY} is a private address" in reported(users(url))
+    assert routing(settled(of_replica(url))) == (BACKEND, f"http://{GATEWAY}:80")
+
+
+@pytest.mark.parametrize(
+    ("url", "gateway", "path"),
+    [
+        ("http://10.9.9.9/v1", GATEWAY, REPLICAS),
+        (f"http://{GATEWAY}:9901/v1", GATEWAY, REPLICAS),
+        (f"http://{GATEWAY}/v1", GATEWAY, "/team-b/theirs-0123456789/"),
+        (f"http://{GATEWAY}/v1", None, REPLICAS),
+    ],
+)
+def test_what_a_replicas_endpoint_was_changed_to_is_not_heeded(url: str, gateway: str | None, path: str) -> None:
+    before = settled(of_replica(f"http://{GATEWAY}/v1"))
+
+    changed = plan(of_replica(url, *before.children, gateway=gateway, path=path))
+
+    assert (changed.steps, changed.status) == ((), None), "its deployment writes it again"
+
+
+def test_no_user_leads_to_a_clusters_gateway() -> None:
+    outside = "34.55.100.10"
+
+    assert "is the gateway of a workload cluster" in reported(users(f"http://{outside}", gateways=(outside,)))
+    by_name = users(PROVIDER, gateways=(outside,), names=names(outside))
+    assert "is the gateway of a workload cluster" in reported(by_name)
+
+
+def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
+    pending = users(PROVIDER, names={"api.together.xyz": None})
+
+    assert kinds(settled(pending).children) == []
+    assert reported(pending) == "api.together.xyz is being resolved; no requests go there"
+    assert plan(pending).requeue_after == SOON
+
+
+def test_a_name_that_turns_out_to_lead_inward_gets_no_requests_any_more() -> None:
+    outside = settled(users(PROVIDER, names=names("34.55.100.10")))
+    assert routing(outside) == (BACKEND, "https://api.together.xyz:443")
+    assert plan(outside).requeue_after == AGAIN
+
+    inward = settled(users(PROVIDER, *outside.children, names=names("34.55.100.10", "10.0.0.7")))
+
+    assert kinds(inward.children) == []
+    assert "api.together.xyz resolves to an address that it may not: 10.0.0.7 is a private address" in reported(inward)
+
+
+def test_what_led_outside_before_gets_requests_while_another_name_is_resolved() -> None:
+    before = settled(users(PROVIDER, names=names("34.55.100.10")))
+    known = {**names("34.55.100.10"), "api.groq.com": None}
+
+    changing = settled(users("https://api.groq.com", *before.children, names=known))
+
+    assert routing(changing) == (BACKEND, "https://api.together.xyz:443")
+    assert reported(changing) == "api.groq.com is being resolved; requests go on to https://api.together.xyz:443"
+
+
+def test_a_name_that_nobody_knows_is_told_and_holds_nothing_up() -> None:
+    """The gateway may know it: the operator does not always run beside it."""
+    unknown = settled(users(PROVIDER, names=names(error="Name or service not known")))
+
+    assert routing(unknown) == (BACKEND, "https://api.together.xyz:443")
+    assert reported(unknown).endswith("the operator cannot resolve api.together.xyz: Name or service not known")

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.rendering.backend_url import Backend, Fault, InvalidUrl, Reach, parse_url, read_url
+from modelplane_operator.rendering.backend_url import (
+    EVERYWHERE,
+    Backend,
+    Fault,
+    InvalidUrl,
+    Reach,
+    misled,
+    parse_url,
+    read_url,
+)
 
 READ = {
     "http://34.55.100.10/v1": "http://34.55.100.10:80",
@@ -146,3 +158,64 @@ def test_any_text_is_read_or_refused_and_what_is_read_reads_the_same_again(url: 
     found = parse_url(url)
 
     assert isinstance(found, InvalidUrl) or read_url(str(found)) == found
+
+
+# What users write -----------------------------------------------------------------------------------------------------
+
+USERS = EVERYWHERE.of_users([ip_network("203.0.112.0/20")], [ip_network("198.51.100.0/24")])
+INWARD = (
+    *("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1", "100.127.255.255", "192.0.0.8"),
+    *("198.18.0.1", "203.0.113.9", "198.51.100.7", "0.1.2.3"),
+    *("[fd12::1]", "[fc00::1]", "[fec0::1]", "[64:ff9b:1::7f00:1]", "[64:ff9b:1:abcd::a00:1]"),
+    *("[64:ff9b::10.0.0.1]", "[::10.0.0.1]", "[::ffff:0:10.0.0.1]", "[2002:a00:1::]", "[2001:0:a00:1::]"),
+    "[2001:0:34ff:1::f5ff:fffe]",  # Teredo: 10.0.0.1, its bits turned over
+)
+
+
+@pytest.mark.parametrize("host", INWARD)
+def test_users_do_not_lead_to_private_addresses_in_any_spelling(host: str) -> None:
+    found = parse_url(f"http://{host}:8080", USERS)
+
+    assert isinstance(found, InvalidUrl)
+    assert found.fault is Fault.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    "host", ["34.55.100.10", "192.0.2.7", "172.32.0.1", "100.128.0.1", "[2001:db8::1]", "11.0.0.1"]
+)
+def test_users_lead_to_addresses_outside(host: str) -> None:
+    assert isinstance(parse_url(f"http://{host}", USERS), Backend)
+
+
+def test_a_refusal_says_what_the_address_is_and_which_setting_would_allow_it() -> None:
+    found = parse_url("http://203.0.113.9", USERS)
+    assert isinstance(found, InvalidUrl)
+
+    assert found.message.startswith("203.0.113.9 is an address of the hub's Services: the operator's setting allow-")
+    assert isinstance(parse_url("http://203.0.113.9", replace(USERS, allowed=("203.0.113.0/24",))), Backend)
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ("169.254.169.254",),
+        ("34.55.100.10", "10.0.0.1"),
+        ("2001:db8::1", "::ffff:10.0.0.1"),
+        ("::1",),
+        tuple(f"34.0.0.{number}" for number in range(65)),
+    ],
+)
+def test_a_name_is_refused_for_any_of_its_addresses(addresses: tuple[str, ...]) -> None:
+    refused = misled("169.254.169.254.nip.io", [*map(ip_address, addresses)], USERS)
+
+    assert isinstance(refused, InvalidUrl)
+    assert refused.message.startswith("169.254.169.254.nip.io ")
+
+
+def test_a_name_that_leads_outside_or_that_is_allowed_is_not_refused() -> None:
+    outside, inside = ([ip_address(one)] for one in ("34.55.100.10", "10.0.0.1"))
+
+    assert misled("api.example.com", outside, USERS) is None
+    assert misled("vllm.example.com", inside, replace(USERS, allowed=(".example.com",))) is None
+    assert misled("vllm.example.com", inside, replace(USERS, allowed=("10.0.0.0/24",))) is None
+    assert misled("api.example.com", [], USERS) is None

@@ -1,0 +1,93 @@
+"""What the names of users' endpoints stand for, as the resolver of the operator's own machine says it.
+
+Whoever runs a name decides how long its answer takes, and the system's resolver cannot be cut short. So each question
+has a thread of its own, there are few of them and fewer of one namespace, and nobody waits for one: whoever looks again
+sees what has been found out by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from threading import Thread
+
+LIFETIME = 120.0  # of an answer; then the name is asked about again
+PATIENCE = 5.0  # with the first answer about a name
+AT_ONCE = 32
+OF_A_NAMESPACE = 4
+
+Lookup = Callable[[str], Sequence[str]]
+"""The addresses of a name from its root on; blocks, and raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a name was found to stand for."""
+
+    addresses: tuple[IPv4Address | IPv6Address, ...] = ()
+    error: str = ""
+    """Why that is not known, or not any more."""
+
+
+def system(name: str) -> Sequence[str]:
+    found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+@dataclass(slots=True)
+class Resolver:
+    """Names and their addresses."""
+
+    now: Callable[[], float]
+    lookup: Lookup = system
+    _known: dict[str, tuple[float, Resolved]] = field(default_factory=dict[str, tuple[float, Resolved]], init=False)
+    _wanted: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Names that nothing is known of, and since when somebody wants to know."""
+    _asking: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    """Names that are being asked about, for whose namespace."""
+
+    def find(self, name: str, namespace: str) -> Resolved | None:
+        """What a name stands for; None while there is hope to find out soon."""
+        answered, known = self._known.get(name, (0.0, None))
+        if known is None or self.now() - answered >= LIFETIME:
+            self._ask(name, namespace)
+        if known is not None:
+            return known
+        waited = self.now() - self._wanted.setdefault(name, self.now())
+        return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
+
+    def _ask(self, name: str, namespace: str) -> None:
+        of_namespace = Counter(self._asking.values())[namespace]
+        if name in self._asking or len(self._asking) >= AT_ONCE or of_namespace >= OF_A_NAMESPACE:
+            return
+        self._forget()
+        self._asking[name] = namespace
+        loop = asyncio.get_running_loop()
+
+        def ask() -> None:
+            try:
+                found = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
+            except (OSError, ValueError) as error:
+                found = Resolved(error=str(getattr(error, "strerror", None) or error))
+            if not loop.is_closed():  # nobody waits for threads when the operator ends
+                loop.call_soon_threadsafe(self._answered, name, found)
+
+        Thread(target=ask, name=f"resolve {name}", daemon=True).start()
+
+    def _answered(self, name: str, found: Resolved) -> None:
+        """What was known of a name stays when nobody can say what it stands for now."""
+        _, before = self._known.get(name, (0.0, Resolved()))
+        known = found if found.addresses else Resolved(before.addresses, found.error or "it has no address")
+        self._known[name] = (self.now(), known)
+        self._asking.pop(name, None)
+        self._wanted.pop(name, None)
+
+    def _forget(self) -> None:
+        """Let go of names that nobody has asked about for long."""
+        oldest = self.now() - 4 * LIFETIME
+        self._known = {name: one for name, one in self._known.items() if one[0] > oldest}
+        self._wanted = {name: since for name, since in self._wanted.items() if since > oldest}

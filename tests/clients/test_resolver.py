@@ -1,0 +1,96 @@
+"""Names and what they stand for: nobody waits for an answer, and nobody's slow names are in the way of others'."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from modelplane_operator.clients.ranges import joined
+from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, Resolved, Resolver
+from tests.clients.test_watching import until
+
+
+class Names:
+    """A resolver's other side: answers at once, or only when it is let."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Sequence[str]] = {}
+        self.asked: list[str] = []
+        self.held = threading.Event()
+
+    def lookup(self, name: str) -> Sequence[str]:
+        self.asked.append(name)
+        if name.startswith("slow"):
+            assert self.held.wait(60)
+        if name not in self.known:
+            raise OSError(-2, "Name or service not known")
+        return self.known[name]
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names()
+
+
+async def found(resolver: Resolver, name: str, namespace: str = "team") -> Resolved:
+    """What is found out in the end."""
+    await until(lambda: resolver.find(name, namespace) is not None, f"{name} to be found out")
+    answer = resolver.find(name, namespace)
+    assert answer is not None
+    return answer
+
+
+async def test_a_name_is_found_out_beside_and_asked_for_again_after_a_while(names: Names) -> None:
+    now = [0.0]
+    resolver = Resolver(lambda: now[0], names.lookup)
+    names.known["a.example"] = ["192.0.2.1", "2001:db8::1"]
+
+    assert resolver.find("a.example", "team") is None
+    assert (await found(resolver, "a.example")).addresses == (ip_address("192.0.2.1"), ip_address("2001:db8::1"))
+    assert len(names.asked) == 1
+
+    now[0] += LIFETIME
+    names.known["a.example"] = ["10.0.0.1"]
+    changed = Resolved((ip_address("10.0.0.1"),))
+    await until(lambda: resolver.find("a.example", "team") == changed, "the change to be seen")
+    assert len(names.asked) == 2
+
+
+async def test_what_was_known_stays_when_nobody_can_say(names: Names) -> None:
+    now = [0.0]
+    resolver = Resolver(lambda: now[0], names.lookup)
+    names.known["a.example"] = ["10.0.0.1"]
+    await found(resolver, "a.example")
+    names.known.clear()
+    now[0] += LIFETIME
+
+    both = Resolved((ip_address("10.0.0.1"),), "Name or service not known")
+    await until(lambda: resolver.find("a.example", "team") == both, "the failure to be seen")
+
+
+async def test_slow_names_of_one_namespace_are_in_nobody_elses_way_and_given_up(names: Names) -> None:
+    now = [0.0]
+    resolver = Resolver(lambda: now[0], names.lookup)
+    slow = [f"slow-{number}.example" for number in range(3 * OF_A_NAMESPACE)]
+    names.known["a.example"] = ["192.0.2.1"]
+
+    assert [resolver.find(name, "hostile") for name in slow] == [None] * len(slow)
+    assert len(names.asked) <= OF_A_NAMESPACE
+    assert (await found(resolver, "a.example", "team")).addresses
+
+    now[0] += PATIENCE
+    assert {resolver.find(name, "hostile") for name in slow} == {Resolved(error="no answer within 5 s")}
+    names.held.set()
+
+
+def test_ranges_of_many_nodes_are_few() -> None:
+    nodes = [{"spec": {"podCIDRs": [f"10.1.{number}.0/24", f"fd00:{number:x}::/64"]}} for number in range(256)]
+    odd = [{"spec": {"podCIDRs": ["not-a-network"]}}, {"spec": {}}, {}]
+
+    found = joined([*nodes, *odd], "podCIDRs")
+
+    assert found[0] == ip_network("10.1.0.0/16")
+    assert len(found) == 1 + 256
