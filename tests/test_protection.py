@@ -84,6 +84,7 @@ async def test_what_is_already_going_may_be_deleted_again(protected: Api, kind: 
 
 
 async def test_the_protection_can_be_left_out() -> None:
-    told = yaml.safe_dump_all(await rendered("deletionProtection.enabled=false", "admission.enabled=false"))
+    others = ("admission.enabled=false", "accountPolicy.enabled=false")
+    told = yaml.safe_dump_all(await rendered("deletionProtection.enabled=false", *others))
 
     assert "ValidatingAdmissionPolicy" not in told

@@ -372,6 +372,7 @@ def test_up_again_starts_only_what_has_died(fleet: Fleet) -> None:
     fleet.up(Options(workers=2))
 
     assert fleet.cluster("worker-2")["components"]["kube-scheduler"] == "running"
+    wait(lambda: len(pids()) == len(before), "the new scheduler has its own command line, not that of who forked it")
     assert len(before - pids()) == 1
     assert len(pids() - before) == 1
 
@@ -471,8 +472,13 @@ def test_a_fault_proxy_stands_between_the_kubeconfig_and_the_api_server(small: F
 
     small.kubectl("hub", "create", "namespace", "seen")
 
-    calls = [json.loads(line) for line in (small.folder / "clusters/hub/requests.jsonl").read_text().splitlines()]
-    assert [call["call"]["method"] for call in calls if call["mutating_call"] == 1] == ["POST"]
+    def first() -> list[str]:
+        lines = (small.folder / "clusters/hub/requests.jsonl").read_text().splitlines(keepends=True)
+        calls = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [call["call"]["method"] for call in calls if call["mutating_call"] == 1]
+
+    wait(lambda: bool(first()), "the call to be recorded, which it is once it is over")
+    assert first() == ["POST"]
     with pytest.raises(FleetError, match="let a rule of it answer 401"):
         small.credentials("hub", "expire")
 
