@@ -210,10 +210,11 @@ async def test_a_tenant_writes_no_replica(guarded: Cluster) -> None:
 
 async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> None:
     named = f"admission.writers.users={{{TENANT}}}"
-    for policy in await policies(named):
+    account = "accountPolicy.enabled=false"  # that one is about the operator alone
+    for policy in await policies(named, account):
         conditions = [one["expression"] for one in policy["spec"].get("matchConditions", ())]
         assert not conditions or f'"{TENANT}"' in conditions[0]
-    kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false")}
+    kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false", account)}
     assert kinds == {"modelplane-inferenceclusters-in-use", "modelplane-inferenceclasses-in-use"}
 
 
