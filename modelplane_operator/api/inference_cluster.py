@@ -23,6 +23,7 @@ from modelplane_operator.api.bounds import (
     TaintValue,
 )
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     Amounts,
@@ -357,6 +358,8 @@ class InferenceClusterSpec(ClusterSpec):
     """What keeps replicas off this cluster, or drains it."""
     node_pools: Annotated[tuple[NodePool, ...], Field(min_length=1, max_length=8), list_map("name")] = ()
     """The GPU nodes. The pool for the operator's own pods is added on clusters that it makes."""
+    gateway: GatewayPods | None = None
+    """How the cluster's gateway runs; its ServingStack gets it, too."""
     isolation: Isolation | None = None
     """What keeps models of different namespaces apart, and out of what is not theirs. Without it, all of its defaults:
     nothing has to be said to be safe."""

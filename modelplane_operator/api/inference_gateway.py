@@ -9,6 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import SUBDOMAIN, ObjectName, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must
 from modelplane_operator.api.shared import ClusterSpec
 
@@ -92,7 +93,7 @@ class TLS(Model):
     """Whether models are reached without TLS as well."""
 
 
-class InferenceGatewaySpec(ClusterSpec):
+class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     """The front door on the hub."""
 
     rules: ClassVar = (

@@ -9,6 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import DataKey, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
 from modelplane_operator.api.shared import Spec
 
@@ -75,7 +76,7 @@ class Listener(Model):
     """Protocol it speaks."""
 
 
-class StackGateway(Model):
+class StackGateway(GatewayPods):
     """The cluster's gateway."""
 
     class_name: OurName = "envoy"

@@ -269,6 +269,7 @@ def _within(resource: str) -> Rule:
     )
 
 
+LIMITS_HOLD_REQUESTS = tuple(map(_within, ("cpu", "memory", "ephemeral-storage")))
 HUGE_PAGES_NEED_MORE = Rule(
     "!has(self.limits) || !(has(self.limits.hugepages__dash__2Mi) || has(self.limits.hugepages__dash__1Gi)) || "
     "has(self.limits.cpu) || has(self.limits.memory) || (has(self.requests) && (has(self.requests.cpu) || "
@@ -280,7 +281,7 @@ HUGE_PAGES_NEED_MORE = Rule(
 class Resources(Model):
     """What the engine needs of its node beside devices."""
 
-    rules: ClassVar = (*map(_within, ("cpu", "memory", "ephemeral-storage")), HUGE_PAGES_NEED_MORE)
+    rules: ClassVar = (*LIMITS_HOLD_REQUESTS, HUGE_PAGES_NEED_MORE)
 
     requests: Amounts | None = None
     """What the node must have free. Without a word on cpu or memory, a share of the node's by the share of its devices

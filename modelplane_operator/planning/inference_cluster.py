@@ -53,7 +53,7 @@ from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
 from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -253,7 +253,7 @@ def _own_gateway(seen: Observed, there: There) -> _Serving:
     if missing := _missing_software(there):
         words = f"there is no gateway yet: the cluster lacks {missing}"
         return _Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
-    wanted = render_cluster_gateway(seen.cluster)
+    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster))
     if not there.has_namespace:
         wanted = (render_system_namespace(seen.cluster), *wanted)
     address = _address(there)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import Listener, StackGateway
+from modelplane_operator.rendering.gateway_pods import envoy_provider
 from modelplane_operator.rendering.owned import Owner, owner_labels
 
 CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
@@ -25,6 +27,12 @@ def render_system_namespace(owner: Owner) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE, "labels": marks}}
 
 
+def gateway_of(cluster: InferenceCluster) -> StackGateway:
+    """What an InferenceCluster that has its gateway itself makes of it."""
+    asked = cluster.spec.gateway
+    return StackGateway.model_validate(asked.to_manifest()) if asked else StackGateway()
+
+
 def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) -> tuple[Manifest, ...]:
     """What makes up the gateway, in the order in which each needs the ones before."""
     wanted = gateway or StackGateway()
@@ -38,13 +46,7 @@ def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) ->
             "apiVersion": "gateway.envoyproxy.io/v1alpha1",
             "kind": "EnvoyProxy",
             "metadata": namespaced,
-            "spec": {
-                "provider": {
-                    "type": "Kubernetes",
-                    # The default, Local, drops what a load balancer sends to a node without an Envoy: Nebius's does.
-                    "kubernetes": {"envoyService": {"externalTrafficPolicy": "Cluster"}},
-                },
-            },
+            "spec": {"provider": envoy_provider(wanted)},
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",

@@ -11,6 +11,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
+from modelplane_operator.rendering.gateway_pods import traefik_values
 from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.owned import on_hub, owner_labels
@@ -95,7 +96,7 @@ def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
             if allowed.traefik_account
             else {}
         ),
-        "service": {"nameOverride": balancer.name},
+        **traefik_values(gateway.spec, balancer.name),
         "experimental": {"fastProxy": {"enabled": True}},
         # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.
         "ingressClass": {"enabled": False},

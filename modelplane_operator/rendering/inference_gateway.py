@@ -12,6 +12,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
+from modelplane_operator.rendering.gateway_pods import envoy_provider
 from modelplane_operator.rendering.owned import on_hub
 
 _ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
@@ -65,11 +66,6 @@ _PARAMETERS = {
     "kind": "EnvoyProxy",
     "name": names.HUB_GATEWAY,
     "namespace": names.SYSTEM_NAMESPACE,
-}
-_PROVIDER = {
-    "type": "Kubernetes",
-    # The default, Local, drops what a load balancer sends to a node without an Envoy.
-    "kubernetes": {"envoyService": {"name": names.HUB_GATEWAY, "externalTrafficPolicy": "Cluster"}},
 }
 # No search domain shall turn an endpoint's name, `redis.prod`, into a Service of the hub.
 _BOOTSTRAP = """\
@@ -132,7 +128,10 @@ def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyProxy",
         "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
-        "spec": {"provider": _PROVIDER, "bootstrap": {"type": "Merge", "value": _BOOTSTRAP}},
+        "spec": {
+            "provider": envoy_provider(gateway.spec, names.HUB_GATEWAY),
+            "bootstrap": {"type": "Merge", "value": _BOOTSTRAP},
+        },
     }
 
 

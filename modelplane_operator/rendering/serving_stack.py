@@ -216,8 +216,8 @@ NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STA
 
 
 def render_stack(cluster: InferenceCluster) -> Manifest:
-    """The stack of a cluster that you bring. It only says how to reach it: what somebody adds to it stays theirs."""
-    existing = cluster.spec.cluster.existing
+    """The stack of a cluster that you bring. What the cluster does not say itself is for others to add, and theirs."""
+    existing, gateway = cluster.spec.cluster.existing, cluster.spec.gateway
     if existing is None:
         raise ValueError(f"cluster {cluster.key} is none that you bring")
     secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
@@ -227,7 +227,7 @@ def render_stack(cluster: InferenceCluster) -> Manifest:
         "apiVersion": ServingStack.definition.api_version,
         "kind": ServingStack.definition.kind,
         "metadata": on_hub(cluster, names.serving_stack(cluster.metadata.name), namespace=names.SYSTEM_NAMESPACE),
-        "spec": {"secrets": secrets},
+        "spec": {"secrets": secrets, **({"gateway": gateway.to_manifest()} if gateway else {})},
     }
 
 

@@ -387,6 +387,15 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
     assert published == ({"address": address} if address else {})
 
 
+def test_what_a_cluster_says_of_its_gateway_its_stack_says_too() -> None:
+    known = cluster().to_manifest()
+    asked = {"replicas": 2, "service": {"scope": "Internal"}}
+    known["spec"]["gateway"] = asked
+
+    assert render_stack(InferenceCluster.parse(known))["spec"]["gateway"] == asked
+    assert "gateway" not in render_stack(cluster())["spec"]
+
+
 def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> None:
     decided = plan(seen(helm=True))
 

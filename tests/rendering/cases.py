@@ -17,7 +17,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.release import Part
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
@@ -121,7 +121,7 @@ def _cluster_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     owner = documents[0]
     if owner["kind"] == "InferenceCluster":
         cluster = InferenceCluster.parse(owner)
-        return [render_system_namespace(cluster), *render_cluster_gateway(cluster)]
+        return [render_system_namespace(cluster), *render_cluster_gateway(cluster, gateway_of(cluster))]
     stack = ServingStack.parse(owner)
     return render_cluster_gateway(stack, stack.spec.gateway)
 
