@@ -177,6 +177,7 @@ class Settings:
     )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
+    helm_memory: int = _option(384 * MIB, _size, "how much memory one may take; two at once work on one cluster")
     helm_timeout: float = _option(300.0, _seconds, "how long one may take")
     cluster_answer_size: int = _option(
         _LIMITS.answer, _size, "the most that a workload cluster may say of one object; a cluster beyond it misbehaves"
@@ -184,6 +185,9 @@ class Settings:
     cluster_page_size: int = _option(_LIMITS.page, _size, "the same of a page of a list, which has 100 objects")
     cluster_list_size: int = _option(_LIMITS.listing, _size, "the same of a whole list")
     cluster_list_objects: int = _option(_LIMITS.objects, _amount, "the most objects of one list")
+    cluster_kept_size: int = _option(
+        _LIMITS.kept, _size, "the same of all that is kept of its objects; it takes some four times that of memory"
+    )
     cluster_events: int = _option(
         400, _amount, "how many events of one workload cluster are looked at in a second, after a burst"
     )
@@ -233,7 +237,11 @@ class Settings:
     def limits(self) -> Limits:
         """How much one workload cluster may say."""
         return Limits(
-            self.cluster_answer_size, self.cluster_page_size, self.cluster_list_size, self.cluster_list_objects
+            self.cluster_answer_size,
+            self.cluster_page_size,
+            self.cluster_list_size,
+            self.cluster_list_objects,
+            self.cluster_kept_size,
         )
 
     @property

@@ -32,6 +32,7 @@ from modelplane_operator.clients.resources import HUB, ResourceType, key_of, lab
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
+SIZE_OF_A_GRAVE = 300
 EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
@@ -60,6 +61,8 @@ class Entry:
     manifest: Manifest
     version: int
     owned: str
+    size: int = 0
+    """Of the manifest, as JSON."""
 
     @property
     def uid(self) -> str:
@@ -102,6 +105,7 @@ class Collection:
         default_factory=dict[tuple[str, Hashable], dict[Key, None]], init=False
     )
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
+    _size: int = field(default=0, init=False)
     _progress: int = field(default=0, init=False)
     _complete: int = field(default=0, init=False)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -146,6 +150,11 @@ class Collection:
     @property
     def count(self) -> int:
         return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
+        return self._size + len(self._graves) * SIZE_OF_A_GRAVE
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every change from now on."""
@@ -272,14 +281,16 @@ class Collection:
             _check(metadata)
             owned = owned_fields(manifest)
             manifest = self.keeping(manifest) if self.keeping else manifest
-            kept = {name: _interned(value) for name, value in manifest["metadata"].items() if name != "managedFields"}
+            kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+            identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
+            whole = identity if self.bare else {**manifest, **identity}
+            size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("object passed over", resource=str(self.type), why=repr(error))
             return None
-        identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
+        whole = {**whole, "metadata": _interned(kept)}
         like = self._like(kept, siblings)
-        whole = identity if self.bare else {**manifest, **identity}
-        return Entry(_sharing(whole, like) if like else whole, version, owned)
+        return Entry(_sharing(whole, like) if like else whole, version, owned, size)
 
     def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
         """An object that has much in common with this one: what we know of it, or another child of its owner."""
@@ -301,6 +312,7 @@ class Collection:
             return
         self._unindex(key, before)
         self._entries[key] = entry
+        self._size += entry.size - (before.size if before else 0)
         for place in self._places(entry.manifest):
             self._index.setdefault(place, {})[key] = None
         self._tell(key, before and before.manifest, entry.manifest)
@@ -313,6 +325,7 @@ class Collection:
         self._graves[key] = _Grave(max(version, grave.version if grave else 0), uid or (grave and grave.uid), now)
         before = self._entries.pop(key, None)
         if before is not None:
+            self._size -= before.size
             self._unindex(key, before)
             self._tell(key, before.manifest, None)
 

@@ -228,6 +228,8 @@ class Connection:
             pause = self._pace.rebuild.delay(failures, self._chance())
             if isinstance(error, Misbehaving):
                 self._offences += 1
+                for watch in self._watches:
+                    watch.relist()
                 pause = self._pace.pause.delay(self._offences, self._chance())
                 log.warning("cluster misbehaves", cluster=self.name, error=str(error), pause=round(pause))
             try:
@@ -318,12 +320,17 @@ class Connection:
                     ours=one.ours,
                     on_news=lambda: self._on_health(self.name, self.health),
                     turn=turn,
+                    kept=self._kept,
                 )
                 for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
             ]
         for watch in self._watches:
             watch.kube = kube
         return self._watches
+
+    def _kept(self) -> int:
+        """The bytes that are kept of the cluster. A list under way may only say again what is there."""
+        return sum(max(watch.collection.size, watch.reading) for watch in self._watches)
 
     async def _beat(self, kube: Kube) -> None:
         """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""

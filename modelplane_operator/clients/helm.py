@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -39,6 +41,7 @@ from modelplane_operator.clients.access import write_kubeconfig
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ClientError, Foreign
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.limits import KIB, MIB, shown
 from modelplane_operator.clients.releases import Content, Revision, content, may_be_a_release, revisions
 from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
 
@@ -48,6 +51,11 @@ OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the othe
 FOLDER = "modelplane-helm-"
 _CHART = re.compile("[a-zA-Z0-9][-a-zA-Z0-9._]{0,127}")
 _VERSION = re.compile(bounds.VERSION)
+NICENESS = 10  # the operator comes first
+CPU_SECONDS = 120  # a large chart takes some ten
+OF_A_FILE = 64 * MIB  # that it writes: charts, and what it says
+SAID = 16 * MIB  # of which so much is read, all at once
+COMPLAINED = 64 * KIB
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
 
 Verb = Literal["install", "rollback", "uninstall"]
@@ -96,6 +104,8 @@ class Helm:
     """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
     at_once: int = 8  # each takes some 60 MB
     timeout: float = 300.0
+    memory: int = 384 * MIB
+    """What one may take: a cluster's API server says what it reads, and without end if it is hostile."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
@@ -232,8 +242,9 @@ class Helm:
         return _Command(
             self.executable,
             kubeconfig,
-            {"HOME": str(folder), **self.environment, **parts},
+            {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **parts},
             self.timeout,
+            self.memory,
         )
 
     async def _refuse_strangers(self, cluster: Cluster, release: Release) -> None:
@@ -244,7 +255,7 @@ class Helm:
         if known[0].owner or release.key.name != f"mp-{release.chart}":
             raise Foreign(f"Helm release {release.key} exists and is another owner's; it is left alone")
         secret = await cluster.kube.get(SECRET, known[0].secret)
-        if (held := content(secret).chart) != release.chart:
+        if (held := (await asyncio.to_thread(content, secret)).chart) != release.chart:
             raise Foreign(f"Helm release {release.key} exists and is of chart {held}; it is left alone")
 
     async def _look(self, cluster: Cluster, release: Key) -> None:
@@ -289,7 +300,9 @@ def located(release: Release, mirror: str) -> tuple[str, str | None]:
 class _Command(Command):
     """pyhelm3 knows Helm's arguments; the process is ours."""
 
-    def __init__(self, executable: str, kubeconfig: Path, environment: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self, executable: str, kubeconfig: Path, environment: Mapping[str, str], timeout: float, memory: int
+    ) -> None:
         super().__init__(
             executable=executable,
             kubeconfig=kubeconfig,
@@ -299,7 +312,7 @@ class _Command(Command):
         self.extra: Sequence[str] = ()
         self._program, self._folder = executable, kubeconfig.parent
         self._arguments = ("--kubeconfig", str(kubeconfig))
-        self._environment, self._seconds = environment, timeout + OUTLIVED
+        self._environment, self._seconds, self._memory = environment, timeout + OUTLIVED, memory
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
         """What Helm answers; raises HelmError."""
@@ -320,9 +333,17 @@ class _Command(Command):
                 )
             except OSError as error:
                 raise HelmError(f"{self._program} cannot be run: {os.strerror(error.errno or 0)}") from error
+            _confine(process.pid, self._memory)
         if code := await self._ended(process):
-            raise HelmError(_words(complained.read_text(errors="replace"), self._folder) or f"helm ended with {code}")
+            raise HelmError(self._why(_end(complained), code))
+        if said.stat().st_size > SAID:
+            raise HelmError(f"helm said more than the {shown(SAID)} that are allowed")
         return said.read_bytes()
+
+    def _why(self, complained: str, code: int) -> str:
+        if "out of memory" in complained:  # Go adds a page of where it was then
+            return f"helm took more than the {shown(self._memory)} of memory that it may (setting helm-memory)"
+        return _words(complained, self._folder) or f"helm ended with {code}"
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
         """The exit code. Helm is asked to end only when it should long have ended: it then says so in its release."""
@@ -334,6 +355,35 @@ class _Command(Command):
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, ask)
         return await process.wait()
+
+
+def _confine(pid: int, memory: int) -> None:
+    """Bound what a Helm may take. It is begun already, but not yet beyond these; it may even have ended.
+
+    Of its data and not of its addresses, of which Go reserves many times what it uses. And where memory is short all
+    the same, the kernel ends it, and not the operator.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+    for bound, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, OF_A_FILE),
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with suppress(OSError, ValueError):  # it is bound closer than that already
+            resource.prlimit(pid, bound, (most, most))
+
+
+def _end(file: Path) -> str:
+    """The end of a text, where Helm says why it failed."""
+    with file.open("rb") as text:
+        text.seek(max(0, file.stat().st_size - COMPLAINED))
+        return text.read(COMPLAINED).decode(errors="replace")
 
 
 @contextmanager

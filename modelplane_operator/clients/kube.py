@@ -89,6 +89,11 @@ class Kube:
         """Go on as the same user with another token."""
         self._wire.access = access
 
+    def check_kept(self, kind: ResourceType, size: int) -> None:
+        """Raise Misbehaving when so much may not be kept of the server's objects, to which these belong."""
+        if size > (limit := self._wire.limits.kept):
+            raise self._misbehaves(f"keep {kind}", f"its objects take more than the {shown(limit)} that are allowed")
+
     async def misbehaves(self) -> NoReturn:
         """Wait until the server has said what no API server says, and raise that."""
         raise await asyncio.shield(self._wire.offence)
@@ -175,8 +180,8 @@ class Kube:
                 return Listing(items, version)
             if token in tokens:
                 raise self._misbehaves(asked, "the list goes on where it has been before")
-            if len(tokens) >= limits.pages:
-                raise self._misbehaves(asked, f"the list has more than the {limits.pages} pages that are allowed")
+            if len(tokens) >= (pages := limits.pages(len(items))):
+                raise self._misbehaves(asked, f"the list has more than {pages} pages for {len(items)} objects")
             tokens.add(token)
             more = {"continue": token}
 

@@ -6,7 +6,7 @@ bound, and so has what is kept of them. The largest honest cluster fits, several
     an object    etcd takes 1.5 MiB, and JSON with `managedFields` at most doubles that
     a page       100 objects: Nodes have some 20 KB, ResourceSlices with their full 128 devices some 60 KB
     a list       5,000 Nodes, as many as Kubernetes supports, have 125 MB
-    what we keep 1,000 replicas have 12 MB of objects, 5,000 Nodes and their slices, cut down as they come in, 3 MB
+    what we keep 1,000 replicas have 12 MB of objects and 16 MB of pods; 5,000 Nodes and their slices, cut down, 3 MB
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
+HARMLESS = 256 * KIB  # JSON of that size has no room for so many values that they take much memory
+BYTES_OF_A_VALUE = 8  # at least, on average: `{},` has 3 and takes 72 when it is read; API objects have some 25
 CHARGED_AS_ONE = 32 * KIB  # reading so many bytes more costs about as much as one small event
+SPARSE_PAGES = 20
 A_TURN = 8  # events after which others have their turn on the loop
 
 
@@ -32,17 +35,26 @@ class Limits:
     """Of all pages of a list."""
     objects: int = 20_000
     """In a list."""
+    kept: int = 64 * MIB
+    """Of all objects of the server, as JSON, cut down to what is needed; Python takes some four times that."""
     at_once: int = 100
     """The objects of a page that we ask for."""
 
-    @property
-    def pages(self) -> int:
-        """Of a list. A server may end any page early, where it looks for labels, but not each of them."""
-        return 4 * self.objects // self.at_once
+    def pages(self, objects: int) -> int:
+        """Of a list that has had so many objects: a server fills each page but the last, so that few are sparse."""
+        return SPARSE_PAGES + 4 * objects // self.at_once
 
 
-OF_HUB = Limits(answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, at_once=500)
+OF_HUB = Limits(answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500)
 """The hub's own: what its users may write is bounded at admission, and without it nothing goes on anyway."""
+
+
+def too_many_values(text: bytes | bytearray, limit: int) -> str:
+    """What is wrong with JSON of up to `limit` bytes that is made to fill memory when it is read; else nothing."""
+    allowed = limit // BYTES_OF_A_VALUE
+    if len(text) > HARMLESS and (values := sum(map(text.count, (b",", b"[", b"{")))) > allowed:
+        return f"{values} values, and {allowed} are allowed"
+    return ""
 
 
 def shown(size: int) -> str:
@@ -51,25 +63,38 @@ def shown(size: int) -> str:
 
 
 @dataclass(slots=True)
+class Bucket:
+    """Tokens: `burst` at once, and `rate` a second after them."""
+
+    rate: float
+    burst: float
+    _paid_until: float = field(default=float("-inf"), init=False)
+
+    def take(self, now: float, cost: float = 1.0) -> float:
+        """Take some, and answer the moment from which on they are there: now, or later."""
+        self._paid_until = max(self._paid_until, now - self.burst / self.rate) + cost / self.rate
+        return max(now, self._paid_until)
+
+    def is_full(self, now: float) -> bool:
+        return self._paid_until <= now - self.burst / self.rate
+
+
+@dataclass(slots=True)
 class Share:
-    """What one API server may take of the event loop: `rate` events a second, after a `burst`.
+    """What one API server may take of the event loop, in events.
 
     Who is beyond that is read more slowly, so that its own network connection fills up, and no memory of ours.
     """
 
     now: Callable[[], float]
-    rate: float
-    burst: float
-    _paid_until: float = field(default=float("-inf"), init=False)
+    bucket: Bucket
     _turn: int = field(default=0, init=False)
 
     async def take(self, size: int, *, events: float = 1.0) -> None:
         """Wait until so many more events, and bytes, may be looked at."""
-        now, cost = self.now(), events + size / CHARGED_AS_ONE
-        self._paid_until = max(self._paid_until, now - self.burst / self.rate) + cost / self.rate
+        now = self.now()
+        wait = self.bucket.take(now, events + size / CHARGED_AS_ONE) - now
         self._turn += 1
-        if (wait := self._paid_until - now) > 0:
-            await asyncio.sleep(wait)
-        elif self._turn >= A_TURN:
+        if wait > 0 or self._turn >= A_TURN:
             self._turn = 0
-            await asyncio.sleep(0)
+            await asyncio.sleep(wait)

@@ -6,7 +6,6 @@ The payload is JSON, compressed and twice encoded: by Helm, and by the API as ev
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import re
 import zlib
@@ -20,14 +19,19 @@ import orjson
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ServerFault
+from modelplane_operator.clients.errors import Misbehaving, ServerFault
+from modelplane_operator.clients.limits import MIB, shown, too_many_values
 from modelplane_operator.clients.resources import key_of, labels_of
 
 PENDING: Final = frozenset({"pending-install", "pending-upgrade", "pending-rollback"})
 UNDECIDED: Final = PENDING | {"uninstalling"}
 """Helm is at work, or was when it ended without saying so."""
 
+INFLATED: Final = 16 * MIB
+"""What a payload may be: a Secret has at most 1 MiB, and charts and values have some ten times that when inflated."""
+
 _PAYLOAD = "release"
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ def revisions(secrets: Iterable[Manifest]) -> Mapping[Key, tuple[Revision, ...]]
 
 
 _NUMBER = re.compile("[0-9]{1,18}")
+_TIME = re.compile("[0-9]{1,11}")  # in seconds: years that have four digits
 _RELEASE = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 RELEASE_LENGTH: Final = 53  # by Helm, for what it appends
 
@@ -79,7 +84,10 @@ def _revision(secret: Manifest) -> Revision | None:
         return None
     if not _NUMBER.fullmatch(number) or not may_be_a_release(release):
         return None
-    created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
+    try:
+        created = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return None  # no API server stores that
     modified = said.get("modifiedAt", "")
     return Revision(
         release=release,
@@ -88,7 +96,7 @@ def _revision(secret: Manifest) -> Revision | None:
         secret=key_of(secret),
         uid=metadata["uid"],
         version=metadata["resourceVersion"],
-        modified=max(created, float(modified) if _NUMBER.fullmatch(modified) else 0.0),
+        modified=max(created, float(modified) if _TIME.fullmatch(modified) else 0.0),
         digest=said.get(labels.RELEASE, ""),
         owner=said.get(labels.OWNER_UID, ""),
         interrupted=said.get(labels.INTERRUPTED) == number,
@@ -144,6 +152,15 @@ def _part(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _payload(secret: Manifest) -> dict[str, Any]:
     try:
         packed = base64.b64decode(base64.b64decode(secret["data"][_PAYLOAD]))
-        return orjson.loads(gzip.decompress(packed))
-    except (KeyError, TypeError, binascii.Error, OSError, EOFError, zlib.error, orjson.JSONDecodeError):
-        raise ServerFault(f"Secret {key_of(secret)} is not a record of Helm's") from None
+        # One byte more than allowed shows that there are more: whoever may write Secrets there writes this one, too.
+        told = zlib.decompressobj(_GZIP).decompress(packed, INFLATED + 1)
+        if len(told) > INFLATED:
+            raise Misbehaving(f"Secret {key_of(secret)} inflates to more than the {shown(INFLATED)} that are allowed")
+        if crowd := too_many_values(told, INFLATED):
+            raise Misbehaving(f"Secret {key_of(secret)} has {crowd}")
+        release = orjson.loads(told)
+        if isinstance(release, dict):
+            return cast(dict[str, Any], release)
+    except (KeyError, TypeError, ValueError, zlib.error):
+        pass
+    raise ServerFault(f"Secret {key_of(secret)} is not a record of Helm's")

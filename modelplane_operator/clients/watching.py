@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.errors import (
     ClientError,
     Forbidden,
@@ -68,6 +69,10 @@ class ListWatch:
     """Told when the server begins or ceases to have the type, or to let us see it: no object changes by that."""
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
     """Whose turn it is to list; those of one server share it."""
+    kept: Callable[[], int] = lambda: 0
+    """Tells how many bytes are kept of all objects of the server, those among them that a list has read so far."""
+    reading: int = field(default=0, init=False)
+    """How much of that a list under way has read."""
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
@@ -80,6 +85,10 @@ class ListWatch:
         if self.asleep:
             self.collection.synced = False
             self._version = ""
+
+    def relist(self) -> None:
+        """List all of it before the next watch: what the last one said may not have been so."""
+        self._version = ""
 
     def look_again(self) -> None:
         """List what is not watched."""
@@ -122,24 +131,42 @@ class ListWatch:
             self._note(None)
             async for event in events:
                 self.collection.seen(event)
+                self._check_room()
                 self._version = event.manifest["metadata"]["resourceVersion"]
 
     async def _list(self) -> None:
         self._version = ""
         async with self.turn:
-            listing = await self.kube.read_list(
-                self.collection.type,
-                self.collection.reader(),
-                namespace=self.namespace,
-                selector=self.collection.selecting or "",
-                bare=self.collection.bare,
-            )
+            try:
+                listing = await self.kube.read_list(
+                    self.collection.type,
+                    self._counted(self.collection.reader()),
+                    namespace=self.namespace,
+                    selector=self.collection.selecting or "",
+                    bare=self.collection.bare,
+                )
+            finally:
+                self.reading = 0
         self.lists += 1
         begins = not self.collection.served
         self.collection.listed(listing)
         self._version = listing.version
         if begins:
             self.on_news()
+
+    def _counted(self, read: Callable[[Manifest], Entry | None]) -> Callable[[Manifest], Entry | None]:
+        """The same, and it raises Misbehaving when that would be more than may be kept."""
+
+        def counted(manifest: Manifest) -> Entry | None:
+            if (entry := read(manifest)) is not None:
+                self.reading += entry.size
+                self._check_room()
+            return entry
+
+        return counted
+
+    def _check_room(self) -> None:
+        self.kube.check_kept(self.collection.type, self.kept())
 
     async def _sleep(self) -> None:
         """Until something of ours is expected, or it is time to look whether there is something after all."""

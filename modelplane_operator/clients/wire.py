@@ -31,7 +31,7 @@ from modelplane_operator.clients.errors import (
     refusal,
     translated,
 )
-from modelplane_operator.clients.limits import KIB, Limits, Share, shown
+from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
 
 JSON = "application/json"
 
@@ -42,8 +42,6 @@ IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs
 ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
 CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
 OF_A_REFUSAL = 256 * KIB  # what a server says beyond that, of why it refuses, nobody would read
-HARMLESS = 256 * KIB  # JSON of that size has no room for so many values that they take much memory
-BYTES_OF_A_VALUE = 8  # at least, on average: `{},` has 3 and takes 72 when it is read; API objects have some 25
 A_CHUNK = 1 / 64  # of an event, in what it costs
 
 
@@ -143,9 +141,8 @@ class Wire:
 
     def parsed(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
         """The JSON of an answer; raises ServerFault when it is none, and Misbehaving when it is made to fill memory."""
-        allowed = (at_most or self.limits.answer) // BYTES_OF_A_VALUE
-        if len(answer) > HARMLESS and (values := sum(map(answer.count, (b",", b"[", b"{")))) > allowed:
-            raise self.misbehaves(asked, f"the answer has {values} values, and {allowed} are allowed")
+        if crowd := too_many_values(answer, at_most or self.limits.answer):
+            raise self.misbehaves(asked, f"the answer has {crowd}")
         with translated(asked):
             try:
                 return orjson.loads(answer)

@@ -29,7 +29,7 @@ from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
-from modelplane_operator.clients.limits import OF_HUB, Share
+from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
 from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import RETURNING
@@ -46,7 +46,7 @@ from modelplane_operator.settings import Settings
 OURS = frozenset(map(of, KINDS))
 REMEDY = "python -m modelplane_operator crds | kubectl apply --server-side -f -"
 LOOK_AGAIN = 0.2  # for the hub's first lists
-LONGEST_PAUSE = 1800.0  # of a cluster that misbehaves again and again
+LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
 BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
 
@@ -172,7 +172,7 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
             turn=turn,
             pace=pace_of_clusters,
             limits=settings.limits,
-            share=Share(clock, settings.cluster_events, BURST * settings.cluster_events),
+            share=Share(clock, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
         )
         for collection in connection.collections:
             for one in crews:
@@ -181,7 +181,7 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
 
     pause = settings.cluster_pause
     pace_of_clusters = ConnectionPace(
-        pause=Backoff(first=pause, longest=max(pause, LONGEST_PAUSE)), probation=min(pause, PROBATION)
+        pause=Backoff(first=pause, longest=LONGEST_PAUSE * pause), probation=min(pause, PROBATION)
     )
 
     def health_changed(name: str, health: Health) -> None:
@@ -238,6 +238,7 @@ def _helm(settings: Settings) -> Helm | None:
         mirror=settings.chart_mirror,
         at_once=settings.helm_at_once,
         timeout=settings.helm_timeout,
+        memory=settings.helm_memory,
         environment=settings.helms_environment(),
     )
 

@@ -210,6 +210,17 @@ class Queue(Generic[K]):
         soonest = item.rested if edited else item.free
         self._wait(key, item, soonest if again else max(now + delay, soonest))
 
+    def is_due(self, key: K, now: float) -> bool:
+        """Whether this key will run soon, and then with all that has happened until then."""
+        item = self._items.get(key)
+        if item is None:
+            return False
+        return (
+            item.state is _State.READY
+            or item.again
+            or (item.state is _State.WAITING and item.due <= now + self.pace.rest)
+        )
+
     def failures(self, key: K) -> int:
         """How often in a row this key has failed."""
         item = self._items.get(key)

@@ -225,7 +225,7 @@ class Actor:
         ):
             return  # somebody is at work on it after all
         self.may_write()
-        stored = await cluster.kube.replace(given_up(secret))
+        stored = await cluster.kube.replace(await asyncio.to_thread(given_up, secret))
         seen = cluster.find(SECRET)
         if seen and seen.bare:  # else that watch is for other Secrets than Helm's
             seen.written(stored)

@@ -13,10 +13,11 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import ResourceType, labels_of
+from modelplane_operator.clients.resources import HUB, ResourceType, labels_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker, reconcile
 from modelplane_operator.controllers.queue import Outcome, Pace, Queue
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.controllers.reading import Cluster, find
+from modelplane_operator.controllers.throttle import Throttle
 from modelplane_operator.controllers.workers import Workers
 
 WORKERS = 16  # of a kind whose objects do not wait for each other
@@ -77,6 +78,7 @@ class Crew:
     controller: Controller[Any, Any]
     clients: Clients
     workers: Workers[Key]
+    throttle: Throttle[Key]
 
     def listen(self, collection: Collection, *, hub: bool) -> None:
         """Be woken by what concerns this controller in a collection."""
@@ -89,7 +91,7 @@ class Crew:
     def connection_changed(self, cluster: str) -> None:
         """A workload cluster begins or ceases to answer, or another way leads to it."""
         for key in self.controller.woken_by_connection(cluster, self.clients.hub):
-            self.workers.add(key)
+            self._wake(key, cluster)
 
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if concerns(old, new):
@@ -98,9 +100,15 @@ class Crew:
     def _other(self, waker: Waker, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
         def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
             for key in waker(Change(old, new, cluster), self.clients.hub):
-                self.workers.add(key)
+                self._wake(key, cluster)
 
         return heard
+
+    def _wake(self, key: Key, cluster: str) -> None:
+        if cluster == HUB:
+            self.workers.add(key)
+        elif find(self.clients.hub, self.controller.type, key):  # else labels there name what was never here
+            self.throttle.wake(key, cluster)
 
 
 def crew(
@@ -128,7 +136,8 @@ def crew(
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 
-    return Crew(controller, clients, Workers(queue, run, workers))
+    known = Workers(queue, run, workers)
+    return Crew(controller, clients, known, Throttle(known))
 
 
 async def work(crews: Iterable[Crew]) -> None:

@@ -50,7 +50,10 @@ def cut_node(node: Manifest) -> Manifest:
 
 
 def cut_slice(known: Manifest) -> Manifest:
-    """What matters of a ResourceSlice: how many devices of which capacity, without those that keep pods off."""
+    """What matters of a ResourceSlice: how many devices of which capacity, without those that keep pods off.
+
+    Raises KeyError, TypeError or ValueError for what is none: it is passed over.
+    """
     spec = section(known, "spec")
     counted = Counter(
         tuple(sorted((name, one["value"]) for name, one in section(device, "capacity").items()))
@@ -58,6 +61,9 @@ def cut_slice(known: Manifest) -> Manifest:
         if not any(taint.get("effect") in _KEEPING_PODS_OFF for taint in entries(device, "taints"))
     )
     devices = [{"capacity": dict(capacity), "count": count} for capacity, count in sorted(counted.items())]
+    named = (spec["driver"], spec["pool"]["name"], spec.get("nodeName", ""))
+    if not all(isinstance(name, str) for name in named) or not isinstance(spec["pool"]["generation"], int):
+        raise TypeError("it does not say of which driver and pool it is")
     kept = {name: spec[name] for name in ("driver", "nodeName", "pool") if name in spec}
     return {"metadata": _identity(known), "spec": {**kept, "devices": devices}}
 

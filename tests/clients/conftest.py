@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from localfleet.faultproxy.calls import read_call
 from localfleet.faultproxy.client import FaultProxy, start
+from localfleet.faultproxy.floods import flood
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube, connect
 from tests.support.api import Api
@@ -77,3 +81,29 @@ def config_map(namespace: str) -> ConfigMap:
         }
 
     return build
+
+
+@dataclass
+class Flooding:
+    """A server that answers everything in one way."""
+
+    kind: str = ""
+    asked: list[str] = field(default_factory=list[str])
+
+
+@pytest.fixture
+async def flooding() -> AsyncIterator[tuple[Access, Flooding]]:
+    known = Flooding()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        known.asked.append(request.path_qs)
+        call = read_call(request.method, request.path, request.query_string, request.headers)
+        return await flood(request, call, known.kind)
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield Access(f"http://127.0.0.1:{runner.addresses[0][1]}"), known
+    await runner.cleanup()

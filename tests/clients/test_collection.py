@@ -14,7 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
-from modelplane_operator.clients.collection import REMEMBER_SECONDS, Collection, Entry, _sharing, by_label
+from modelplane_operator.clients.collection import (
+    REMEMBER_SECONDS,
+    SIZE_OF_A_GRAVE,
+    Collection,
+    Entry,
+    _sharing,
+    by_label,
+)
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.resources import CONFIG_MAP
 
@@ -158,6 +165,41 @@ def test_listeners_hear_of_changes_and_of_nothing_else(collection: Collection) -
     collection.seen(Event("DELETED", thing(4)))
 
     assert heard == [("a", None, 1), ("a", 1, 2), ("a", 2, None)]
+
+
+def test_the_size_is_that_of_what_is_kept(collection: Collection) -> None:
+    kept = [thing(1), thing(2, name="b", uid="u2", colour="x" * 100)]
+    for one in (*kept, thing(3, name="c", uid="u3")):
+        collection.seen(Event("ADDED", one))
+    collection.seen(Event("MODIFIED", thing(4, name="b", uid="u2")))
+    collection.gone(Key("team", "c"), "u3")
+
+    sizes = [len(orjson.dumps(manifest)) for manifest in collection]
+    assert collection.size == sum(sizes) + SIZE_OF_A_GRAVE
+    collection.gone(Key("team", "a"), "u1")
+    collection.gone(Key("team", "b"), "u2")
+    assert collection.size == 3 * SIZE_OF_A_GRAVE
+
+
+def test_what_is_nested_without_end_is_passed_over(collection: Collection) -> None:
+    deep: Any = {}
+    for _ in range(1000):
+        deep = {"a": deep}
+    collection.seen(Event("ADDED", {**thing(1), "spec": deep}))
+
+    assert collection.count == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"labels": ["a"]}, {"labels": {"a": {}}}, {"annotations": "a"}, {"name": 1}, {"namespace": ["a"]}, {"uid": {}}],
+    ids=str,
+)
+def test_what_cannot_be_told_apart_is_passed_over(collection: Collection, wrong: Manifest) -> None:
+    one = thing(1)
+    collection.seen(Event("ADDED", {**one, "metadata": {**one["metadata"], **wrong}}))
+
+    assert collection.count == 0
 
 
 def test_deleted_objects_are_forgotten_in_the_end() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import Helm, HelmError, Run, located
+from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, Run, located
 from modelplane_operator.clients.releases import Revision, given_up, revisions
 from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
 from modelplane_operator.clients.store import Store
@@ -310,6 +311,26 @@ async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -
 
     assert (await scene.install()).error == ""
     assert scene.states() == [(2, "deployed"), (1, "superseded")]
+
+
+@pytest.mark.fleet
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody can bound another process")
+async def test_a_helm_has_bounds_of_its_own_and_ends_before_the_operator_where_memory_is_short(scene: Scene) -> None:
+    scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
+    await scene.running()
+
+    bounds = bounds_of(process(scene.folder, scene.key.name))
+    assert bounds["Max data size"] == str(scene.helm.memory)
+    assert (bounds["Max cpu time"], bounds["Max file size"]) == (str(CPU_SECONDS), str(OF_A_FILE))
+    assert bounds["oom_score_adj"] == "1000"
+    assert f"GOMEMLIMIT={scene.helm.memory * 3 // 4}\n" in (scene.folder / "environment").read_text()
+
+
+def bounds_of(pid: int | None) -> dict[str, str]:
+    """What Linux lets a process take."""
+    place = Path(f"/proc/{pid}")
+    limits = {line[:26].strip(): line[26:].split()[0] for line in (place / "limits").read_text().splitlines()}
+    return {**limits, "oom_score_adj": (place / "oom_score_adj").read_text().strip()}
 
 
 @pytest.mark.fleet

@@ -3,53 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+import base64
+import gzip
+import os
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from aiohttp import web
 
-from localfleet.faultproxy.calls import read_call
-from localfleet.faultproxy.floods import FLOODS, flood
+from localfleet import binaries
+from localfleet.faultproxy.floods import FLOODS
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ApiError, Misbehaving, ServerFault, Unreachable
+from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import MIB, Limits, Share
-from modelplane_operator.clients.resources import CONFIG_MAP
+from modelplane_operator.clients.limits import MIB, Bucket, Limits, Share
+from modelplane_operator.clients.releases import content, revisions
+from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType
+from modelplane_operator.clients.watching import ListWatch
+from tests.clients.conftest import Flooding
 
 SMALL = Limits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
+TIME = "2026-01-01T00:00:00Z"
 ROOM = 100 * MIB
 """What the process may grow by while it is flooded: two small answers, or what a few of JSON's values take."""
-
-
-@dataclass
-class Flooding:
-    """A server that answers everything in one way."""
-
-    kind: str = ""
-    asked: list[str] = field(default_factory=list[str])
-
-
-@pytest.fixture
-async def flooding() -> AsyncIterator[tuple[Access, Flooding]]:
-    known = Flooding()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        known.asked.append(request.path_qs)
-        call = read_call(request.method, request.path, request.query_string, request.headers)
-        return await flood(request, call, known.kind)
-
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield Access(f"http://127.0.0.1:{runner.addresses[0][1]}"), known
-    await runner.cleanup()
 
 
 Ask = Callable[[Kube], Awaitable[Any]]
@@ -81,7 +64,7 @@ CASES: list[tuple[str, Ask, type[ApiError], str]] = [
     ("values", get, Misbehaving, "values, and 131072 are allowed"),
     ("values", list_all, Misbehaving, "values, and 131072 are allowed"),
     ("values", watch, Misbehaving, "values, and 131072 are allowed"),
-    ("pages", list_all, Misbehaving, "more than the 200 pages that are allowed"),
+    ("pages", list_all, Misbehaving, "more than 20 pages for 0 objects"),
     ("circle", list_all, Misbehaving, "the list goes on where it has been before"),
     ("crowd", list_all, Misbehaving, "more than the"),
     ("no items", list_all, Misbehaving, "one of the items is no object"),
@@ -126,6 +109,96 @@ def test_every_flood_is_tried() -> None:
     assert {kind for kind, *_ in CASES} == FLOODS.keys() - of_a_rate
 
 
+@pytest.mark.parametrize(("kind", "begins_at"), [("crowd", ""), ("births", "1")], ids=["a list", "a watch"])
+async def test_no_more_is_kept_of_a_server_than_may_be(
+    flooding: tuple[Access, Flooding], kind: str, begins_at: str
+) -> None:
+    access, server = flooding
+    server.kind = kind
+    collection = Collection(CONFIG_MAP, asyncio.get_running_loop().time)
+    async with connect(access, limits=replace(Limits(), kept=MIB)) as kube:
+        following = ListWatch(kube, collection, lambda: 0.5)
+        following._version = begins_at
+        following.kept = lambda: max(collection.size, following.reading)
+        with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
+            await following.run()
+    assert collection.size < 2 * MIB
+
+
+# Helm -----------------------------------------------------------------------------------------------------------------
+
+
+def record(inflated: bytes) -> dict[str, Any]:
+    """A Secret that says to be one of Helm's."""
+    payload = base64.b64encode(base64.b64encode(gzip.compress(inflated))).decode()
+    return {"metadata": {"namespace": "team", "name": "bomb"}, "data": {"release": payload}}
+
+
+@pytest.mark.parametrize(
+    ("inflated", "error", "words"),
+    [
+        (b'"' + b" " * 800 * MIB, Misbehaving, "Secret team/bomb inflates to more than the 16 MiB that are allowed"),
+        (b'{"config": [{}' + b",{}" * (5 * MIB) + b"]}", Misbehaving, "values, and 2097152 are allowed"),
+        (b"[" * MIB, ServerFault, "is not a record of Helm's"),
+        (b"[]", ServerFault, "is not a record of Helm's"),
+        (b"", ServerFault, "is not a record of Helm's"),
+    ],
+    ids=["inflated", "values", "nested", "no object", "empty"],
+)
+def test_a_record_of_helms_that_is_a_bomb_does_not_go_off(inflated: bytes, error: type[ApiError], words: str) -> None:
+    secret = record(inflated)
+    del inflated
+    with peak() as grown, pytest.raises(error, match=words):
+        content(secret)
+    assert grown() < ROOM
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"labels": {"version": "²"}},
+        {"labels": {"version": "1" * 60}},
+        {"creationTimestamp": "now"},
+        {"creationTimestamp": None},
+    ],
+    ids=str,
+)
+def test_what_helm_does_not_write_is_no_revision(wrong: dict[str, Any]) -> None:
+    metadata = {"namespace": "team", "name": "a", "uid": "u", "resourceVersion": "1", "creationTimestamp": TIME}
+    known = {"owner": "helm", "name": "a", "version": "1", "modifiedAt": "9" * 60}
+    secret = {"metadata": {**metadata, **wrong, "labels": {**known, **wrong.get("labels", {})}}}
+
+    assert revisions([secret]) == {}
+    assert len(revisions([{"metadata": {**metadata, "labels": known}}])) == 1
+
+
+class Hostile(NamedTuple):
+    """A cluster, as Helm needs it."""
+
+    name: str
+    kube: Kube
+
+    def find(self, _: ResourceType) -> None: ...
+
+
+@pytest.mark.fleet
+async def test_a_helm_that_is_flooded_ends_alone(flooding: tuple[Access, Flooding], tmp_path: Path) -> None:
+    access, server = flooding
+    server.kind = "inflated"
+    environment = {"PATH": os.environ["PATH"]}
+    executable = str(binaries.ensure("helm")["helm"])
+    helm = Helm(
+        lambda: datetime.now(UTC), executable, timeout=60.0, memory=192 * MIB, environment=environment, folder=tmp_path
+    )
+    async with connect(access) as kube:
+        with peak() as grown:
+            helm.uninstall(Hostile("hostile", kube), Key("team", "a"))
+            await helm.close(120.0)
+    (run,) = helm.runs("hostile").values()
+    assert "helm took more than the 192 MiB of memory that it may" in run.error
+    assert grown() < ROOM
+
+
 # A share of the loop --------------------------------------------------------------------------------------------------
 
 
@@ -141,7 +214,7 @@ class Clock:
 
 async def test_a_burst_is_looked_at_at_once_and_what_follows_at_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    share = Share(clock, rate=100, burst=1000)
+    share = Share(clock, Bucket(rate=100, burst=1000))
 
     async def sleep(seconds: float) -> None:
         clock.time += seconds
@@ -165,7 +238,7 @@ async def test_an_endless_watch_goes_on_no_faster_than_its_share(flooding: tuple
     access, server = flooding
     server.kind = "flipping"
     loop, turns, seen = asyncio.get_running_loop(), 0, 0
-    share = Share(loop.time, rate=1000, burst=1000)
+    share = Share(loop.time, Bucket(rate=1000, burst=1000))
 
     async def others() -> None:
         nonlocal turns

@@ -46,6 +46,7 @@ QUICK = (
     "--lease-deadline=20",
     "--lease-retry=0.3",
     "--drain-grace=0.5",
+    "--cluster-pause=1",
 )
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/modelplane-operator"
 

@@ -14,8 +14,10 @@ from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
 from modelplane_operator.clients.access import Token
+from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
-from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
@@ -754,6 +756,26 @@ def test_latency_is_told_anew_only_when_it_is_another_by_far(
     assert decided.status is not None
     assert decided.status.observed is not None
     assert decided.status.observed.latency_ms == told
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"driver": GPU},
+        {"driver": {}, "pool": {"name": "a", "generation": 1}},
+        {"driver": GPU, "pool": "a"},
+        {"driver": GPU, "pool": {"name": "a", "generation": "1"}},
+        {"driver": GPU, "pool": {"name": ["a"], "generation": 1}},
+    ],
+    ids=str,
+)
+def test_a_slice_that_is_none_is_passed_over_when_it_comes_in(spec: Manifest) -> None:
+    slices = Collection(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
+    metadata = {"name": "a", "uid": "a", "resourceVersion": "1"}
+    slices.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
+
+    assert slices.count == 0
 
 
 def test_of_nodes_and_slices_only_what_counts_is_kept() -> None:
