@@ -278,6 +278,7 @@ class Progressing(ConditionType):
     """Whether replicas are being moved, changed or removed."""
 
     SETTLED = "Settled", "False", "Every replica is where and what it is to be."
+    NO_OTHER_PLACE = "NoOtherPlace", "False", "Replicas stay that are to leave their cluster: no other takes them."
     MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what."
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",

@@ -109,6 +109,23 @@ class ModelReplicaSpec(Spec):
     """The engines of the replica."""
 
 
+class HeldNodes(Model):
+    """Nodes of one pool."""
+
+    pool: str
+    """Name of the pool."""
+    nodes: int
+    """How many of its nodes pods of the replica are on."""
+
+
+class ModelReplicaStatus(Status):
+    """What was seen of the replica on its cluster."""
+
+    held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
+    """Pools on more of whose nodes the replica has pods than its spec asks for: pods of an earlier shape are still
+    ending there. Nothing else is placed on those nodes."""
+
+
 class ModelAccepted(ConditionType):
     """Whether the engines' workloads are on the cluster."""
 
@@ -126,7 +143,7 @@ class ModelReady(ConditionType):
     SERVING = "Serving", "True", "Every engine answers."
 
 
-class ModelReplica(Resource[ModelReplicaSpec, Status]):
+class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
     """One replica on one cluster. The operator writes it; reading it shows where a replica went and how it is."""
 
     definition: ClassVar = Definition(

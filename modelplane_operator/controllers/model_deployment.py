@@ -18,7 +18,7 @@ from modelplane_operator.api import (
 )
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.model_deployment import ReplicasScheduled
+from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
 from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
@@ -52,7 +52,8 @@ def _cache(deployment: Manifest) -> Iterator[Key]:
 
 
 def _unplaced(deployment: Manifest) -> Iterator[bool]:
-    if condition(deployment, "ReplicasScheduled").get("status") != "True":
+    placed = condition(deployment, ReplicasScheduled.__name__).get("status") == "True"
+    if not placed or condition(deployment, Progressing.__name__).get("reason") == Progressing.NO_OTHER_PLACE.reason:
         yield True
 
 
@@ -150,8 +151,13 @@ _owner = owner_of_kind("ModelDeployment")
 def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its owner; and when nodes become free, those that wait for some."""
     yield from _owner(change, hub)
-    if change.new is None:
+    if change.new is None or (change.old is not None and _holds(change.old) != _holds(change.new)):
         yield from _waiting(hub)
+
+
+def _holds(replica: Manifest) -> tuple[Any, ...]:
+    """What a replica has of an earlier shape."""
+    return annotations_of(replica).get(labels.HELD_NODES), section(replica, "status").get("heldNodes")
 
 
 def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -166,6 +172,7 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
     return (
         metadata.get("labels"),
         metadata.get("deletionTimestamp"),
+        annotations_of(cluster).get(labels.FORCE_DRAIN),
         cluster["spec"].get("taints"),
         section(cluster, "spec", "isolation").get("pods"),
         status.get("gpuPools"),

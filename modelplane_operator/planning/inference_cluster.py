@@ -435,7 +435,8 @@ def _teardown(seen: Observed) -> Plan:
         return _abandoned(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
-        return _leaving(seen, "Blocked", blocking, "replicas are placed on it")
+        remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
+        return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
     if seen.there is None:
         why = seen.silence or seen.refusal or seen.kubeconfig
         if why is None:
@@ -492,9 +493,16 @@ def _let_go(seen: Observed) -> tuple[Step, ...]:
 
 
 def _leaving(
-    seen: Observed, phase: DeletionPhase, blocking: Sequence[str], words: str, steps: tuple[Step, ...] = ()
+    seen: Observed,
+    phase: DeletionPhase,
+    blocking: Sequence[str],
+    words: str,
+    steps: tuple[Step, ...] = (),
+    *,
+    remedy: str = "",
 ) -> Plan:
     said = f"{words}: {listed(blocking)}" if blocking else words
+    said = f"{said}; {remedy}" if remedy else said
     judged = (Ready.DELETING.condition(seen.now, message=said),)
     deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
     status = _status(seen, _resolved(seen), judged, deletion=deletion)

@@ -28,7 +28,7 @@ from modelplane_operator.api.model_deployment import (
     ReplicasScheduled,
     Rollout,
 )
-from modelplane_operator.api.model_replica import ModelReady, ModelReplica
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.clients.resources import annotations_of, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
@@ -36,16 +36,18 @@ from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.need import Ask, NoCache, ask
-from modelplane_operator.scheduling.placement import read
-from modelplane_operator.scheduling.prose import problem, summary
+from modelplane_operator.scheduling.placement import charges, held_nodes, read
+from modelplane_operator.scheduling.prose import problem, stuck, summary
 from modelplane_operator.scheduling.reasons import (
     CacheNotFound,
     CacheNotRead,
     ClusterGone,
+    Forced,
     Going,
     InvalidSelector,
     NoClusters,
     Problem,
+    ScaledDown,
     Tainted,
 )
 from modelplane_operator.scheduling.schedule import schedule
@@ -169,7 +171,7 @@ def _course(seen: Observed) -> _Course:
             target, wanted = wider, _wanted(seen, wider)
             changed = _changed(seen, wider, wanted)
     disturbed = [*(removal.replica.key for removal in target.removed), *changed]
-    forced = frozenset(removal.replica.key for removal in target.removed if _must_go(removal, surge=surge))
+    forced = frozenset(removal.replica.key for removal in target.removed if _must_go(removal))
     budget = Budget(
         desired=decision.desired,
         surge=rollout.max_surge if surge else 0,
@@ -201,16 +203,16 @@ def _emptying(decision: Decision, seen: Observed) -> Decision:
     return replace(decision, placements=placements, new=new, removed=leaving)
 
 
-_EMPTYING = (ClusterGone, Going, Tainted)
+_EMPTYING = (ClusterGone, Going, Tainted, Forced)
 
 
 def _with_more(asked: Ask, more: int) -> Ask:
     return replace(asked, replicas=asked.replicas + more)
 
 
-def _must_go(removal: Removal, *, surge: bool) -> bool:
-    """A cluster that is being deleted is not held up for want of another place."""
-    return isinstance(removal.why, ClusterGone) or (isinstance(removal.why, Going) and not surge)
+def _must_go(removal: Removal) -> bool:
+    """Whether it does not wait for another to serve in its place."""
+    return isinstance(removal.why, ClusterGone | Forced)
 
 
 def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
@@ -229,8 +231,22 @@ def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest])
 
 
 def _same_shape(live: Manifest, wanted: Manifest) -> bool:
-    """Whether both specs mean the same: the server has filled in defaults."""
-    return ModelReplica.parse(live).spec == ModelReplica.parse(wanted).spec
+    """Whether both specs mean the same: the server has filled in defaults, and lists by name have no order."""
+    return _unordered(ModelReplica.parse(live).spec) == _unordered(ModelReplica.parse(wanted).spec)
+
+
+def _unordered(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, object]]:
+    engines = {
+        engine.name: (
+            engine.model_copy(update={"members": ()}),
+            [
+                (member.model_copy(update={"device_requests": ()}), {one.name: one for one in member.device_requests})
+                for member in engine.members
+            ],
+        )
+        for engine in spec.engines
+    }
+    return spec.model_copy(update={"engines": ()}), engines
 
 
 def _since(replica: Manifest) -> datetime | None:
@@ -252,9 +268,10 @@ def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
     for key, endpoint in seen.endpoint.items():
         if key not in in_rotation and not endpoint["metadata"].get("deletionTimestamp"):
             yield delete(endpoint)
-    spare = len(seen.live) - course.decision.desired
     changing = [key for key in course.changed if key in course.moves.go]
-    # With a replica too many, the last that would have to change can go instead.
+    # With a replica too many, the last that would have to change can go instead; unless it is the other that must go.
+    leaving = [removal for removal in course.decision.removed if not isinstance(removal.why, ScaledDown)]
+    spare = len(seen.live) - len(leaving) - course.decision.desired
     instead = set(course.changed) if 0 < len(course.changed) <= spare else set[Key]()
     removed = {removal.replica.key for removal in course.target.removed} | (instead & set(changing))
     for key, live in seen.live.items():
@@ -275,11 +292,16 @@ def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, remove
     if key in removed and key in course.moves.go:
         return None
     metadata: Manifest = live["metadata"]
-    annotations = {name: text for name, text in annotations_of(live).items() if name != labels.DRAINING_SINCE}
-    if key in course.moves.drain:
-        annotations[labels.DRAINING_SINCE] = annotations_of(live).get(labels.DRAINING_SINCE) or seen.now.isoformat()
+    kept = {name: text for name, text in annotations_of(live).items() if name not in _MARKS}
     wanted = course.wanted.get(key)
     reshaped = wanted is not None and key in course.changed and key in course.moves.go
+    marks = {
+        labels.DRAINING_SINCE: (annotations_of(live).get(labels.DRAINING_SINCE) or seen.now.isoformat())
+        if key in course.moves.drain
+        else "",
+        labels.HELD_NODES: _held(live, wanted if wanted and reshaped else live),
+    }
+    annotations = {**kept, **{name: text for name, text in marks.items() if text}}
     named = labels_of(wanted or live)
     rewritten = {
         **live,
@@ -288,6 +310,24 @@ def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, remove
     }
     same = named == labels_of(live) and annotations == annotations_of(live)
     return None if same and not reshaped else rewritten
+
+
+_MARKS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
+
+
+def _held(live: Manifest, next_: Manifest) -> str:
+    """The nodes that its pods may still be on although its next shape needs fewer; until it is Ready in its shape."""
+    replica = ModelReplica.parse(live)
+    if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_its_shape(live)):
+        return ""
+    return held_nodes(read(replica).charges, charges(read(ModelReplica.parse(next_)).engines))
+
+
+def _has_its_shape(replica: Manifest) -> bool:
+    """Whether all of its pods have the shape that its spec says; those before it that still end are in its status."""
+    found = condition(replica, Ready.__name__)
+    current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
+    return current and found.get("status") == "True"
 
 
 def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
@@ -375,6 +415,8 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
     paced, now = course.moves, seen.now
     moving = {*paced.go, *paced.drain, *paced.wait}
     if not moving:
+        if course.decision.stuck:
+            return Progressing.NO_OTHER_PLACE.condition(now, message=stuck(course.decision))
         return Progressing.SETTLED.condition(now)
     serving = sum(each.serving for each in seen.standing.values())
     parts = [f"{len(moving)} to be moved, changed or removed"]

@@ -6,15 +6,21 @@ the rest is deleted, then the namespace when no other replica needs it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Status
-from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.model_replica import ModelAccepted, ModelReady, ModelReplica
+from modelplane_operator.api.model_replica import (
+    HeldNodes,
+    ModelAccepted,
+    ModelReady,
+    ModelReplica,
+    ModelReplicaStatus,
+)
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.ownership import was_applied
 from modelplane_operator.clients.resources import (
@@ -42,6 +48,7 @@ from modelplane_operator.rendering.model_replica import (
     render_model_replica,
     sources,
 )
+from modelplane_operator.scheduling.placement import charges, read
 
 SOON = 0.5  # until the first lists of its cluster are in
 REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
@@ -196,7 +203,7 @@ def _missing(seen: Observed) -> str:
 # What is reported -----------------------------------------------------------------------------------------------------
 
 
-def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Status:
+def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> ModelReplicaStatus:
     """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
     now = seen.now
     absent = [engine.name for engine in engines if engine.workload is None]
@@ -217,7 +224,26 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Stat
             answers = ModelReady.SERVING.condition(now)
     lacks = _sentence(problem, *(engine.lacks for engine in engines), detour)
     whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
-    return Status(conditions=(accepted, answers, whole))
+    return _status((accepted, answers, whole), held=_held(seen))
+
+
+def _status(conditions: tuple[Condition, ...], *, held: tuple[HeldNodes, ...] = ()) -> ModelReplicaStatus:
+    return ModelReplicaStatus(conditions=conditions, held_nodes=held)
+
+
+def _held(seen: Observed) -> tuple[HeldNodes, ...]:
+    """Pools on more of whose nodes the replica has pods than its spec asks for."""
+    asked = charges(read(seen.replica).engines)
+    pools = Counter(section(pod, "spec", "nodeSelector").get(labels.POOL, "") for pod in seen.pods if _has_node(pod))
+    return tuple(
+        HeldNodes(pool=pool, nodes=nodes) for pool, nodes in sorted(pools.items()) if nodes > asked.get(pool, 0)
+    )
+
+
+def _has_node(pod: Manifest) -> bool:
+    """Whether a pod has a node for itself: one that claims devices does, until its containers have ended."""
+    spec, phase = section(pod, "spec"), section(pod, "status").get("phase")
+    return bool(spec.get("nodeName") and spec.get("resourceClaims")) and phase not in {"Succeeded", "Failed"}
 
 
 def _sentence(*parts: str) -> str:
@@ -239,7 +265,7 @@ def _waiting(seen: Observed, why: str) -> Plan:
         ModelReady.WAITING_FOR_MODEL.condition(now, message=why),
         Ready.CREATING.condition(now, message=why),
     )
-    return Plan(status=Status(conditions=conditions))
+    return Plan(status=_status(conditions))
 
 
 def _out_of_sight(seen: Observed, error: ClientError) -> Plan:
@@ -253,7 +279,8 @@ def _out_of_sight(seen: Observed, error: ClientError) -> Plan:
         ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
         Ready.UNREACHABLE.condition(seen.now, message=why),
     )
-    return Plan(status=Status(conditions=lost), failure=error)
+    last = seen.replica.status
+    return Plan(status=_status(lost, held=last.held_nodes if last else ()), failure=error)
 
 
 # How it goes ----------------------------------------------------------------------------------------------------------
@@ -282,8 +309,8 @@ def _teardown(seen: Observed) -> Plan:
     return Plan((Release(),))
 
 
-def _going(seen: Observed, why: str) -> Status:
-    return Status(conditions=(Ready.DELETING.condition(seen.now, message=why),))
+def _going(seen: Observed, why: str) -> ModelReplicaStatus:
+    return _status((Ready.DELETING.condition(seen.now, message=why),))
 
 
 def _is_going(manifest: Manifest) -> bool:

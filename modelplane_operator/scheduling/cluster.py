@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
@@ -74,6 +75,8 @@ class Cluster:
     why: str = ""
     """The reason of its Ready condition, when that is not True."""
     unhealthy_since: datetime | None = None
+    drained_by_force: bool = False
+    """Whether replicas that are to leave it go even though no other cluster has a place for them."""
 
 
 def read(
@@ -93,6 +96,7 @@ def read(
         standing=standing,
         why=ready.reason if ready and ready.status != "True" else "",
         unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
+        drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
 

@@ -28,10 +28,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A replica that is to be deleted. Its nodes stay taken until it is gone."""
+    """A replica that is not to stay where it is. Its nodes stay taken until it is gone."""
 
     replica: Replica
     why: Leaving | Moving
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A replica that is to leave its cluster, and stays for want of another place."""
+
+    replica: Replica
+    why: Moving
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,9 @@ class Decision:
     """Those of the placements that did not exist before."""
     held: tuple[Held, ...]
     removed: tuple[Removal, ...]
+    """Replicas that are to be deleted."""
+    stuck: tuple[Stuck, ...]
+    """Those of the replicas that stay which are to leave their clusters."""
     checked: int
     """Clusters that were asked for room."""
     refusals: tuple[Refusal, ...]

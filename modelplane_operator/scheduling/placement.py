@@ -3,12 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final, cast
 
-from modelplane_operator.api import labels
+import orjson
+
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key, Metadata
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
+
+MOST_DIGITS: Final = 9
+INDICES: Final = 2000  # as many as a deployment can have on one cluster, while all of them are replaced
+MOST_NODES: Final = 100_000  # no pool has more; a figure beyond that was not written by us
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,14 @@ class Replica:
     ready: bool = False
     going: bool = False
     """It is being deleted: it no longer counts, but has its nodes until it is gone."""
+    holding: tuple[tuple[str, int], ...] = ()
+    """Nodes, by pool, that it took in the shape it had before, while it is not known to have let go of them."""
 
     @property
     def charges(self) -> Mapping[str, int]:
         """Nodes that it takes, by pool."""
-        return charges(self.engines)
+        nodes = charges(self.engines)
+        return larger(nodes, dict(self.holding)) if self.holding else nodes
 
 
 def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
@@ -83,6 +93,11 @@ def charges(engines: Iterable[EnginePlacement]) -> Mapping[str, int]:
             if member.nodes:
                 nodes[member.pool] += member.nodes
     return nodes
+
+
+def larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    """Of each pool the larger number of nodes."""
+    return Counter(one) | Counter(other)
 
 
 def pods(role: str, worker_nodes: int | None) -> int:
@@ -97,14 +112,42 @@ def read(replica: ModelReplica) -> Replica:
         key=replica.key,
         owner=_owner(metadata),
         cluster=replica.spec.cluster_name,
-        index=_index(metadata.labels.get(labels.REPLICA_INDEX, "")),
+        index=_index(replica),
         engines=tuple(
             EnginePlacement(engine.name, tuple(_member(engine, member) for member in engine.members))
             for engine in replica.spec.engines
         ),
         ready=is_true(replica.conditions, Ready),
         going=metadata.deletion_timestamp is not None,
+        holding=_holding(replica),
     )
+
+
+def held_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:
+    """What the annotation of a replica says that is given another shape; empty when that needs no less of any pool."""
+    more = {pool: nodes for pool, nodes in sorted(was.items()) if nodes > is_to_be.get(pool, 0)}
+    return orjson.dumps(more).decode() if more else ""
+
+
+def _holding(replica: ModelReplica) -> tuple[tuple[str, int], ...]:
+    """By what was written down when its shape was changed, and by what is seen of its pods since."""
+    seen = {held.pool: held.nodes for held in replica.status.held_nodes} if replica.status else {}
+    return tuple(sorted(larger(_written(replica.metadata.annotations.get(labels.HELD_NODES, "")), seen).items()))
+
+
+def _written(text: str) -> Mapping[str, int]:
+    """What somebody else has written there counts for nothing."""
+    try:
+        nodes = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(nodes, dict):
+        return {}
+    return {
+        pool: count
+        for pool, count in cast(dict[str, Any], nodes).items()
+        if isinstance(count, int) and 0 < count <= MOST_NODES
+    }
 
 
 def _owner(metadata: Metadata) -> Owner:
@@ -116,8 +159,19 @@ def _owner(metadata: Metadata) -> Owner:
     return Owner(namespace, metadata.labels.get(labels.DEPLOYMENT, ""), metadata.labels.get(labels.OWNER_UID, ""))
 
 
-def _index(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+def _index(replica: ModelReplica) -> int:
+    """From the label, unless the name says that somebody has edited that."""
+    text = replica.metadata.labels.get(labels.REPLICA_INDEX, "")
+    told = int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 0
+    owner = _owner(replica.metadata)
+
+    def is_its_name(index: int) -> bool:
+        name = names.replica(owner.namespace, owner.name, replica.spec.cluster_name, index)
+        return name == replica.metadata.name
+
+    if is_its_name(told):
+        return told
+    return next(filter(is_its_name, range(INDICES)), told)
 
 
 def _member(engine: PlacedEngine, member: PlacedMember) -> MemberPlacement:

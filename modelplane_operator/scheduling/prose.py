@@ -15,6 +15,7 @@ from modelplane_operator.scheduling.reasons import (
     Contended,
     Crowded,
     Duplicate,
+    Forced,
     Full,
     Going,
     InvalidSelector,
@@ -54,7 +55,8 @@ def summary(decision: Decision) -> str:
     if len(decision.problems) > _NEAREST:
         parts.append(f"{len(decision.problems) - _NEAREST} more problems")
     parts.append(_counts(decision))
-    unplaced = decision.missing or any(held.why for held in decision.held)
+    parts += [stuck(decision)] if decision.stuck else []
+    unplaced = decision.missing or decision.stuck or any(held.why for held in decision.held)
     if unplaced and decision.refusals:
         parts.append(f"{_of(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
         told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
@@ -67,9 +69,11 @@ def explain(decision: Decision) -> str:
     clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no place was looked for"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
     held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
+    waiting = ((found.replica.key.name, found.replica.cluster, reason_to_move(found.why)) for found in decision.stuck)
     sections = (
         ("problems", [problem(found) for found in decision.problems]),
         ("placed", [_placement(found, new=found in decision.new) for found in decision.placements]),
+        ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
         ("left as they are", [f"{name} on {cluster}: {why}" for name, cluster, why in held]),
         ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
         ("not chosen", [f"{group(found)}; {found.nearest}: {reason(found.reason)}" for found in decision.refusals]),
@@ -102,6 +106,29 @@ def problem(found: Problem) -> str:
             assert_never(found)
 
 
+def stuck(decision: Decision) -> str:
+    """Which replicas are to leave their clusters and stay, as nothing else takes them."""
+    first = decision.stuck[0]
+    count = len(decision.stuck)
+    return (
+        f"{_of(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
+        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}"
+    )
+
+
+def reason_to_move(why: Moving) -> str:
+    """Why a replica is to run elsewhere."""
+    match why:
+        case Outdated(refused):
+            return f"the deployment's present shape does not fit there: {reason(refused)}"
+        case Lost(since):
+            return f"its cluster has been lost since {since.isoformat(timespec='seconds')}"
+        case Going() | Tainted():
+            return reason(why)
+        case _:
+            assert_never(why)
+
+
 def leaving(why: Leaving | Moving) -> str:
     """Why a replica goes."""
     match why:
@@ -111,12 +138,10 @@ def leaving(why: Leaving | Moving) -> str:
             return f"{of} has the same cluster and index"
         case ScaledDown(replicas):
             return f"{_of(replicas, 'replica')} asked for"
-        case Outdated(refused):
-            return f"placed elsewhere, since the deployment has changed: {reason(refused)}"
-        case Lost(since):
-            return f"placed elsewhere, since its cluster has been lost from {since.isoformat(timespec='seconds')}"
-        case Going() | Tainted():
-            return reason(why)
+        case Forced(forced):
+            return f"drained by force, without another place: {reason_to_move(forced)}"
+        case Outdated() | Lost() | Going() | Tainted():
+            return f"placed elsewhere: {reason_to_move(why)}"
         case _:
             assert_never(why)
 

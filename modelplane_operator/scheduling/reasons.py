@@ -314,5 +314,14 @@ class Lost:
     since: datetime
 
 
-Leaving: TypeAlias = ClusterGone | Going | Tainted | Duplicate | ScaledDown
-Moving: TypeAlias = Outdated | Lost
+Moving: TypeAlias = Going | Tainted | Outdated | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """It is to move, has no place elsewhere, and somebody wants its cluster drained all the same."""
+
+    why: Moving
+
+
+Leaving: TypeAlias = ClusterGone | Duplicate | ScaledDown | Forced

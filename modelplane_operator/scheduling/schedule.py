@@ -3,15 +3,21 @@
 A decision is a function of the deployment, the fleet and the time, and of nothing else: deciding again over the result
 changes nothing. It is taken in four steps.
 
-1. **Retain.** Every replica stays where it is, unless its cluster is gone or going, or carries a NoExecute taint that
-   the deployment does not tolerate. No better cluster, no failing one and no edited label selector moves what runs.
-2. **Scale down.** When more stay than the deployment asks for, replicas that do not work go first, then those on the
-   clusters that have most of them.
-3. **Settle.** Every replica that stays takes the deployment's present shape: in the pools that it has, else in others
+1. **Retain.** Every replica stays where it is, unless its cluster is gone. No better cluster, no failing one and no
+   edited label selector moves what runs.
+2. **Settle.** Every replica that stays takes the deployment's present shape: in the pools that it has, else in others
    of its cluster. One that finds no room for that stays as it is.
+3. **Scale down.** Some replicas are to move: those that could not settle, those whose cluster is being deleted or
+   carries a NoExecute taint that the deployment does not tolerate, and those whose cluster is lost. When there are
+   more replicas than the deployment asks for, these go first, then those that do not work, then those on the clusters
+   that have most of them.
 4. **Fill.** What is missing is placed one by one, each on the cluster that has fewest of the deployment's replicas,
-   and of those on the one that is least used. When all are placed, replicas that could not settle, or whose cluster is
-   lost, move: each new place found is for one of them, which then goes.
+   and of those on the one that is least used. When all are placed, each further place is for a replica that is to
+   move, which then goes. The others stay until there is a place, unless their cluster is drained by force.
+
+A move takes many decisions: what takes a replica's place exists long before that replica goes, and until then there is
+one too many. So both ways for a replica to go, scaling down and moving, choose in the same order: whoever was to move
+in the first decision goes in the following ones.
 
 What the scheduler refuses to do: it never books more nodes than a pool has; it never deletes a replica because
 something could not be read, or because the changed deployment fits nowhere; it never spreads an engine over two pools;
@@ -22,8 +28,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from modelplane_operator.api.base import Key
 from modelplane_operator.scheduling.cluster import Standing
-from modelplane_operator.scheduling.decision import Decision, Held, Removal
+from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import lost, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
@@ -32,10 +39,13 @@ from modelplane_operator.scheduling.placement import Placement, Replica
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Duplicate,
+    Forced,
     Going,
     Leaving,
+    Lost,
     Moving,
     NoClusters,
+    Outdated,
     ScaledDown,
     Tainted,
 )
@@ -54,23 +64,33 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
         return _untouched(ask, ours)
     sites = {replica.cluster: site for replica in namesakes if (site := fleet.site(replica.cluster)) is not None}
 
-    staying, leaving = retain(ask, ours, sites)
-    staying, surplus = scale_down(ask, staying, sites)
+    staying, leaving = retain(ours, sites)
     settled = settle(ask, staying, sites)
-    movable = (*lost(ask, (replica for replica, _ in settled.kept), namesakes, sites, now), *_unsettled(settled))
-    missing = max(ask.replicas, 0) - len(staying)
-    wanted = 0 if ask.problems else missing + len(movable)
+    order = worst_first(staying, sites)
+    movable = to_move(ask, order, settled, lost(ask, order, namesakes, sites, now), sites)
+    surplus = scale_down(ask, order, movable)
+    gone = {replica.key for replica, _ in surplus}
+    settled = settled.without(gone)
+    stuck = [(replica, why) for replica, why in movable.values() if replica.key not in gone]
+    missing = max(ask.replicas, 0) - len(settled.staying)
+    wanted = 0 if ask.problems else missing + len(stuck)
     filled = fill(ask.need, wanted, settled, namesakes, fleet) if wanted else Filled()
 
-    moving = movable[: max(len(filled.placements) - missing, 0)]
-    moved = {replica.key for replica, _ in moving}
-    kept = (placement for replica, placement in settled.kept if replica.key not in moved)
+    found = max(len(filled.placements) - missing, 0)
+    moving, stuck = stuck[:found], stuck[found:]
+    forced = [(replica, Forced(why)) for replica, why in stuck if _is_forced(why, sites[replica.cluster])]
+    settled = settled.without({replica.key for replica, _ in (*moving, *forced)})
     return Decision(
         desired=ask.replicas,
-        placements=_in_order((*kept, *filled.placements)),
+        placements=_in_order((*(placement for _, placement in settled.kept), *filled.placements)),
         new=_in_order(filled.placements),
-        held=tuple(held for held in settled.held if held.replica.key not in moved),
-        removed=tuple(Removal(replica, why) for replica, why in (*leaving, *surplus, *moving)),
+        held=settled.held,
+        removed=tuple(Removal(replica, why) for replica, why in (*leaving, *surplus, *moving, *forced)),
+        stuck=tuple(
+            Stuck(replica, why)
+            for replica, why in stuck
+            if not isinstance(why, Outdated) and not _is_forced(why, sites[replica.cluster])
+        ),
         checked=fleet.size,
         refusals=filled.refusals,
         problems=ask.problems,
@@ -78,14 +98,14 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     )
 
 
-def retain(ask: Ask, ours: Iterable[Replica], sites: Mapping[str, Site]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
+def retain(ours: Iterable[Replica], sites: Mapping[str, Site]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
     """The replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
     for replica in sorted(ours, key=lambda replica: replica.key):
         twin = staying.get((replica.cluster, replica.index))
-        if why := _must_leave(ask, sites.get(replica.cluster)):
-            leaving.append((replica, why))
+        if replica.cluster not in sites:
+            leaving.append((replica, ClusterGone()))
         elif twin:
             leaving.append((replica, Duplicate(twin.key.name)))
         else:
@@ -93,9 +113,24 @@ def retain(ask: Ask, ours: Iterable[Replica], sites: Mapping[str, Site]) -> tupl
     return tuple(staying.values()), leaving
 
 
-def _must_leave(ask: Ask, site: Site | None) -> Leaving | None:
-    if site is None:
-        return ClusterGone()
+def to_move(
+    ask: Ask,
+    staying: Sequence[Replica],
+    settled: Settled,
+    given_up: Iterable[tuple[Replica, Lost]],
+    sites: Mapping[str, Site],
+) -> Mapping[Key, tuple[Replica, Moving]]:
+    """Which of the replicas are to run elsewhere, and why, in the order in which they are given."""
+    overdue = {replica.key: why for replica, why in given_up}
+    unsettled = {held.replica.key: held.why for held in settled.held if held.why}
+
+    def why(replica: Replica) -> Moving | None:
+        return overdue.get(replica.key) or _drained(ask, sites[replica.cluster]) or unsettled.get(replica.key)
+
+    return {replica.key: (replica, found) for replica in staying if (found := why(replica)) is not None}
+
+
+def _drained(ask: Ask, site: Site) -> Going | Tainted | None:
     if site.cluster.standing is Standing.GOING:
         return Going()
     if taint := untolerated(site.cluster.taints, ask.need.tolerations, {NO_EXECUTE}):
@@ -103,14 +138,19 @@ def _must_leave(ask: Ask, site: Site | None) -> Leaving | None:
     return None
 
 
-def scale_down(
-    ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]
-) -> tuple[Sequence[Replica], Sequence[Leaver]]:
-    """As many of the replicas as are asked for, and those that are too many.
+def scale_down(ask: Ask, order: Sequence[Replica], movable: Mapping[Key, tuple[Replica, Moving]]) -> Sequence[Leaver]:
+    """The replicas that are too many: first those that are to move, then the others, each as in the order."""
+    others = ((replica, ScaledDown(ask.replicas)) for replica in order if replica.key not in movable)
+    leavers: list[Leaver] = [*movable.values(), *others]
+    return leavers[: max(len(order) - max(ask.replicas, 0), 0)]
 
-    One at a time goes one that works least; of those, one on the cluster that has most of ours by then, and the later
-    by name; of those, the one with the highest index. How many a cluster has by then is the replica's place in the
-    cluster's own order, so that sorting finds them all.
+
+def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequence[Replica]:
+    """The order in which replicas go.
+
+    First one that works least; of those, one on the cluster that has most of ours by then, and the later by name; of
+    those, the one with the highest index. How many a cluster has by then is the replica's place in the cluster's own
+    order, so that sorting finds them all.
     """
     places = Counter[str]()
     order: list[tuple[tuple[int, int, str, int], Replica]] = []
@@ -118,10 +158,8 @@ def scale_down(
         places[replica.cluster] += 1
         place = (_illness(replica, sites), places[replica.cluster], replica.cluster, replica.index)
         order.append((place, replica))
-    order.sort(key=lambda row: row[0])
-    surplus = {replica.key for _, replica in order[max(ask.replicas, 0) :]}
-    leaving = [(replica, ScaledDown(ask.replicas)) for replica in staying if replica.key in surplus]
-    return [replica for replica in staying if replica.key not in surplus], leaving
+    order.sort(key=lambda row: row[0], reverse=True)
+    return [replica for _, replica in order]
 
 
 def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
@@ -131,8 +169,9 @@ def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
     return 0 if replica.ready else 1
 
 
-def _unsettled(settled: Settled) -> Iterable[Leaver]:
-    return ((held.replica, held.why) for held in settled.held if held.why)
+def _is_forced(why: Moving, site: Site) -> bool:
+    """Whether a replica without another place goes all the same."""
+    return isinstance(why, Going | Tainted) and site.cluster.drained_by_force
 
 
 def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:
@@ -141,13 +180,15 @@ def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:
 
 def _untouched(ask: Ask, ours: Sequence[Replica]) -> Decision:
     """No cluster at all is more likely a list not yet read than a fleet that is gone: only the count is heeded."""
-    staying, surplus = scale_down(ask, ours, {})
+    surplus = scale_down(ask, worst_first(ours, {}), {})
+    gone = {replica.key for replica, _ in surplus}
     return Decision(
         desired=ask.replicas,
         placements=(),
         new=(),
-        held=tuple(Held(replica, None) for replica in staying),
+        held=tuple(Held(replica, None) for replica in ours if replica.key not in gone),
         removed=tuple(Removal(replica, why) for replica, why in surplus),
+        stuck=(),
         checked=0,
         refusals=(),
         problems=(*ask.problems, NoClusters()),

@@ -1,6 +1,6 @@
 """A replica that stays takes the shape that its deployment has now: in its pools, else in others of its cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api.base import Key
@@ -14,6 +14,7 @@ from modelplane_operator.scheduling.placement import (
     Placement,
     Replica,
     charges,
+    larger,
 )
 from modelplane_operator.scheduling.reasons import Outdated, Refused
 from modelplane_operator.scheduling.survey import Fit, fit, placed, unhosted
@@ -33,6 +34,14 @@ class Settled:
     def staying(self) -> tuple[Replica, ...]:
         return (*(replica for replica, _ in self.kept), *(held.replica for held in self.held))
 
+    def without(self, gone: Container[Key]) -> "Settled":
+        """Without some of the replicas. Their nodes stay taken until they are gone."""
+        return Settled(
+            tuple(row for row in self.kept if row[0].key not in gone),
+            tuple(held for held in self.held if held.replica.key not in gone),
+            self.sites,
+        )
+
 
 def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> Settled:
     """Give every replica its present shape where there is room for it; the others are held as they are."""
@@ -44,9 +53,10 @@ def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> S
     def keep(replica: Replica, engines: Engines) -> None:
         site = room[replica.cluster]
         kept[replica.key] = Placement(replica.cluster, replica.index, site.cluster.gateway, engines)
-        room[replica.cluster] = site.released(replica.charges).charged(charges(engines))
+        # Its pods of before have their nodes until they are gone, whatever it is to have from then on.
+        room[replica.cluster] = site.released(replica.charges).charged(larger(replica.charges, charges(engines)))
 
-    # Those that need no more than they have come first: what they give back may be just what others lack.
+    # Those that need no more than they have come first: they are sure of their nodes.
     waiting: list[Replica] = []
     for replica in staying:
         pinned = _pinned(ask.need, replica, room[replica.cluster])

@@ -1,12 +1,16 @@
 """A hub in memory for deployments: it carries out plans, makes replicas answer after a while, and lets gateways follow.
 
+Pods have nodes: those of a replica start only where nodes of its pools are free, and what is deleted or changed keeps
+its nodes until its pods have ended. A pool that is renamed keeps its nodes and whoever is on them.
+
 What is checked at every moment is what users rely on, not how the planner gets there.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +23,7 @@ from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Repla
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.need import NoCache
+from modelplane_operator.scheduling.placement import charges, read
 from tests.support.builders import EPOCH
 from tests.support.manifests import change
 
@@ -30,20 +35,34 @@ REPLICAS, ENDPOINTS = of(ModelReplica), of(ModelEndpoint)
 
 
 @dataclass
+class Pods:
+    """The pods of a replica in one shape: where they are to be, and from when to when they are."""
+
+    nodes: Mapping[tuple[str, str], int]
+    """How many nodes, by cluster and pool."""
+    running_since: int | None = None
+    ends: int | None = None
+
+
+@dataclass
 class Hub:
-    """One deployment and its fleet. `starting`: how many ticks a replica takes until it answers."""
+    """One deployment and its fleet. How many ticks a replica takes until it answers, and until it has ended."""
 
     deployment: ModelDeployment
     clusters: dict[str, InferenceCluster]
     starting: int = 3
+    ending: int = 0
     now: datetime = EPOCH
     replicas: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     endpoints: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
     routes: set[Key] = field(default_factory=set[Key])
     """The endpoints that the gateway sends requests to: it follows a tick later."""
-    _since: dict[Key, int] = field(default_factory=dict[Key, int])
+    _pods: dict[Key, list[Pods]] = field(default_factory=dict[Key, list[Pods]])
+    """Those of each replica, the present ones last."""
     _asked: set[Key] = field(default_factory=set[Key])
     """Those that have been sent requests since they were made or changed."""
+    created: int = 0
+    """Replicas made so far."""
     _ticks: int = 0
     _moved: int = 0
     """The tick of the last decision that changed something."""
@@ -73,25 +92,62 @@ class Hub:
     @property
     def serving(self) -> set[Key]:
         """The replicas that answer what the gateway sends them."""
-        return {key for key in self.routes if key in self.replicas and self.answers(key)}
+        return {key for key in self.routes if self.answers(key)}
 
     @property
     def dropped(self) -> set[Key]:
         """Where the gateway sends requests that nobody answers, because we have disturbed what was there."""
-        return {key for key in self.routes if key not in self.replicas or not self.answers(key)}
+        return {key for key in self.routes if not self.answers(key)}
 
     def answers(self, key: Key) -> bool:
-        return condition(self.replicas[key], "ModelReady").get("status") == "True"
+        known = self.replicas.get(key, {})
+        going = "deletionTimestamp" in known.get("metadata", {})
+        return not going and condition(known, "ModelReady").get("status") == "True"
+
+    @property
+    def booked(self) -> Counter[tuple[str, str]]:
+        """Nodes that replicas are charged with, by cluster and pool."""
+        booked = Counter[tuple[str, str]]()
+        for one in map(read, map(ModelReplica.parse, self.replicas.values())):
+            booked.update({(one.cluster, pool): nodes for pool, nodes in one.charges.items()})
+        return booked
+
+    @property
+    def nodes(self) -> Counter[tuple[str, str]]:
+        """Nodes that there are, by cluster and pool."""
+        return Counter(
+            {
+                (name, pool.name): pool.nodes or 0
+                for name, cluster in self.clusters.items()
+                for pool in (cluster.status.gpu_pools if cluster.status else ())
+            }
+        )
+
+    def rename(self, cluster: str, before: str, after: str) -> None:
+        """The nodes of a pool get another name; the pods on them stay."""
+        for group in itertools.chain.from_iterable(self._pods.values()):
+            if group.running_since is not None:
+                group.nodes = {
+                    (at, after if (at, pool) == (cluster, before) else pool): n for (at, pool), n in group.nodes.items()
+                }
 
     def decide(self) -> Plan:
         """One reconcile."""
         decided = plan(self.observed)
+        before, nodes = self.booked, self.nodes
+        self._carry_out(decided)
+        overbooked = {at: count for at, count in self.booked.items() if count > max(nodes[at], before[at])}
+        assert not overbooked, f"booked beyond the pool: {overbooked}"
+        return decided
+
+    def _carry_out(self, decided: Plan) -> None:
         if _effective(decided, self.endpoints):
             self._moved = self._ticks
         for step in decided.steps:
             match step:
                 case Create(manifest):
                     assert key_of(manifest) not in self.replicas
+                    self.created += 1
                     self._store(manifest, generation=1)
                 case Replace(manifest):
                     before = self.replicas[key_of(manifest)]
@@ -111,10 +167,11 @@ class Hub:
                     rested = since is not None and self.now - datetime.fromisoformat(since) >= GRACE
                     busy = key in self._asked and self.answers(key)
                     assert rested or not busy, "removed before its answers were finished"
-                    del self.replicas[key]
+                    self._end(key)
+                    self.replicas[key] = change(self.replicas[key], "metadata.deletionTimestamp", self.now.isoformat())
                 case _:
                     raise AssertionError(step)
-        return decided
+        self._clear()
 
     def tick(self) -> None:
         """Time passes: replicas start, and the gateway follows the endpoints of those that answer."""
@@ -122,15 +179,19 @@ class Hub:
         self._asked |= self.routes
         self.now += TICK
         self._ticks += 1
+        self._clear()
+        self._start()
         for key, manifest in self.replicas.items():
             generation = manifest["metadata"]["generation"]
-            answers = self._ticks - self._since[key] >= self.starting
+            since = self._pods[key][-1].running_since
+            answers = since is not None and self._ticks - since >= self.starting
             status = "True" if answers else "False"
             before = condition(manifest, "ModelReady")
             since = before["lastTransitionTime"] if before.get("status") == status else self.now.isoformat()
             self.replicas[key] = {
                 **manifest,
                 "status": {
+                    "heldNodes": self._held(key),
                     "conditions": [
                         {
                             "type": kind,
@@ -140,14 +201,14 @@ class Hub:
                             "lastTransitionTime": since,
                         }
                         for kind in ("ModelReady", "Ready")
-                    ]
+                    ],
                 },
             }
 
     @property
     def quiet(self) -> bool:
         """Whether nothing has been decided for longer than anything takes."""
-        return self._ticks - self._moved > self.starting + 2 + GRACE // TICK
+        return self._ticks - self._moved > self.starting + self.ending + 2 + GRACE // TICK
 
     def settle(self) -> None:
         """Go on until nothing moves."""
@@ -166,7 +227,39 @@ class Hub:
         metadata["uid"] = before["metadata"]["uid"] if before else f"uid-{number}"
         self.replicas[key] = {**manifest, "metadata": metadata}
         if before is None or before["metadata"]["generation"] != generation:
-            self._since[key] = self._ticks
+            self._end(key)
+            replica = read(ModelReplica.parse(manifest))
+            shape = Pods({(replica.cluster, pool): count for pool, count in charges(replica.engines).items()})
+            self._pods.setdefault(key, []).append(shape)
+            self._start()
+
+    def _end(self, key: Key) -> None:
+        for group in self._pods.get(key, ()):
+            group.ends = group.ends or (self._ticks + self.ending if group.running_since is not None else self._ticks)
+
+    def _clear(self) -> None:
+        """What has ended is gone, and a deleted replica with the last of its pods."""
+        for key, groups in list(self._pods.items()):
+            self._pods[key] = [group for group in groups if group.ends is None or group.ends > self._ticks]
+            if not self._pods[key]:
+                del self._pods[key], self.replicas[key]
+
+    def _start(self) -> None:
+        """Pods start where nodes are free, first come, first served."""
+        for group in itertools.chain.from_iterable(self._pods.values()):
+            if group.running_since is None and group.ends is None:
+                free = self.nodes
+                for other in itertools.chain.from_iterable(self._pods.values()):
+                    free.subtract(other.nodes if other.running_since is not None else {})
+                if all(count <= free[at] for at, count in group.nodes.items()):
+                    group.running_since = self._ticks
+
+    def _held(self, key: Key) -> list[Manifest]:
+        taken = Counter[str]()
+        for group in self._pods[key]:
+            taken.update({pool: n for (_, pool), n in group.nodes.items() if group.running_since is not None})
+        asked = charges(read(ModelReplica.parse(self.replicas[key])).engines)
+        return [{"pool": pool, "nodes": count} for pool, count in sorted(taken.items()) if count > asked.get(pool, 0)]
 
 
 def _effective(decided: Plan, endpoints: dict[Key, Manifest]) -> Iterable[Any]:

@@ -816,7 +816,8 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             {"replicas": tuple(Key("team", name) for name in "abcdefg")},
             ("Blocked", [f"ModelReplica team/{name}" for name in "abcde"]),
             "replicas are placed on it: ModelReplica team/a, ModelReplica team/b, ModelReplica team/c, "
-            "ModelReplica team/d, ModelReplica team/e and 2 more",
+            "ModelReplica team/d, ModelReplica team/e and 2 more; they stay for want of another place unless it is "
+            'annotated with modelplane.ai/force-drain="true"',
         ),
         (
             {"there": None, "silence": Unreachable("no answer")},

@@ -10,6 +10,7 @@ import pytest
 
 from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.inference_cluster import Isolation
+from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.ownership import marked
 from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
@@ -309,3 +310,16 @@ def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:
     bare = going(replica("a"))
 
     assert plan(seen(bare)) == Plan()
+
+
+def test_nodes_that_pods_of_an_earlier_shape_are_on_are_told_until_they_have_ended() -> None:
+    def pod(node: str | None, phase: str = "Running") -> Manifest:
+        spec = {"nodeSelector": {labels.POOL: "default"}, "resourceClaims": [{"name": "devices"}]}
+        return {"metadata": {"name": f"on-{node}"}, "spec": {**spec, "nodeName": node}, "status": {"phase": phase}}
+
+    two = plan(seen(pods=[pod("one"), pod("two"), pod(None), pod("three", "Failed")])).status
+    one = plan(seen(pods=[pod("one")])).status
+
+    assert isinstance(two, ModelReplicaStatus)
+    assert isinstance(one, ModelReplicaStatus)
+    assert (two.held_nodes, one.held_nodes) == ((HeldNodes(pool="default", nodes=2),), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,21 +11,27 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from modelplane_operator.api import ModelDeployment, labels
+from modelplane_operator.api import InferenceCluster, ModelDeployment, labels
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.conditions import Condition
 from modelplane_operator.clients.resources import annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
+from modelplane_operator.planning.plan import Create, Delete, Replace
 from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
 from tests.planning.simulation import GRACE, Hub
+from tests.support import builders as b
 from tests.support.builders import EPOCH, cluster, deployment, engine, request, taint
+from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
 DRAIN = [taint("maintenance", effect="NoExecute")]
 
 
-def wanting(replicas: int, *, image: str = "vllm:1", rollout: Manifest | None = None) -> ModelDeployment:
-    one = engine(request())
+def wanting(
+    replicas: int, *, image: str = "vllm:1", size: str = "141Gi", copies: int = 1, rollout: Manifest | None = None
+) -> ModelDeployment:
+    one = engine(request(b.memory(size)), copies=copies)
     one["members"][0]["template"] = {"spec": {"containers": [{"name": "engine", "image": image}]}}
     made = deployment(one, replicas=replicas).to_manifest()
     if rollout:
@@ -138,13 +145,40 @@ def test_scaling_to_nothing_and_back() -> None:
     assert len(hub.serving) == 2
 
 
-def test_nothing_is_lost_when_a_cluster_is_deleted_that_there_is_no_other_for() -> None:
-    hub = settled(wanting(1), a=1)
-    hub.clusters["a"] = cluster("a", nodes=1, going=True)
+LEFT = {"a cluster that is being deleted": {"going": True}, "a drained cluster": {"taints": DRAIN}}
 
-    watched(hub, least=0, most=1)
 
-    assert not hub.replicas
+@pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
+def test_what_has_no_place_elsewhere_goes_on_serving_and_it_is_said(left: Manifest) -> None:
+    hub = settled(wanting(2), a=2)
+    hub.clusters["a"] = cluster("a", nodes=2, **left)
+
+    watched(hub, least=2, most=2)
+
+    said = progressing(hub)
+    assert (said.status, said.reason) == ("False", "NoOtherPlace")
+    assert "on cluster a" in (said.message or "")
+
+
+@pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
+def test_a_drain_by_force_ends_what_has_no_place_elsewhere(left: Manifest) -> None:
+    hub = settled(wanting(2), a=2, b=1)
+    hub.clusters["a"] = cluster("a", nodes=2, forced=True, **left)
+
+    watched(hub, least=0, most=3)
+
+    assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+
+
+def test_what_was_kept_for_want_of_a_place_moves_when_there_is_one() -> None:
+    hub = settled(wanting(2), a=2)
+    hub.clusters["a"] = cluster("a", nodes=2, taints=DRAIN)
+    hub.settle()
+    hub.clusters["b"] = cluster("b", nodes=2)
+
+    watched(hub, least=2, most=3)
+
+    assert {one["spec"]["clusterName"] for one in hub.replicas.values()} == {"b"}
 
 
 @pytest.mark.parametrize(("surge", "unavailable"), [(1, 0), (2, 0), (0, 1), (0, 2), (1, 1), (2, 2), (9, 0)])
@@ -249,6 +283,187 @@ def test_a_route_that_stays_holds_a_drain_up_for_a_minute() -> None:
 
     assert (at(now).go, at(now).again_at) == (frozenset(), now + PATIENCE)
     assert at(now + PATIENCE).go == {live.key}
+
+
+# Other hardware ------------------------------------------------------------------------------------------------------
+
+LARGE = b.pool("p", b.gpu("200Gi"), nodes=2)
+
+
+def test_a_move_to_other_hardware_ends() -> None:
+    hub = settled(wanting(1), a=1)
+    hub.clusters["b"] = b.cluster("b", LARGE)
+    hub.deployment = wanting(1, size="200Gi")
+
+    watched(hub, least=1, most=2)
+
+    assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+    assert hub.created == 2
+
+
+def test_a_move_to_a_larger_pool_ends() -> None:
+    hub = settled(wanting(1), a=1)
+    hub.clusters["b"] = cluster("b", nodes=3)
+    hub.deployment = wanting(1, copies=3)
+
+    watched(hub, least=1, most=2)
+
+    assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+    assert hub.created == 2
+
+
+def test_a_pool_of_another_name_takes_over_what_ran_on_its_nodes() -> None:
+    hub = settled(wanting(2), a=2)
+    hub.clusters["a"] = b.cluster("a", b.pool("other", nodes=2))
+    hub.rename("a", "default", "other")
+
+    hub.settle()
+
+    pools = {one["spec"]["engines"][0]["members"][0]["nodePoolName"] for one in hub.replicas.values()}
+    assert pools == {"other"}
+    assert len(hub.serving) == 2
+
+
+def test_an_edit_that_scales_down_and_asks_for_other_hardware_keeps_the_replica_that_fits() -> None:
+    hub = Hub(wanting(2), {"a": cluster("a", nodes=1), "b": b.cluster("b", b.pool("p", b.gpu("200Gi"), nodes=1))})
+    hub.settle()
+    hub.deployment = wanting(1, size="200Gi")
+
+    watched(hub, least=1, most=2)
+
+    assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+    assert hub.created == 2
+
+
+def test_a_smaller_shape_on_a_full_pool_is_taken_one_replica_after_the_other() -> None:
+    hub = Hub(wanting(2, copies=2), {"a": cluster("a", nodes=4)}, ending=3)
+    hub.settle()
+    hub.deployment = wanting(2, copies=1)
+
+    watched(hub, least=1, most=3)
+
+    assert [one["spec"]["engines"][0]["copies"] for one in hub.replicas.values()] == [1, 1]
+    assert sum(hub.booked.values()) == 2
+
+
+@pytest.mark.parametrize("what", ["engines", "requests"])
+def test_another_order_of_what_has_names_changes_nothing(what: str) -> None:
+    one, two = (engine(request(name="x"), request(name="y"), name=name) for name in ("main", "side"))
+    gpus = b.pool("p", b.gpu("141Gi", 8), nodes=2)
+    hub = Hub(deployment(one, two), {"a": b.cluster("a", gpus)})
+    hub.settle()
+    if what == "requests":
+        one["members"][0]["nodeSelector"]["devices"].reverse()
+    hub.deployment = deployment(*([two, one] if what == "engines" else [one, two]))
+
+    assert not _replacing(hub)
+
+
+def test_a_label_that_somebody_has_edited_is_not_believed_against_the_name() -> None:
+    hub = settled(wanting(2), a=2)
+    key = max(hub.replicas)
+    before = hub.replicas[key]["metadata"]["labels"][labels.REPLICA_INDEX]
+    named = {**hub.replicas[key]["metadata"]["labels"], labels.REPLICA_INDEX: "7"}
+    hub.replicas[key] = change(hub.replicas[key], "metadata.labels", named)
+
+    watched(hub, least=2, most=2)
+
+    assert hub.replicas[key]["metadata"]["labels"][labels.REPLICA_INDEX] == before
+    assert hub.created == 2
+
+
+def _replacing(hub: Hub) -> list[Any]:
+    return [step for step in plan(hub.observed).steps if isinstance(step, Replace | Create | Delete)]
+
+
+def progressing(hub: Hub) -> Condition:
+    status = plan(hub.observed).status
+    assert status is not None
+    return next(one for one in status.conditions if one.type == "Progressing")
+
+
+# Whatever happens ----------------------------------------------------------------------------------------------------
+
+
+def hardware(name: str, pools: Mapping[str, tuple[str, int]], **more: Any) -> InferenceCluster:
+    """A cluster with these pools: their GPUs' memory, and nodes."""
+    return b.cluster(name, *(b.pool(pool, b.gpu(size), nodes=nodes) for pool, (size, nodes) in pools.items()), **more)
+
+
+SIZES = st.sampled_from(["80Gi", "141Gi", "200Gi"])
+POOLS = st.dictionaries(st.sampled_from(["p", "q"]), st.tuples(SIZES, st.integers(0, 4)), min_size=1)
+NAMES = st.sampled_from(["a", "b", "c"])
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("scale"), st.integers(0, 4)),
+        st.tuples(st.just("size"), SIZES),
+        st.tuples(st.just("copies"), st.integers(1, 3)),
+        st.tuples(st.just("image"), st.sampled_from(["vllm:1", "vllm:2"])),
+        st.tuples(st.just("hardware"), st.tuples(NAMES, POOLS)),
+        st.tuples(st.just("rename"), NAMES),
+        st.tuples(st.just("taint"), NAMES),
+        st.tuples(st.just("untaint"), NAMES),
+        st.tuples(st.just("delete"), NAMES),
+        st.tuples(st.just("force"), NAMES),
+        st.tuples(st.just("wait"), st.integers(1, 12)),
+    ),
+    max_size=10,
+)
+WANTED = {"scale": "replicas", "size": "size", "copies": "copies", "image": "image"}
+STATE = {"taint": {"taints": DRAIN}, "untaint": {"taints": []}, "delete": {"going": True}, "force": {"forced": True}}
+
+
+@example([("hardware", ("a", {"p": ("200Gi", 1)})), ("size", "200Gi")], 1, 0, 1, 0)
+@example([("scale", 2), ("copies", 2), ("wait", 12), ("copies", 1)], 1, 0, 1, 3)
+@given(EVENTS, st.integers(0, 2), st.integers(0, 2), st.integers(1, 5), st.integers(0, 4))
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_becomes_of_the_hardware_it_comes_to_rest(
+    events: list[tuple[str, Any]], surge: int, unavailable: int, starting: int, ending: int
+) -> None:
+    rollout = {"maxSurge": surge, "maxUnavailable": unavailable or (0 if surge else 1)}
+    fleet: dict[str, dict[str, tuple[str, int]]] = {name: {"p": ("141Gi", 2)} for name in "abc"}
+    state: dict[str, dict[str, Any]] = {name: {} for name in "abc"}
+    wanted: dict[str, Any] = {"replicas": 2}
+    hub = Hub(wanting(2, rollout=rollout), {name: hardware(name, fleet[name]) for name in fleet}, starting, ending)
+    hub.settle()
+    for what, value in events:
+        match what:
+            case "wait":
+                for _ in range(value):
+                    go_on(hub)
+            case "hardware":
+                fleet[value[0]] = dict(value[1])
+            case "rename" if "q" not in fleet[value] and "p" in fleet[value]:
+                fleet[value] = {"q": fleet[value]["p"]}
+                hub.rename(value, "p", "q")
+            case _ if what in WANTED:
+                wanted[WANTED[what]] = value
+            case _:
+                state[value] |= STATE.get(what, {})
+        hub.clusters = {name: hardware(name, fleet[name], **state[name]) for name in fleet}
+        hub.deployment = wanting(**wanted, rollout=rollout)
+        go_on(hub)
+    made = hub.created
+    for _ in range(400):
+        go_on(hub)
+        assert hub.created - made <= 2 * (wanted["replicas"] + surge), "replicas come and go"
+        if hub.quiet:
+            break
+
+    assert hub.quiet, "it does not come to rest"
+    assert len(hub.replicas) <= wanted["replicas"]
+
+
+def go_on(hub: Hub) -> None:
+    """Decide until there is nothing to do at this moment, and let time pass."""
+    before = bool(hub.serving)
+    for _ in range(4):
+        hub.decide()
+    assert not _replacing(hub), "deciding again changes something"
+    exempt = progressing(hub).reason == "MovingWithoutSurge" or not hub.deployment.spec.replicas
+    assert not before or hub.serving or exempt, "nobody serves any more"
+    hub.tick()
+    assert not hub.dropped
 
 
 CHANGES = st.lists(

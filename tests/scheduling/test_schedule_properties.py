@@ -23,13 +23,14 @@ from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.need import ask
-from modelplane_operator.scheduling.reasons import Lost, Outdated, Spare
+from modelplane_operator.scheduling.reasons import Going, Lost, Outdated, ScaledDown, Spare, Tainted
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some
 from tests.support.plain_fleet import PlainFleet
 
 NOW = b.EPOCH + timedelta(hours=1)
+MOVING = Going | Tainted | Outdated | Lost
 EXAMPLES = settings(deadline=None, max_examples=50)
 
 
@@ -55,8 +56,10 @@ class World:
         kept = {replica.key: replica for replica in self.replicas}
         for placement in decision.placements:
             replica = b.written(deployment, placement)
-            ready = is_true(kept[replica.key].conditions, Ready) if replica.key in kept else None
-            kept[replica.key] = b.written(deployment, placement, ready=ready)
+            was = kept.get(replica.key)
+            ready = is_true(was.conditions, Ready) if was else None
+            before = placements.read(was) if was else None
+            kept[replica.key] = b.written(deployment, placement, before=before, ready=ready)
         for removal in decision.removed:
             kept[removal.replica.key] = b.going(kept[removal.replica.key])
         return replace(self, replicas=tuple(kept.values()))
@@ -158,9 +161,11 @@ def test_never_more_than_asked_for(history: tuple[World, ModelDeployment]) -> No
 def test_what_moves_has_a_reason_and_what_stays_keeps_its_identity(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     decision = world.decide(deployment)
-    moved = [removal for removal in decision.removed if isinstance(removal.why, Outdated | Lost)]
+    moved = [removal for removal in decision.removed if isinstance(removal.why, MOVING)]
+    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.going]
+    too_many = max(len(ours) - deployment.spec.replicas, 0)  # those of them that were to move go first
 
-    assert len(moved) <= len(decision.new)
+    assert len(moved) <= len(decision.new) + too_many
     assert not moved or not decision.missing
 
 
@@ -172,10 +177,10 @@ def test_a_new_cluster_evicts_nobody(history: tuple[World, ModelDeployment], clu
     settled = world.after(deployment, world.decide(deployment))
     now = settled.decide(deployment)
     grown = replace(settled, clusters=(*settled.clusters, cluster)).decide(deployment)
-    moved = {(r.replica.cluster, r.replica.index) for r in grown.removed if isinstance(r.why, Outdated | Lost)}
+    moved = {(r.replica.cluster, r.replica.index) for r in grown.removed if isinstance(r.why, MOVING)}
 
     assert identities(now) - moved <= identities(grown)
-    assert {removal.replica.key for removal in grown.removed if not isinstance(removal.why, Outdated | Lost)} == set()
+    assert {removal.replica.key for removal in grown.removed if not isinstance(removal.why, MOVING)} == set()
 
 
 @EXAMPLES
@@ -195,22 +200,45 @@ def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], rep
 
 @EXAMPLES
 @given(histories())
-def test_scaling_down_takes_the_victims_one_by_one(history: tuple[World, ModelDeployment]) -> None:
+def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     asked = ask(deployment)
     mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.going]
     sites = {r.cluster: site for r in mine if (site := world.fleet.site(r.cluster)) is not None}
-    ours, _ = schedules.retain(asked, mine, sites)  # no two on one cluster with one index
-    left = list(ours)
-    while len(left) > asked.replicas:
+    left = list(mine)
+    order: list[placements.Replica] = []
+    while left:
         loads = Counter(replica.cluster for replica in left)
-        left.remove(
-            max(left, key=lambda r: (schedules._illness(r, sites), loads[r.cluster], r.cluster, r.index, r.key))
-        )
+        order.append(max(left, key=lambda r: (schedules._illness(r, sites), loads[r.cluster], r.cluster, r.index)))
+        left.remove(order[-1])
 
-    staying, _ = schedules.scale_down(asked, ours, sites)
+    assert list(schedules.worst_first(mine, sites)) == order
 
-    assert list(staying) == left
+
+@EXAMPLES
+@given(histories())
+def test_what_is_to_move_goes_before_what_is_not(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    decision = world.decide(deployment)
+    waiting = [held for held in decision.held if held.why] + list(decision.stuck)
+
+    assert not waiting or not any(isinstance(removal.why, ScaledDown) for removal in decision.removed)
+
+
+@EXAMPLES
+@given(histories())
+def test_whoever_is_replaced_is_the_one_that_goes(history: tuple[World, ModelDeployment]) -> None:
+    world, deployment = history
+    first = world.decide(deployment)
+    replaced = {removal.replica.key for removal in first.removed}
+    # Its successor is there, and nothing that is to go has begun to.
+    there = {replica.key: replica for replica in world.after(deployment, first).replicas}
+    there |= {replica.key: replica for replica in world.replicas if replica.key in replaced}
+    again = replace(world, replicas=tuple(there.values())).decide(deployment)
+
+    assert {removal.replica.key for removal in again.removed} == replaced
+    assert again.placements == first.placements
+    assert not again.new
 
 
 @EXAMPLES
@@ -219,9 +247,7 @@ def test_the_reasons_cover_exactly_the_clusters_not_chosen(history: tuple[World,
     world, deployment = history
     decision = world.decide(deployment)
     chosen = {placement.cluster for placement in decision.new}
-    movable = [held for held in decision.held if held.why] or [
-        r for r in decision.removed if isinstance(r.why, Outdated | Lost)
-    ]
+    movable = [held for held in decision.held if held.why] or [r for r in decision.removed if isinstance(r.why, MOVING)]
     covered = sum(refusal.clusters for refusal in decision.refusals)
 
     if not world.clusters or not (decision.new or decision.missing or movable or deployment.replica.failover):

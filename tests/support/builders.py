@@ -11,13 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Status
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.scheduling.placement import EnginePlacement, Owner, Placement
+from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
+from modelplane_operator.scheduling.placement import EnginePlacement, Owner, Placement, Replica, charges, held_nodes
 
 Manifest = dict[str, Any]
 
@@ -94,6 +93,7 @@ def cluster(
     taints: Sequence[Manifest] = (),
     going: bool = False,
     isolation: Manifest | None = None,
+    forced: bool = False,
     **labelled: str,
 ) -> InferenceCluster:
     """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say."""
@@ -104,6 +104,7 @@ def cluster(
             "metadata": {
                 "name": name,
                 "labels": labelled,
+                "annotations": {labels.FORCE_DRAIN: "true"} if forced else {},
                 **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
             },
             "spec": {
@@ -222,6 +223,7 @@ def replica(
     uid: str | None = UID,
     ready: bool | None = None,
     going: bool = False,
+    held: str = "",
 ) -> ModelReplica:
     """A replica as we would have written it: one claim for a GPU per member that has claims."""
     roles = ["Standalone"] if stages == 1 else ["Leader", "Worker"]
@@ -247,6 +249,7 @@ def replica(
                     labels.REPLICA_INDEX: str(index),
                     **({labels.OWNER_UID: uid} if uid is not None else {}),
                 },
+                "annotations": {labels.HELD_NODES: held} if held else {},
                 **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
             },
             "spec": {
@@ -267,8 +270,10 @@ def claim(*selectors: str, name: str = "gpu", count: int = 1) -> Manifest:
     }
 
 
-def written(deployment: ModelDeployment, placement: Placement, *, ready: bool | None = None) -> ModelReplica:
-    """The replica that a placement of the deployment becomes."""
+def written(
+    deployment: ModelDeployment, placement: Placement, *, before: Replica | None = None, ready: bool | None = None
+) -> ModelReplica:
+    """The replica that a placement of the deployment becomes, while its pods of before are not gone."""
     asked = {engine.name: engine.to_manifest() for engine in deployment.replica.engines}
     namespace, name = deployment.key
     return replica(
@@ -280,12 +285,13 @@ def written(deployment: ModelDeployment, placement: Placement, *, ready: bool | 
         namespace=namespace,
         uid=deployment.metadata.uid,
         ready=ready,
+        held=held_nodes(before.charges, charges(placement.engines)) if before else "",
     )
 
 
 def answering(replica: ModelReplica) -> ModelReplica:
     """The replica once it is Ready."""
-    return replica.model_copy(update={"status": Status(conditions=(Ready.AVAILABLE.condition(EPOCH),))})
+    return replica.model_copy(update={"status": ModelReplicaStatus(conditions=(Ready.AVAILABLE.condition(EPOCH),))})
 
 
 def going(replica: ModelReplica) -> ModelReplica:
