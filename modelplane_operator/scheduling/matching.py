@@ -50,15 +50,27 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Unhosted:
-    """An engine whose members all match some pool, but that no pool can run as a whole."""
+class Claimless:
+    """An engine of which no member claims a device anywhere on the cluster: its pods would get none."""
 
     engine: str
-    claimless: bool
-    """No member claims a device anywhere on the cluster: its pods would get none."""
 
 
-Hosting = Hosts | Unmatched | Unhosted
+@dataclass(frozen=True, slots=True)
+class Unhosted:
+    """An engine whose members all match some pool, but that no pool can run as a whole.
+
+    This pool does for most members, and not for the one of that role.
+    """
+
+    engine: str
+    pool: int
+    role: str
+    miss: Miss | None
+    """None where the member would claim no device there, though it could elsewhere on the cluster."""
+
+
+Hosting = Hosts | Unmatched | Claimless | Unhosted
 
 
 @lru_cache(maxsize=16_384)
@@ -136,7 +148,7 @@ def hosts_by(engines: Iterable[OnNodes], profile: Profile) -> Hosting:
     return Hosts(tuple(options), tuple(sorted({option.pool for found in options for option in found})))
 
 
-def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatched | Unhosted:
+def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatched | Claimless | Unhosted:
     """The pools that can run the engine: each of its members matches.
 
     A member that could claim a device on some pool of the cluster must claim one: else its pods would run without.
@@ -151,13 +163,13 @@ def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatc
     if matched != everyone and pools:
         return _nearest(engine, profile, matched)
     if not claiming:
-        return Unhosted(engine.name, claimless=True)
+        return Claimless(engine.name)
     options = [
         Option(place, pool.nodes, pool.claims)
         for place, pool in enumerate(pools)
         if pool.matched == everyone and pool.claiming == claiming
     ]
-    return tuple(options) or Unhosted(engine.name, claimless=False)
+    return tuple(options) or _unhosted(engine, profile, pools, claiming)
 
 
 def _nearest(engine: EngineNeed, profile: Profile, matched: int) -> Unmatched:
@@ -170,6 +182,15 @@ def _nearest(engine: EngineNeed, profile: Profile, matched: int) -> Unmatched:
     ]
     pool, miss = min(misses, key=lambda found: (found[1].nearness, found[0]))
     return Unmatched(engine.name, member.role, pool, miss)
+
+
+def _unhosted(engine: EngineNeed, profile: Profile, pools: Sequence[_OnNode], claiming: int) -> Unhosted:
+    """The pool that does for most members, and the first for which it does not."""
+    does = [pool.matched & ~(claiming & ~pool.claiming) for pool in pools]
+    place = max(range(len(pools)), key=lambda at: (does[at].bit_count(), -at))
+    lacking = next(member for at, member in enumerate(engine.members) if not does[place] >> at & 1)
+    found = match(lacking, profile.offers[place])
+    return Unhosted(engine.name, place, lacking.role, None if isinstance(found, Match) else found)
 
 
 def _miss(requests: Sequence[Request], offer: Offer) -> Miss:

@@ -40,12 +40,14 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooFewDevices,
+    TooSmall,
     Unlike,
     Unreachable,
 )
 
 _GROUPS = 6  # of refusals in a summary; a page shows all
 _NEAREST = 2  # examples in a summary
+_SOME = 4  # engines and pools named in a reason
 _LINES = 50  # of each part of a page
 
 
@@ -60,7 +62,7 @@ def summary(decision: Decision) -> str:
     if unplaced and decision.refusals:
         parts.append(f"{_of(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
         told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
-        parts.append("nearest: " + "; ".join(f"{found.nearest}: {reason(found.reason)}" for found in told))
+        parts.append("nearest: " + "; ".join(map(_nearest, told)))
     return "; ".join(parts)
 
 
@@ -76,7 +78,7 @@ def explain(decision: Decision) -> str:
         ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
         ("left as they are", [f"{name} on {cluster}: {why}" for name, cluster, why in held]),
         ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
-        ("not chosen", [f"{group(found)}; {found.nearest}: {reason(found.reason)}" for found in decision.refusals]),
+        ("not chosen", [f"{group(found)}; {_nearest(found)}" for found in decision.refusals]),
     )
     lines = [f"{_counts(decision)}; {clusters}"]
     for title, entries in sections:
@@ -150,11 +152,13 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Why one cluster takes no replica."""
     match why:
         case Full(engine, pool, needs, free, nodes):
-            if needs > nodes:
-                return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
             return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
-        case Crowded():
-            return "each engine finds free nodes, but not all of them together"
+        case TooSmall(engine, pool, needs, nodes):
+            return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+        case Crowded(needs, free):
+            engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
+            pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
+            return f"the engines do not fit together: nodes needed: {engines}; nodes free: {pools}"
         case NoGateway():
             return "its gateway has no address yet"
         case NotReady(condition):
@@ -163,8 +167,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "it does not answer"
         case Tainted(key, value, effect):
             return f"taint {key}{f'={value}' if value else ''}:{effect} is not tolerated"
-        case Split(engine):
-            return f"no one pool has the devices for all members of engine {engine}, and an engine is not split"
+        case Split(engine, pool, role, missed):
+            lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
+            return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
@@ -179,6 +184,36 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "it has room"
         case _:
             assert_never(why)
+
+
+def remedy(why: Reason) -> str:
+    """What would help; empty where the reason itself says it."""
+    match why:
+        case Full():
+            return "free nodes of that pool, or enlarge it"
+        case TooSmall():
+            return "no waiting helps: a larger pool, or an engine of fewer nodes"
+        case Crowded():
+            return "free nodes, or enlarge one of these pools"
+        case NoGateway() | NotReady() | Unreachable() | NoPools():
+            return "see the conditions of that InferenceCluster"
+        case Tainted():
+            return "remove the taint, or tolerate it"
+        case NothingToClaim():
+            return "its class lists the device as Synthetic: list it as DRA"
+        case Split():
+            return "a pool for the whole engine, or selectors that one pool meets"
+        case NoMatch(miss=TooFewDevices() | Contended()):
+            return "ask for fewer devices per pod"
+        case LabelDiffers(key):
+            return f"label the cluster, or select without {key}"
+        case _:
+            return ""
+
+
+def _nearest(found: Refusal) -> str:
+    helps = remedy(found.reason)
+    return f"{found.nearest}: {reason(found.reason)}{f' ({helps})' if helps else ''}"
 
 
 def miss(found: Miss) -> str:
@@ -200,6 +235,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
     match found.reason:
         case Full(engine):
             return f"{count} with too few free nodes for engine {engine}"
+        case TooSmall(engine):
+            return f"{count} with too small pools for engine {engine}"
         case Crowded():
             return f"{count} with too few free nodes for all engines together"
         case NoGateway():

@@ -90,8 +90,16 @@ class Full:
 class Crowded:
     """Every engine alone finds free nodes, but not all of them together."""
 
+    needs: tuple[tuple[str, int], ...]
+    """For each engine the fewest nodes that will do."""
+    free: tuple[tuple[str, int], ...]
+    """For each pool that any of them could use its free nodes."""
+
     group = Group(1)
-    nearness = ()
+
+    @property
+    def nearness(self) -> Nearness:
+        return (sum(nodes for _, nodes in self.needs) - sum(max(nodes, 0) for _, nodes in self.free),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +141,41 @@ class Tainted:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two."""
+class TooSmall:
+    """The pool has the hardware, but fewer nodes in all than the engine needs; no other pool that fits has more."""
 
     engine: str
+    pool: str
+    needs: int
+    nodes: int
+
+    @property
+    def group(self) -> Group:
+        return Group(6, self.engine)
+
+    @property
+    def nearness(self) -> Nearness:
+        return (self.needs - self.nodes,)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two.
+
+    This pool does for most of them; the first for which it does not is the member of that role.
+    """
+
+    engine: str
+    pool: str
+    role: str
+    miss: Miss | None
+    """Why it does not; None where it has only devices for the member that pods cannot claim."""
 
     nearness = ()
 
     @property
     def group(self) -> Group:
-        return Group(6, self.engine)
+        return Group(7, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +188,7 @@ class NothingToClaim:
 
     @property
     def group(self) -> Group:
-        return Group(7, self.engine)
+        return Group(8, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +202,7 @@ class NoMatch:
 
     @property
     def group(self) -> Group:
-        return Group(8, self.engine)
+        return Group(9, self.engine)
 
     @property
     def nearness(self) -> Nearness:
@@ -180,7 +213,7 @@ class NoMatch:
 class NoPools:
     """The cluster publishes no pools."""
 
-    group = Group(9)
+    group = Group(10)
     nearness = ()
 
 
@@ -188,7 +221,7 @@ class NoPools:
 class Going:
     """The cluster is being deleted."""
 
-    group = Group(10)
+    group = Group(11)
     nearness = ()
 
 
@@ -200,7 +233,7 @@ class LabelDiffers:
     wanted: str
     found: str | None
 
-    group = Group(11)
+    group = Group(12)
     nearness = ()
 
 
@@ -208,13 +241,14 @@ class LabelDiffers:
 class Spare:
     """The cluster would do; others came first, or no more replicas were needed."""
 
-    group = Group(12)
+    group = Group(13)
     nearness = ()
 
 
 Refused: TypeAlias = (
     Full
     | Crowded
+    | TooSmall
     | NoGateway
     | NotReady
     | Unreachable

@@ -8,7 +8,7 @@ from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import Standing
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.matching import Hosting, Hosts, Option, Unhosted, Unmatched, hosts
+from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.need import EngineNeed, Need
 from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
 from modelplane_operator.scheduling.reasons import (
@@ -26,6 +26,7 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
+    TooSmall,
     Unreachable,
 )
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
@@ -107,18 +108,37 @@ def answer(need: Need, site: Site, hosting: Hosting | None = None) -> Answer:
     return fit(need.engines, hosting, site)
 
 
-def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | Crowded:
+def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
     chosen = _choose(hosts.options, site.free)
     if chosen is not None:
         return Fit(chosen, _usage(hosts.pools, site))
+    short = [
+        _short(engine, options, site)
+        for engine, options in zip(engines, hosts.options, strict=True)
+        if all(option.nodes > site.free[option.pool] for option in options)
+    ]
+    if short:
+        return next((found for found in short if isinstance(found, TooSmall)), short[0])
+    return Crowded(
+        needs=tuple(
+            (engine.name, min(option.nodes for option in options))
+            for engine, options in zip(engines, hosts.options, strict=True)
+        ),
+        free=tuple((site.cluster.pools.names[pool], site.free[pool]) for pool in hosts.pools),
+    )
+
+
+def _short(engine: EngineNeed, options: Sequence[Option], site: Site) -> Full | TooSmall:
+    """The pool that is nearest to having enough nodes for an engine: in all, if none ever has, else free ones."""
     pools = site.cluster.pools
-    for engine, options in zip(engines, hosts.options, strict=True):
-        if all(option.nodes > site.free[option.pool] for option in options):
-            nearest = min(options, key=lambda option: option.nodes - max(site.free[option.pool], 0))
-            place = nearest.pool
-            return Full(engine.name, pools.names[place], nearest.nodes, site.free[place], pools.nodes[place])
-    return Crowded()
+    large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
+    if not large:
+        nearest = min(options, key=lambda option: option.nodes - pools.nodes[option.pool])
+        return TooSmall(engine.name, pools.names[nearest.pool], nearest.nodes, pools.nodes[nearest.pool])
+    nearest = min(large, key=lambda option: option.nodes - max(site.free[option.pool], 0))
+    place = nearest.pool
+    return Full(engine.name, pools.names[place], nearest.nodes, site.free[place], pools.nodes[place])
 
 
 def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> tuple[Option, ...] | None:
@@ -169,7 +189,9 @@ def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
             return None
 
 
-def unhosted(site: Site, why: Unmatched | Unhosted) -> NoMatch | NothingToClaim | Split:
+def unhosted(site: Site, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
     if isinstance(why, Unmatched):
         return NoMatch(why.engine, why.role, site.cluster.pools.names[why.pool], why.miss)
-    return NothingToClaim(why.engine) if why.claimless else Split(why.engine)
+    if isinstance(why, Claimless):
+        return NothingToClaim(why.engine)
+    return Split(why.engine, site.cluster.pools.names[why.pool], why.role, why.miss)

@@ -140,7 +140,7 @@ def test_too_few_places_are_told_with_the_nearest() -> None:
     assert reason == "InsufficientCapacity"
     assert message == (
         "2 of 3 replicas placed on 1 cluster; 1 cluster checked: 1 with too few free nodes for engine main; "
-        "nearest: a: engine main needs 1 node of pool default, 0 of 2 free"
+        "nearest: a: engine main needs 1 node of pool default, 0 of 2 free (free nodes of that pool, or enlarge it)"
     )
 
 

@@ -37,6 +37,8 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooFewDevices,
+    TooSmall,
+    Unlike,
     Unreachable,
 )
 from modelplane_operator.scheduling.schedule import schedule
@@ -81,22 +83,29 @@ CASES = [
         "a pool that is too small for ever",
         b.deployment(b.pipeline(4)),
         b.cluster("a", nodes=2),
-        Full("main", "default", needs=4, free=0, nodes=2),
+        TooSmall("main", "default", needs=4, nodes=2),
         "engine main needs 4 nodes of one pool, default has 2 in all",
     ),
     Case(
-        "the fullest of two pools is not the nearest",
+        "the largest of two pools is the nearest, however full it is",
+        b.deployment(b.pipeline(4)),
+        b.cluster("a", b.pool("default", nodes=3), b.pool("more", nodes=2)),
+        TooSmall("main", "default", needs=4, nodes=3),
+        "engine main needs 4 nodes of one pool, default has 3 in all",
+    ),
+    Case(
+        "a pool that has enough nodes is nearer",
         b.deployment(b.pipeline(3)),
-        b.cluster("a", b.pool("default", nodes=2), b.pool("more", nodes=2)),
-        Full("main", "more", needs=3, free=2, nodes=2),
-        "engine main needs 3 nodes of one pool, more has 2 in all",
+        b.cluster("a", b.pool("default", nodes=3), b.pool("more", nodes=2)),
+        Full("main", "default", needs=3, free=2, nodes=3),
+        "engine main needs 3 nodes of pool default, 2 of 3 free",
     ),
     Case(
         "engines that fit one by one",
         b.deployment(b.engine(name="x"), b.engine(name="y")),
         b.cluster("a", b.pool("p", nodes=1)),
-        Crowded(),
-        "each engine finds free nodes, but not all of them together",
+        Crowded((("x", 1), ("y", 1)), (("p", 1),)),
+        "the engines do not fit together: nodes needed: x 1, y 1; nodes free: p 1",
     ),
     Case("no gateway", b.deployment(), b.cluster("a", address=None), NoGateway(), "its gateway has no address yet"),
     Case("not Ready", b.deployment(), b.cluster("a", ready=False), NotReady("Creating"), "it is not Ready (Creating)"),
@@ -119,8 +128,9 @@ CASES = [
         "an engine that would be split",
         b.deployment(b.gang([b.request(b.M200)], [b.request(b.below("100Gi"))])),
         b.cluster("a", *TWO_POOLS),
-        Split("main"),
-        "no one pool has the devices for all members of engine main, and an engine is not split",
+        Split("main", "big", "Worker", Unlike("gpu", "gpu", "memory is 200Gi, needs < 100Gi", (1, -0.74975))),
+        "no one pool has the devices for all members of engine main: pool big, Worker: request gpu: device gpu: "
+        "memory is 200Gi, needs < 100Gi",
     ),
     Case(
         "only synthetic devices",
@@ -174,7 +184,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_cluster_says_why_not(case: Case) -> None:
     taken = [b.replica("a", of="other", stages=2)] if case.name == "too few free nodes" else []
-    taken += [b.replica("a", of="other")] * (case.name == "the fullest of two pools is not the nearest")
+    taken += [b.replica("a", of="other")] * (case.name == "a pool that has enough nodes is nearer")
     taken += [b.replica("a", of="other", stages=2)] if case.name == "a pool that is too small for ever" else []
     decision = decide(case.deployment, [case.cluster], *taken)
 
@@ -192,6 +202,27 @@ def test_the_nearest_device_is_named_with_its_own_value() -> None:
     assert "141Gi" in prose.reason(refusal.reason)
 
 
+GPU_AND_NIC = b.pool("p", {**b.nic("ethernet")}, {**b.gpu(), "attributes": {"architecture": {"string": "Ampere"}}})
+OF_THE_GPU = f'device.attributes["{b.GPU}"]'
+
+
+@pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        (f'{OF_THE_GPU}.architecture == "Hopper"', 'architecture is "Ampere", needs "Hopper"'),
+        (
+            f'{OF_THE_GPU}.driverVersion.isGreaterThan(semver("1.0.0"))',
+            f"the device has no attribute {b.GPU}/driverVersion",
+        ),
+        (f"{OF_THE_GPU}.ecc", f"the device has no attribute {b.GPU}/ecc"),
+    ],
+)
+def test_the_nearest_device_is_one_of_the_domain_that_is_asked_for(selector: str, why: str) -> None:
+    [refusal] = decide(b.deployment(b.engine(b.request(selector))), [b.cluster("a", GPU_AND_NIC)]).refusals
+
+    assert prose.reason(refusal.reason) == f"engine main: pool p: request gpu: device gpu: {why}"
+
+
 def test_a_cluster_that_does_not_answer_says_so() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
@@ -202,17 +233,22 @@ def test_a_cluster_that_does_not_answer_says_so() -> None:
 
 def test_the_summary_counts_groups_and_names_the_nearest_misses() -> None:
     fleet = [
-        b.cluster("full", b.pool("h200", b.gpu("141Gi"), nodes=1)),
+        b.cluster("full", b.pool("h200", b.gpu("141Gi"), nodes=2)),
         b.cluster("fuller", b.pool("h200", b.gpu("141Gi"), nodes=3)),
         b.cluster("down", ready=False),
         *(b.cluster(f"old{number}", b.pool("a10", b.gpu("24Gi"))) for number in range(3)),
     ]
-    decision = decide(b.deployment(b.pipeline(2)), fleet, b.replica("fuller", of="x", stages=3, pool="h200"))
+    decision = decide(
+        b.deployment(b.pipeline(2)),
+        fleet,
+        b.replica("full", of="y", pool="h200"),
+        b.replica("fuller", of="x", stages=3, pool="h200"),
+    )
 
     assert prose.summary(decision) == (
         "0 of 1 replica placed; 6 clusters checked: 2 with too few free nodes for engine main, 1 not Ready, 3 without "
-        "devices for engine main; nearest: full: engine main needs 2 nodes of one pool, h200 has 1 in all; "
-        "down: it is not Ready (Creating)"
+        "devices for engine main; nearest: full: engine main needs 2 nodes of pool h200, 1 of 2 free (free nodes of "
+        "that pool, or enlarge it); down: it is not Ready (Creating) (see the conditions of that InferenceCluster)"
     )
 
 
@@ -232,8 +268,9 @@ def test_the_page_shows_every_replica_and_every_group() -> None:
         "removed:",
         "  my-model-gone-0 on gone: its cluster is gone",
         "not chosen:",
-        "  2 with too few free nodes for engine main; a: engine main needs 1 node of pool default, 0 of 1 free",
-        "  1 not Ready; c: it is not Ready (Creating)",
+        "  2 with too few free nodes for engine main; a: engine main needs 1 node of pool default, 0 of 1 free "
+        "(free nodes of that pool, or enlarge it)",
+        "  1 not Ready; c: it is not Ready (Creating) (see the conditions of that InferenceCluster)",
     ]
 
 
@@ -255,8 +292,9 @@ def test_what_is_left_as_it_was_is_told_with_the_reason() -> None:
     decision = decide(b.deployment(b.engine(copies=3)), [b.cluster("a")], b.replica("a"))
 
     assert prose.summary(decision) == (
-        "0 of 1 replica placed, 1 left as before; 1 cluster checked: 1 with too few free nodes for engine main; "
-        "nearest: a: engine main needs 3 nodes of one pool, default has 2 in all"
+        "0 of 1 replica placed, 1 left as before; 1 cluster checked: 1 with too small pools for engine main; "
+        "nearest: a: engine main needs 3 nodes of one pool, default has 2 in all "
+        "(no waiting helps: a larger pool, or an engine of fewer nodes)"
     )
 
 

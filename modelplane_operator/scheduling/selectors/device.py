@@ -69,6 +69,11 @@ class Device:
         domains = (*self.fields["attributes"].values(), *self.fields["capacity"].values())
         return tuple(sorted(v.reason for domain in domains for v in domain.values() if isinstance(v, Malformed)))
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """Whose attributes and capacity it has."""
+        return frozenset({*self.fields["attributes"], *self.fields["capacity"]})
+
     def written(self, what: str, domain: str, identifier: str) -> str | None:
         """An attribute or the capacity as its author wrote it; None when there is none."""
         wanted = domain, identifier

@@ -215,9 +215,15 @@ def _by_text(characters: int) -> int:
 re2: Any = _re2  # it says nothing about its types
 
 
+# One byte of a text, which Go's RE2 refuses and C++'s takes; within \Q...\E it is two letters like any others.
+_ONE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*\\C")
+
+
 @lru_cache(maxsize=512)
 def regex(pattern: str) -> Any:
     """The compiled pattern; raises EvaluationError."""
+    if _ONE_BYTE.match(pattern):
+        raise EvaluationError("the regular expression is not valid: invalid escape sequence: \\C")
     options = re2.Options()
     options.log_errors = False
     try:

@@ -8,7 +8,7 @@ from modelplane_operator.scheduling.quantity import Quantity
 from modelplane_operator.scheduling.selectors.compile import Program
 from modelplane_operator.scheduling.selectors.device import Device, shown
 from modelplane_operator.scheduling.selectors.refusals import path_of
-from modelplane_operator.scheduling.selectors.syntax import Call, Expr, Ident, Literal, Logic, Select
+from modelplane_operator.scheduling.selectors.syntax import Call, Expr, Ident, Literal, Logic, Select, children
 from modelplane_operator.scheduling.selectors.values import EvaluationError, Value
 
 MAX_LENGTH = 256  # of a reason: it becomes part of a condition's message
@@ -46,16 +46,29 @@ def reason(text: str, program: Program, device: Device) -> str:
     return "the selector is false"
 
 
+# How near a condition is to holding that does not: it cannot be asked of a device that knows nothing of its domain; it
+# asks for what the device does not say of itself; or the device says something else, for numbers near to it or not.
+_FOREIGN, _ABSENT, _OTHER = 0.0, 0.25, 0.5
+
+
 def nearness(program: Program, device: Device) -> float:
     """The conditions that hold before the first that fails, plus how far that one is from holding (0 to 1)."""
     question = _Question("", program, device)
     for held, condition in enumerate(_conditions(program.root)):
         try:
             if question.value(condition) is not True:
-                return held + _share(question, condition)
+                return held + _OTHER + _share(question, condition) * (1 - _OTHER)
         except EvaluationError:
-            return float(held)
+            return held + (_ABSENT if device.domains & _domains(condition) else _FOREIGN)
     return 0.0
+
+
+def _domains(node: Expr) -> frozenset[str]:
+    """The domains of what a condition asks for."""
+    path = path_of(node)
+    if path is not None:
+        return frozenset({path[1]})
+    return frozenset(domain for child in children(node) for domain in _domains(child))
 
 
 def _conditions(tree: Expr) -> Iterator[Expr]:
