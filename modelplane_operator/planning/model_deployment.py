@@ -317,10 +317,10 @@ _MARKS = frozenset({labels.DRAINING_SINCE, labels.HELD_NODES})
 
 def _held(live: Manifest, next_: Manifest) -> str:
     """The nodes that its pods may still be on although its next shape needs fewer; until it is Ready in its shape."""
-    replica = ModelReplica.parse(live)
     if next_ is live and (not annotations_of(live).get(labels.HELD_NODES) or _has_its_shape(live)):
         return ""
-    return held_nodes(read(replica).charges, charges(read(ModelReplica.parse(next_)).engines))
+    was, is_to_be = (read(ModelReplica.parse(one)) for one in (live, next_))
+    return held_nodes(was.charges, charges(is_to_be.engines))
 
 
 def _has_its_shape(replica: Manifest) -> bool:
