@@ -165,7 +165,10 @@ def _course(seen: Observed) -> _Course:
     target, surge, wanted = decision, not decision.missing, _wanted(seen, decision)
     changed = _changed(seen, decision, wanted)
     if changed and rollout.max_surge and surge:
-        wider = schedule(_with_more(asked, min(rollout.max_surge, len(changed))), seen.fleet, now=seen.now)
+        more = min(rollout.max_surge, len(changed))
+        wider = schedule(_with_more(asked, more), seen.fleet, now=seen.now)
+        if 0 < wider.missing < more:  # there is room for some of them
+            wider = schedule(_with_more(asked, more - wider.missing), seen.fleet, now=seen.now)
         surge = not wider.missing
         if surge:
             target, wanted = wider, _wanted(seen, wider)

@@ -415,6 +415,7 @@ STATE = {"taint": {"taints": DRAIN}, "untaint": {"taints": []}, "delete": {"goin
 
 @example([("hardware", ("a", {"p": ("200Gi", 1)})), ("size", "200Gi")], 1, 0, 1, 0)
 @example([("size", "80Gi"), ("scale", 1), ("taint", "b"), ("hardware", ("a", {"p": ("80Gi", 0)}))], 1, 0, 5, 2)
+@example([("size", "80Gi"), ("copies", 2)], 2, 0, 2, 0)
 @example([("scale", 2), ("copies", 2), ("wait", 12), ("copies", 1)], 1, 0, 1, 3)
 @given(EVENTS, st.integers(0, 2), st.integers(0, 2), st.integers(1, 5), st.integers(0, 4))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
