@@ -120,14 +120,19 @@ def to_move(
     given_up: Iterable[tuple[Replica, Lost]],
     sites: Mapping[str, Site],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
-    """Which of the replicas are to run elsewhere, and why, in the order in which they are given."""
+    """Which of the replicas are to run elsewhere, and why, in the order in which they are given.
+
+    Those that only have another shape than they should come last: whoever drains a cluster waits for none of them.
+    """
     overdue = {replica.key: why for replica, why in given_up}
     unsettled = {held.replica.key: held.why for held in settled.held if held.why}
 
     def why(replica: Replica) -> Moving | None:
-        return overdue.get(replica.key) or _drained(ask, sites[replica.cluster]) or unsettled.get(replica.key)
+        return _drained(ask, sites[replica.cluster]) or overdue.get(replica.key) or unsettled.get(replica.key)
 
-    return {replica.key: (replica, found) for replica in staying if (found := why(replica)) is not None}
+    found = [(replica, reason) for replica in staying if (reason := why(replica)) is not None]
+    found.sort(key=lambda row: isinstance(row[1], Outdated))
+    return {replica.key: (replica, reason) for replica, reason in found}
 
 
 def _drained(ask: Ask, site: Site) -> Going | Tainted | None:

@@ -12,7 +12,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.need import ask
-from modelplane_operator.scheduling.reasons import Lost
+from modelplane_operator.scheduling.reasons import Lost, Tainted
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -130,6 +130,18 @@ def test_a_replica_is_given_up(case: Case) -> None:
     assert found == list(case.placed)
     assert [removal.replica.key.name for removal in decision.removed] == list(case.removed)
     assert all(removal.why == Lost(b.EPOCH) for removal in decision.removed)
+
+
+def test_what_is_drained_leaves_as_such_whether_or_not_its_cluster_is_lost() -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(b.cluster("a", taints=[b.taint("old", effect="NoExecute")]), unreachable_since=b.EPOCH)
+    fleet.observe_cluster(b.cluster("b"))
+    replicas = [b.replica("a", index=index) for index in range(2)]
+    for replica in replicas:
+        fleet.observe_replica(replica)
+    decision = schedule(ask(b.deployment(replicas=2, failover=FIVE_MINUTES)), fleet, now=DUE)
+
+    assert [type(removal.why) for removal in decision.removed] == [Tainted, Tainted]
 
 
 def test_the_decision_says_when_to_look_again() -> None:
