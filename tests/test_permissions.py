@@ -248,7 +248,12 @@ def as_account(hub: Hub, name: str, *, lasting: str = "24h") -> str:
     (cluster,) = yaml.safe_load(administrator.read_text())["clusters"]
     done = subprocess.run(
         [ROOT / "examples" / "access" / "kubeconfig.sh", cluster["cluster"]["server"]],
-        env={"PATH": f"{kubectl.parent}:{os.environ['PATH']}", "KUBECONFIG": str(administrator), "DURATION": lasting},
+        env={
+            "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
+            "HOME": str(administrator.parent),  # for what kubectl keeps
+            "KUBECONFIG": str(administrator),
+            "DURATION": lasting,
+        },
         capture_output=True,
         text=True,
         check=True,

@@ -24,7 +24,8 @@ KEY_RULES = {rule.expression for rule in (KEYS, LABEL_KEYS, ANNOTATION_KEYS)}
 # A name of an object, wherever one is asked for, is held to what an object can be called.
 NAMES = re.compile(
     r"(secretRef|identitySecretRef|authSecret|secretKeyRef|configMapKeyRef|imagePullSecrets\[\]|modelCacheRef"
-    r"|credentials|spec\.secrets\[\])\.name$|(clusterName|className|deviceClassName|storageClassName)$"
+    r"|credentials|spec\.secrets\[\])\.name$"
+    r"|(clusterName|className|deviceClassName|storageClassName|serviceAccountName|priorityClassName)$"
 )
 KEYS_OF_DATA = re.compile(r"([sS]ecretRef|authSecret|secretKeyRef|configMapKeyRef|spec\.secrets\[\])\.key$")
 
