@@ -118,7 +118,7 @@ IDLE: Mapping[str, Iterable[str]] = {
     "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
         *every("get", "", "configmaps", "limitranges", "secrets", "serviceaccounts", "services"),
         *every("get", "apps", "deployments"),
-        *every("get", "gateway.envoyproxy.io", "envoyproxies"),
+        *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies"),
         *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
         *every("get", "inference.networking.k8s.io", "inferencepools"),

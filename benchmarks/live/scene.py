@@ -292,9 +292,9 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelplane-bench-")))
         server, world_server = (stack.enter_context(api_server(*UNTHROTTLED)) for _ in range(2))
         files = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
-        envoy = next(files["envoy-gateway-crds"].glob("*envoyproxies.yaml"))
+        envoy = [next(files["envoy-gateway-crds"].glob(f"*_{kind}.yaml")) for kind in OF_ENVOY]
         near = seed.definitions(ROOT / "crds", files["gateway-api-crds"], files["envoy-gateway-crds"])
-        afar = seed.definitions(files["gateway-api-crds"], envoy, Path(LEADER_WORKER_SET))
+        afar = seed.definitions(files["gateway-api-crds"], *envoy, Path(LEADER_WORKER_SET))
         await asyncio.gather(seed.create(server.kubeconfig, near), seed.create(world_server.kubeconfig, afar))
         collecting = _collect_garbage(server, folder)
         stack.callback(collecting.end)
@@ -316,6 +316,7 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         yield it
 
 
+OF_ENVOY = ("envoyproxies", "clienttrafficpolicies")
 # An API server shares out what it does at once between its clients. We are one client too many for its defaults.
 UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
 

@@ -103,6 +103,9 @@ LEADER_WORKER_SET: Final = ResourceType("leaderworkerset.x-k8s.io/v1", "LeaderWo
 GATEWAY_CLASS: Final = ResourceType("gateway.networking.k8s.io/v1", "GatewayClass", "gatewayclasses", namespaced=False)
 GATEWAY: Final = ResourceType("gateway.networking.k8s.io/v1", "Gateway", "gateways")
 ENVOY_PROXY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy", "envoyproxies")
+CLIENT_TRAFFIC_POLICY: Final = ResourceType(
+    "gateway.envoyproxy.io/v1alpha1", "ClientTrafficPolicy", "clienttrafficpolicies"
+)
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
@@ -146,6 +149,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         GATEWAY_CLASS,
         GATEWAY,
         ENVOY_PROXY,
+        CLIENT_TRAFFIC_POLICY,
         BACKEND,
         HTTP_ROUTE_FILTER,
         HTTP_ROUTE,

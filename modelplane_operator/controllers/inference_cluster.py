@@ -14,6 +14,7 @@ from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.resources import (
+    CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
     ENVOY_PROXY,
     GATEWAY,
@@ -66,8 +67,11 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     REPLICAS: {"cluster": placed_on},
     SECRET: {"guarded": _guarded},
 }
+NEEDED = tuple(kind for kind in CHILDREN if kind != CLIENT_TRAFFIC_POLICY)
+"""Of what we make there, what we must see. An account of before this version has no right to the others."""
 WATCHED_AFAR = (
     *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
+    Watched(CLIENT_TRAFFIC_POLICY, ours=True, spare=True),
     Watched(NODE, labels.POOL, keeping=cut_node),
     Watched(RESOURCE_SLICE, None, keeping=cut_slice),
 )
@@ -159,7 +163,7 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
 
 def _is_seen(site: Cluster) -> bool:
     """Whether it answers, and all that we make there has been seen once."""
-    return site.health.answers and all((found := site.find(kind)) is not None and found.synced for kind in CHILDREN)
+    return site.health.answers and all((found := site.find(kind)) is not None and found.synced for kind in NEEDED)
 
 
 def _is_served(site: Cluster, kind: ResourceType) -> bool:
@@ -170,7 +174,7 @@ def _is_served(site: Cluster, kind: ResourceType) -> bool:
 
 def _refusal(site: Cluster) -> ClientError | None:
     """Why the cluster does not tell us of what we need to see, or no longer does."""
-    return next((error for kind in CHILDREN if isinstance(error := site.failing(kind), Forbidden)), None)
+    return next((error for kind in NEEDED if isinstance(error := site.failing(kind), Forbidden)), None)
 
 
 def _hardware(site: Cluster) -> Seen | ClientError | None:

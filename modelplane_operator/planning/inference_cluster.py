@@ -39,6 +39,7 @@ from modelplane_operator.api.shared import CacheStatus, GatewayStatus
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.clients.resources import (
+    CLIENT_TRAFFIC_POLICY,
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
@@ -57,7 +58,7 @@ from modelplane_operator.rendering.cluster_gateway import gateway_of, render_clu
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
-CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
+CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
 
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are

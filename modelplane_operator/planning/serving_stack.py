@@ -23,6 +23,7 @@ from modelplane_operator.api.serving_stack import (
 )
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import (
+    CLIENT_TRAFFIC_POLICY,
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
@@ -43,7 +44,7 @@ from modelplane_operator.rendering.serving_stack import (
     render_namespaces,
 )
 
-CHILDREN = (NAMESPACE, RESOURCE_QUOTA, ENVOY_PROXY, GATEWAY_CLASS, GATEWAY)
+CHILDREN = (NAMESPACE, RESOURCE_QUOTA, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
 """What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
 
 SOON = 0.5  # until a connection that has just begun has seen everything
@@ -222,7 +223,7 @@ def _teardown(seen: Observed) -> Plan:
 def _uninstalled(seen: Observed, there: There) -> Plan:
     """One step back: what nothing else that is left needs. When nothing is left, let go."""
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
-    front = [child for child in left if type_of(child) in {GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
+    front = [child for child in left if type_of(child) in CHILDREN[2:]]
     if front and (type_of(front[0]) == GATEWAY or not there.balancers):
         return _deleting(seen, front[0])
     if there.balancers:

@@ -18,6 +18,11 @@ CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
 ENVOY_NAMESPACE: Final = "envoy-gateway-system"
 ENVOY_CHART: Final = "gateway-helm"
 ENVOY_REPOSITORY: Final = "oci://docker.io/envoyproxy"
+# By these the picker of a replica tells Envoy, and the sidecars of its pods, which pod a request goes to: any address.
+STEERING: Final = (
+    *("x-prefiller-host-port", "x-prefiller-url", "x-encoder-hosts-ports", "x-data-parallel-host-port"),
+    *("x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset"),
+)
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
 
 
@@ -77,6 +82,20 @@ def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) ->
                     }
                     for listener in wanted.listeners or HTTP
                 ],
+            },
+        },
+        # Last: the gateway does not wait for a cluster whose access was given before this was asked for.
+        {
+            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+            "kind": "ClientTrafficPolicy",
+            "metadata": namespaced,
+            "spec": {
+                "targetRefs": [
+                    {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
+                ],
+                # Before the request meets its route and the picker. A filter of the route would come after both, and
+                # take away what the picker has set.
+                "headers": {"earlyRequestHeaders": {"remove": [*STEERING]}},
             },
         },
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,6 +275,29 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
         hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
         hub.kubectl("delete", "icl", "h100", "--timeout=60s")
     hub.kubectl("delete", "-f", str(access), on="worker-1")
+
+
+def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
+    fleet: Fleet, hub: Hub, tmp_path: Path
+) -> None:
+    """The account of before they were asked for: requests go on, and what is missing is said until it is given."""
+    given = (ROOT / "examples" / "access" / "own-software.yaml").read_text()
+    before, now = tmp_path / "before.yaml", tmp_path / "now.yaml"
+    before.write_text(given.replace("[envoyproxies, clienttrafficpolicies]", "[envoyproxies]"))
+    now.write_text(given)
+    assert before.read_text() != given
+    hub.kubectl("apply", "-f", str(before), on="worker-1")
+    hub.apply(CLASS)
+    hub.secret("worker-1", as_account(hub, "worker-1"))
+    hub.apply(cluster("worker-1"))
+    with operating(fleet):
+        hub.says("worker-1", "Synced", "ReconcileError: apply ClientTrafficPolicy modelplane-system/inference-gateway")
+        hub.says("worker-1", "BackendReady", "BackendHealthy")
+        hub.kubectl("apply", "-f", str(now), on="worker-1")
+        hub.says("worker-1", "Synced", "ReconcileSuccess")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+    hub.kubectl("delete", "-f", str(now), on="worker-1")
 
 
 def stored(hub: Hub) -> str:

@@ -54,14 +54,14 @@ DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
 OURS = (ServingStack, InferenceCluster, ModelReplica)
 READS = {"get", "list", "watch", "ping", "discover"}
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
+ENVOY_CRDS = ("gateway.envoyproxy.io_envoyproxies", "gateway.envoyproxy.io_clienttrafficpolicies")
 
 
 def fill(mirror: Path) -> None:
     """Every chart of the stack, at the versions that it asks for."""
     folders = binaries.ensure("gateway-api-crds", "envoy-gateway-crds")
     crds = [folders["gateway-api-crds"] / f"{name}.yaml" for name in GATEWAY_CRDS]
-    crds += folders["envoy-gateway-crds"].glob("*envoyproxies.yaml")
-    assert len(crds) == 3
+    crds += [folders["envoy-gateway-crds"] / f"{name}.yaml" for name in ENVOY_CRDS]
     defined = {f"crds/{path.name}": path.read_text() for path in crds}
     stack = ServingStack.parse(load(ROOT / "examples/infrastructure/serving-stack.yaml")[0])
     for one in STACK:

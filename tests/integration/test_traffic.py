@@ -16,8 +16,9 @@ import pytest
 import trustme
 
 from localfleet.fleet import path
-from tests.integration.harness import Stage, remote, until
-from tests.integration.kinds import deployment, endpoint, secret, service
+from modelplane_operator.rendering.cluster_gateway import STEERING
+from tests.integration.harness import SYSTEM, Stage, remote, until
+from tests.integration.kinds import deployment, endpoint, namespace, secret, service
 from tests.integration.watcher import Watcher
 from tests.support.manifests import ROOT, Manifest
 
@@ -163,6 +164,61 @@ async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, spac
         await until("the gateway to refuse a certificate that nobody vouches for", refused)
         async with trusting(stage, authority):
             assert json.loads((await stage.answered(space, "secure")).text)["provider"] == "secure"
+
+
+async def test_no_client_steers_what_is_behind_the_gateway_of_a_cluster(stage: Stage, fleet_namespace: str) -> None:
+    """Past the hub, even: by these headers a picker names the pods that a request goes to, or any other address.
+
+    However they are spelt, and however often they are there.
+    """
+    worker, home, path = stage.workers["worker-1"], f"{fleet_namespace}-behind", f"/{fleet_namespace}/behind/"
+    url = f"http://127.0.0.1:{stage.fleet.cluster(worker.name)['ports']['gateway']}{path}"
+    spelt = (spell(name) for name in STEERING for spell in (str.lower, str.title, str.upper))
+    steering = [(name, "10.96.0.1:443") for name in spelt]
+    async with provider(stage, "behind") as port:
+        try:
+            await worker.apply(namespace(home), *behind(home, path, port))
+
+            async def echoed() -> dict[str, str] | None:
+                async with stage.session.post(url, headers=[*steering, ("X-Mine", "kept")]) as answer:
+                    return json.loads(await answer.text())["headers"] if answer.status == 200 else None
+
+            found = {name.lower() for name in await until("the gateway to know the route", echoed)}
+            async with stage.session.post(url, headers={STEERING[0].replace("-", "_"): "10.96.0.1:443"}) as answer:
+                assert answer.status == 400  # which some programs read as the same
+        finally:
+            await worker.delete("Namespace", home)
+    assert "x-mine" in found
+    assert found & set(STEERING) == set()
+
+
+def behind(home: str, path: str, port: int) -> list[Manifest]:
+    """A route of a cluster's gateway to a provider."""
+    ports = [{"name": "http", "port": port, "protocol": "TCP"}]
+    parent = {"name": "inference-gateway", "namespace": SYSTEM}
+    rule = {"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": [{"name": "it", "port": port}]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "it", "namespace": home},
+            "spec": {"clusterIP": "None", "ports": ports},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "it", "namespace": home, "labels": {"kubernetes.io/service-name": "it"}},
+            "addressType": "IPv4",
+            "ports": ports,
+            "endpoints": [{"addresses": [OUTSIDE], "conditions": {"ready": True}}],
+        },
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "HTTPRoute",
+            "metadata": {"name": "it", "namespace": home},
+            "spec": {"parentRefs": [parent], "rules": [rule]},
+        },
+    ]
 
 
 @asynccontextmanager

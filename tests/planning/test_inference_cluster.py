@@ -108,7 +108,7 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
             **({"status": status} if manifest["kind"] == "Gateway" else {}),
         }
         for manifest in manifests
-        if manifest["kind"] in (kinds or ("Namespace", "EnvoyProxy", "GatewayClass", "Gateway"))
+        if manifest["kind"] in (kinds or ("Namespace", "EnvoyProxy", "GatewayClass", "ClientTrafficPolicy", "Gateway"))
     )
 
 
@@ -320,6 +320,7 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
         "EnvoyProxy",
         "GatewayClass",
         "Gateway",
+        "ClientTrafficPolicy",
     ]
 
 
