@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
 from pydantic import ConfigDict, model_validator
 from pydantic_core import SchemaValidator
 
 from modelplane_operator.api.conditions import Condition, ConditionType
-from modelplane_operator.api.model import Manifest, Model
+from modelplane_operator.api.model import Manifest, Model, list_map
 
 Scope = Literal["Cluster", "Namespaced"]
 
@@ -133,7 +133,7 @@ class WrongKindError(ValueError):
 class Status(Model):
     """What a kind reports beside its conditions is added by the kind."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: Annotated[tuple[Condition, ...], list_map("type")] = ()
     """What is true of this object now, one entry per aspect; `kubectl wait --for=condition=Ready` reads these."""
 
 

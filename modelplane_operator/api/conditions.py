@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from modelplane_operator.api.model import Model
 
@@ -26,7 +26,7 @@ class Condition(Model):
 
     type: str
     """Which aspect this is about, in CamelCase."""
-    status: Annotated[ConditionStatus, WithJsonSchema({"type": "string"})]
+    status: ConditionStatus
     """Whether it holds: `True`, `False`, or `Unknown` when it cannot be told."""
     reason: str
     """Why, as one CamelCase word that a script can compare."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,18 @@ SHARED_COLUMNS = (
     Column("READY", ".status.conditions[?(@.type=='Ready')].status"),
     Column("AGE", ".metadata.creationTimestamp", "date"),
 )
+
+_BOUNDS = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "maxProperties": "at most {} entries",
+    "minProperties": "at least {} field",
+    "pattern": "matches `{}`",
+}
 
 # Names of our objects become label values, which may have 63 characters.
 METADATA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 63}}}
@@ -57,7 +70,7 @@ def definition(kind: type[Resource[Any, Any]]) -> Manifest:
                         {"name": column.name, "type": column.type, "jsonPath": column.path}
                         for column in (*of.columns, *SHARED_COLUMNS)
                     ],
-                    "schema": {"openAPIV3Schema": schema(kind)},
+                    "schema": {"openAPIV3Schema": _explained(schema(kind))},
                 }
             ],
         },
@@ -90,6 +103,51 @@ def schema(kind: type[Resource[Any, Any]]) -> Manifest:
             "status": whole["properties"]["status"],
         },
     }
+
+
+def limits(schema: Manifest) -> str:
+    """What a value is held to, in words."""
+    inner: Manifest = schema.get("items") or schema.get("additionalProperties") or {}
+    each = [*_choice(inner), *_bounds(inner)] if "properties" not in inner else []
+    keys = schema.get("x-kubernetes-list-map-keys")
+    unique = [f"unique by {' and '.join(keys)}"] if keys else []
+    return "; ".join([*_bounds(schema), *(f"each {bound}" for bound in each), *unique])
+
+
+def choice(schema: Manifest) -> str:
+    """Which values there are, where they are named."""
+    return "".join(_choice(schema))
+
+
+def _choice(schema: Manifest) -> list[str]:
+    values: list[Any] = schema.get("enum", [])
+    return [f"one of {', '.join(f'`{value}`' for value in values)}"] if values else []
+
+
+def _bounds(schema: Manifest) -> list[str]:
+    return [words.format(schema[keyword]) for keyword, words in _BOUNDS.items() if keyword in schema]
+
+
+def _explained(schema: Manifest) -> Manifest:
+    """The schema with defaults and limits in its descriptions, too: `kubectl explain` shows nothing else of them."""
+    held = limits(schema)
+    told = [
+        schema.get("description", ""),
+        f"Default: {json.dumps(schema['default'])}." if "default" in schema else "",
+        f"{held[0].upper()}{held[1:]}." if held else "",
+    ]
+    below: Manifest = {}
+    for keyword, value in schema.items():
+        match keyword:
+            case "properties":  # the API server takes no words on metadata
+                below[keyword] = {
+                    name: child if child is METADATA else _explained(child) for name, child in value.items()
+                }
+            case "items" | "additionalProperties" if "properties" in value:
+                below[keyword] = _explained(value)
+            case _:
+                below[keyword] = value
+    return below | ({"description": text} if (text := " ".join(filter(None, told))) else {})
 
 
 class _AsDeclared(GenerateJsonSchema):

@@ -9,7 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model, Rule, list_map, must
+from modelplane_operator.api.model import Model, Rule, list_map, must, needed
 from modelplane_operator.api.shared import Attribute, Claim, ClusterSpec, DeviceCount
 
 
@@ -82,8 +82,9 @@ class VultrNode(Model):
 
 def _block_of(provider: str) -> Rule:
     field = provider.lower()
-    return Rule(
-        f"self.provider != '{provider}' || has(self.{field})",
+    return needed(
+        field,
+        f"self.provider != '{provider}'",
         f"Provider {provider} needs its own block: add `provisioning.{field}`.",
     )
 
@@ -124,8 +125,9 @@ class ClassDevice(Model):
     """One kind of device on the node."""
 
     rules: ClassVar = (
-        Rule(
-            "self.claim != 'DRA' || has(self.deviceClassName)",
+        needed(
+            "deviceClassName",
+            "self.claim != 'DRA'",
             "A device that is claimed through DRA needs a deviceClassName, such as gpu.nvidia.com; a device that only "
             "guides placement has `claim: Synthetic`.",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -24,7 +25,7 @@ from modelplane_operator.api.bounds import (
 )
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must, needed
 from modelplane_operator.api.shared import (
     Amounts,
     Attribute,
@@ -48,16 +49,37 @@ NOT_SYSTEM = Rule(
 )
 
 
-PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT), must(NOT_SYSTEM)]
+PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT)]
 
 
 def fixed(what: str) -> Rule:
     """A field that keeps its first value."""
     return Rule(
         "self == oldSelf",
-        f"The {what} of a cluster cannot change, since all that runs there would be lost: make a new cluster and drain "
-        "this one with a NoExecute taint.",
+        f"The {what} of a cluster cannot change, since all that runs there would be lost: delete it and create it "
+        "again.",
     )
+
+
+def _account(of: str) -> str:
+    return f"(has({of}.credentials) ? {of}.credentials.name : 'default')"
+
+
+ACCOUNT_STAYS = Rule(
+    f"{_account('self')} == {_account('oldSelf')}",
+    "A cluster stays in its account, so that its credentials keep their name: write new keys of that account into the "
+    "same Secret, or delete the cluster and create it again.",
+    field="credentials",
+)
+PROJECT_STAYS = Rule(
+    "!has(oldSelf.project) || (has(self.project) && self.project == oldSelf.project)",
+    "A cluster stays in its project: delete it and create it again.",
+    field="project",
+)
+ACCOUNT_WITHOUT_PROJECT_STAYS = replace(
+    ACCOUNT_STAYS, expression=f"(has(self.project) && has(oldSelf.project)) || {ACCOUNT_STAYS.expression}"
+)
+"""On Google Cloud a project is named, and several credentials may lead to it."""
 
 
 _PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
@@ -117,62 +139,73 @@ class Existing(Model):
 class GKE(Model):
     """A cluster to make on Google Kubernetes Engine."""
 
+    rules: ClassVar = (PROJECT_STAYS, ACCOUNT_WITHOUT_PROJECT_STAYS)
+
     region: Region
     """Google Cloud region, for example `us-central1`. It cannot change."""
     kubernetes_version: KubernetesVersion = "1.35"
     """Kubernetes version of the control plane."""
     project: Project | None = None
-    """Google Cloud project. Without one, the project of the credentials."""
+    """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
 
 
 class EKS(Model):
     """A cluster to make on Amazon EKS."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
 
     region: Region
     """AWS region, for example `us-west-2`. It cannot change."""
     kubernetes_version: KubernetesVersion = "1.36"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
 
 
 class AKS(Model):
     """A cluster to make on Azure Kubernetes Service."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
 
     location: Location
     """Azure region, for example `westeurope`. It cannot change."""
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
 
 
 class Nebius(Model):
     """A cluster to make on Nebius."""
 
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
 
 
 class Vultr(Model):
     """A cluster to make on Vultr."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
 
     region: Region
     """Vultr region, for example `ewr`. It cannot change."""
     kubernetes_version: KubernetesVersion = "v1.36.1+3"
     """Version of Vultr's Kubernetes, with its build."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
 
 
 def _block_of(source: str) -> Rule:
     field = source.lower()
-    return Rule(
-        f"self.source != '{source}' || has(self.{field})",
+    return needed(
+        field,
+        f"self.source != '{source}'",
         f"Source {source} needs its own block: add `cluster.{field}`.",
     )
 
@@ -258,7 +291,7 @@ class PoolFabric(Model):
 class NodePool(Model):
     """Nodes of one class."""
 
-    name: PoolName
+    name: Annotated[PoolName, must(NOT_SYSTEM)]
     """Name of the pool. The nodes carry it as label modelplane.ai/pool; on a cluster that you bring, you set that
     label. On AKS: at most 12 lower-case letters and digits, beginning with a letter."""
     class_name: OurName
@@ -349,6 +382,7 @@ class InferenceClusterSpec(ClusterSpec):
             "self.cluster.source != 'Nebius' || !has(self.nodePools) || self.nodePools.all(p, !has(p.fabric) || "
             "p.fabric.type != 'InfiniBand' || has(p.fabric.infiniband))",
             "On Nebius an InfiniBand pool must say which fabric it joins: add `infiniband: {fabric: ...}`.",
+            field="nodePools",
         ),
     )
 

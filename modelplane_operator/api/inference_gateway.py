@@ -10,7 +10,7 @@ from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resourc
 from modelplane_operator.api.bounds import SUBDOMAIN, ObjectName, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
-from modelplane_operator.api.model import ATOMIC, Model, Rule, must
+from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
 from modelplane_operator.api.shared import ClusterSpec
 
 
@@ -25,8 +25,9 @@ class Software(Model):
     """What answers requests, as a chart, and a load balancer before it."""
 
     rules: ClassVar = (
-        Rule(
-            "!has(self.loadBalancer) || self.loadBalancer != 'MetalLB' || has(self.metallb)",
+        needed(
+            "metallb",
+            "!has(self.loadBalancer) || self.loadBalancer != 'MetalLB'",
             "Load balancer MetalLB needs addresses to give out: add `metallb: {addressPool: ...}`.",
         ),
     )
@@ -74,7 +75,7 @@ class TLS(Model):
         ATOMIC,
         must(
             Rule(
-                "!self[0].startsWith('*')",
+                "self.size() == 0 || !self[0].startsWith('*')",
                 "The first host name begins every model's URL: it must not be a wildcard.",
             ),
             Rule(
@@ -97,12 +98,14 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     """The front door on the hub."""
 
     rules: ClassVar = (
-        Rule(
-            "self.backend != 'Traefik' || has(self.traefik)",
+        needed(
+            "traefik",
+            "self.backend != 'Traefik'",
             "Backend Traefik needs its settings: add `traefik: {version: ...}`.",
         ),
-        Rule(
-            "self.backend != 'EnvoyGateway' || has(self.envoyGateway)",
+        needed(
+            "envoyGateway",
+            "self.backend != 'EnvoyGateway'",
             "Backend EnvoyGateway needs its settings: add `envoyGateway: {version: ...}`.",
         ),
     )

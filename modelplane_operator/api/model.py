@@ -28,9 +28,26 @@ class Rule:
 
     expression: str
     message: str
+    field: str = ""
+    """Which field below the one that is judged the refusal names."""
+    lacking: bool = False
+    """Whether that field is what is missing."""
+    telling: str = ""
+    """An expression that tells more than `message`: who is meant among many."""
 
     def to_manifest(self) -> Manifest:
-        return {"rule": self.expression, "message": self.message}
+        return {
+            "rule": self.expression,
+            "message": self.message,
+            **({"messageExpression": self.telling} if self.telling else {}),
+            **({"fieldPath": f".{self.field}"} if self.field else {}),
+            **({"reason": "FieldValueRequired"} if self.lacking else {}),
+        }
+
+
+def needed(field: str, unless: str, message: str) -> Rule:
+    """A field that must be there, unless something else holds."""
+    return Rule(f"{unless} || has(self.{field})", message, field=field, lacking=True)
 
 
 @dataclass(frozen=True, slots=True)

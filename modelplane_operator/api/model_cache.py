@@ -9,7 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import DataKey, ObjectName
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
-from modelplane_operator.api.model import Model, Rule
+from modelplane_operator.api.model import Model, needed
 from modelplane_operator.api.shared import ClusterSelector, Spec
 
 _PART = r"[a-zA-Z0-9_][-._a-zA-Z0-9]*"
@@ -44,8 +44,9 @@ class ModelCacheSpec(Spec):
     """Weights to stage, and where."""
 
     rules: ClassVar = (
-        Rule(
-            "self.source != 'HuggingFace' || has(self.huggingFace)",
+        needed(
+            "huggingFace",
+            "self.source != 'HuggingFace'",
             "Source HuggingFace needs its own block: add `huggingFace: {repo: ..., sizeGiB: ...}`.",
         ),
     )

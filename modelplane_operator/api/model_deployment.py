@@ -212,10 +212,12 @@ class ModelDeploymentSpec(Spec):
         Rule(
             "has(self.template) != has(self.engines)",
             "Describe the replica once: under `template`, or in the older shape with `engines` directly under `spec`.",
+            field="template",
         ),
         Rule(
             "!has(self.template) || !(has(self.clusterSelector) || has(self.modelCacheRef) || has(self.serving))",
             "With `template`, clusterSelector, modelCacheRef and serving belong in `template.spec`: move them there.",
+            field="template",
         ),
         *serving_rules(when="!has(self.engines) || "),
     )

@@ -94,7 +94,7 @@ def _from_cluster(cluster: str, part: str) -> str:
     """
     full = f"{cluster}-{part}"
     digest = hashlib.sha256(full.encode()).hexdigest()[:5]
-    return f"{full[:57].rstrip('-')}-{digest}"
+    return f"{full[:57].rstrip('-.')}-{digest}"
 
 
 # On a cloud ---------------------------------------------------------------------------------------------------------

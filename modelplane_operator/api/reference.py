@@ -5,22 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from modelplane_operator.api import Kind, crd
 from modelplane_operator.api.model import Manifest
-
-BOUNDS = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "maxProperties": "at most {} entries",
-    "minProperties": "at least {} field",
-    "pattern": "matches `{}`",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +25,7 @@ class Field:
     @property
     def limits(self) -> str:
         """Everything that a value is held to, in words."""
-        inner = _inner(self.schema)
-        words = [*_bounds(self.schema), *(f"each {bound}" for bound in _bounds(inner) if "properties" not in inner)]
-        keys = self.schema.get("x-kubernetes-list-map-keys")
-        return "; ".join([*words, *([f"unique by {' and '.join(keys)}"] if keys else [])])
+        return "; ".join(filter(None, (crd.choice(self.schema), crd.limits(self.schema))))
 
 
 def page(kind: Kind, example: str) -> str:
@@ -133,11 +117,3 @@ def _type(schema: Manifest) -> str:
             return f"map of {_type(schema['additionalProperties'])}"
         case name:
             return str(name)
-
-
-def _bounds(schema: Manifest) -> list[str]:
-    choice: list[Any] = schema.get("enum", [])
-    return [
-        *([f"one of {', '.join(f'`{value}`' for value in choice)}"] if choice else []),
-        *(words.format(schema[keyword]) for keyword, words in BOUNDS.items() if keyword in schema),
-    ]

@@ -122,6 +122,7 @@ class ServingStackSpec(Spec):
         Rule(
             "self.secrets.exists(s, s.type == 'Kubeconfig')",
             "The cluster cannot be reached without a kubeconfig: add a secret with `type: Kubeconfig`.",
+            field="secrets",
         ),
     )
 

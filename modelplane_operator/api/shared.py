@@ -165,30 +165,47 @@ _QUALIFIED_NAME = (
     r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'"
 )
 
-NO_RESERVED_LABELS = Rule(
-    "!has(self.labels) || self.labels.all(k, !k.startsWith('modelplane.ai/'))",
+
+def _each(field: str, holds: str, message: str) -> Rule:
+    """What must hold of each key `k` of a map; the refusal begins with the key that is meant."""
+    return Rule(
+        f"!has(self.{field}) || self.{field}.all(k, {holds})",
+        message,
+        field=field,
+        telling=f'self.{field}.filter(k, !({holds}))[0] + ": {message}"',
+    )
+
+
+NO_RESERVED_LABELS = _each(
+    "labels",
+    "!k.startsWith('modelplane.ai/')",
     "Label keys under modelplane.ai/ are set by the operator: choose a prefix of your own, such as example.com/team.",
 )
-LABEL_KEYS = Rule(
-    f"!has(self.labels) || self.labels.all(k, k.matches({_QUALIFIED_NAME}))",
+LABEL_KEYS = _each(
+    "labels",
+    f"k.matches({_QUALIFIED_NAME})",
     "A label key must be a name of at most 63 letters, digits, '-', '_' or '.', that begins and ends with a letter or "
     "digit, optionally after a DNS prefix and '/': for example team or example.com/team.",
 )
-LABEL_KEY_PREFIXES = Rule(
-    "!has(self.labels) || self.labels.all(k, k.split('/')[0].size() <= 253)",
+LABEL_KEY_PREFIXES = _each(
+    "labels",
+    "k.split('/')[0].size() <= 253",
     "The prefix of a label key, before '/', may have at most 253 characters: shorten it.",
 )
-LABEL_VALUES = Rule(
-    "!has(self.labels) || self.labels.all(k, self.labels[k].matches('^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'))",
+LABEL_VALUES = _each(
+    "labels",
+    "self.labels[k].matches('^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$')",
     "A label value must be empty, or letters, digits, '-', '_' and '.', beginning and ending with a letter or digit.",
 )
-ANNOTATION_KEYS = Rule(
-    f"!has(self.annotations) || self.annotations.all(k, k.matches({_QUALIFIED_NAME}))",
+ANNOTATION_KEYS = _each(
+    "annotations",
+    f"k.matches({_QUALIFIED_NAME})",
     "An annotation key must be a name of at most 63 letters, digits, '-', '_' or '.', that begins and ends with a "
     "letter or digit, optionally after a DNS prefix and '/': for example note or example.com/note.",
 )
-ANNOTATION_KEY_PREFIXES = Rule(
-    "!has(self.annotations) || self.annotations.all(k, k.split('/')[0].size() <= 253)",
+ANNOTATION_KEY_PREFIXES = _each(
+    "annotations",
+    "k.split('/')[0].size() <= 253",
     "The prefix of an annotation key, before '/', may have at most 253 characters: shorten it.",
 )
 LABEL_RULES = (NO_RESERVED_LABELS, LABEL_KEYS, LABEL_KEY_PREFIXES, LABEL_VALUES)
@@ -535,20 +552,24 @@ def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
         Rule(
             f"{unless_split} || size(self.engines) == 2",
             "Serving mode PrefillDecode needs exactly two engines: one with phase Prefill and one with phase Decode.",
+            field="engines",
         ),
         Rule(
             f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Prefill')",
             "Serving mode PrefillDecode needs exactly one engine with `phase: Prefill`.",
+            field="engines",
         ),
         Rule(
             f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Decode')",
             "Serving mode PrefillDecode needs exactly one engine with `phase: Decode`.",
+            field="engines",
         ),
         Rule(
             f"{when}(has(self.serving) && self.serving.mode == 'PrefillDecode') || "
             "!self.engines.exists(e, has(e.phase))",
             "An engine's phase means something only with serving mode PrefillDecode: remove the phase, or set "
             "`serving: {mode: PrefillDecode}`.",
+            field="engines",
         ),
     )
 

@@ -103,7 +103,7 @@ def _status(
     seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
-    resolved, counted = _resolved(groups, lacking)
+    resolved, counted = _resolved(seen.service, groups, lacking)
     routing, routed = _routing(seen, shared, wanted, models=models, counted=counted)
     short = _short(seen.service, groups, shared) or (counted if lacking else "")
     if routing.status != "True":
@@ -119,11 +119,14 @@ def _status(
     )
 
 
-def _resolved(groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
     matched = sum(map(len, groups))
     if not matched:
         return EndpointsResolved.NO_ENDPOINTS, "No ModelEndpoints matched the configured selectors"
-    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {matched} endpoint(s)", *_counts(lacking)])
+    # `matchLabels: {model: }` is stored without the label: whoever forgot a value has to see what that means
+    everything = any(not entry.selector.match_labels for entry in service.spec.endpoints)
+    every = ["empty matchLabels select every endpoint in this namespace"] if everything else []
+    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {matched} endpoint(s)", *every, *_counts(lacking)])
 
 
 def _routing(

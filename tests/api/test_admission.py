@@ -31,6 +31,7 @@ class Row:
     stored: bool = False
     at: str | None = None
     because: str = ""
+    also: str = ""
 
     def __str__(self) -> str:
         return f"{self.of} {self.verdict} {self.name}"
@@ -55,6 +56,7 @@ def rows() -> Iterator[Row]:
                     stored=stored,
                     at=_join(place, refused["at"]) if "at" in refused else None,
                     because=refused["because"],
+                    also=refused.get("also", ""),
                 )
 
 
@@ -83,6 +85,8 @@ async def test_server(api: Api, row: Row) -> None:
 
     if row.verdict == "refuses":
         assert row.because in complaint
+        assert row.also in complaint
+        assert "evaluating rule" not in complaint, "a rule fails instead of answering"
     else:
         assert complaint == ""
 

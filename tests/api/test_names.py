@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import names
+from modelplane_operator.api.bounds import SUBDOMAIN
 
 # A Service may be named like this everywhere; Kubernetes itself also takes a leading digit, in some versions.
 SERVICE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -69,6 +70,13 @@ def test_different_objects_have_different_names(named: str, data: st.DataObject)
     assert name(*one) != name(*other)
 
 
+@given(cluster=objects.filter(re.compile(SUBDOMAIN).fullmatch))
+def test_whatever_a_cluster_may_be_called_gives_names_that_objects_can_have(cluster: str) -> None:
+    for name in (names.kubeconfig_secret(cluster), names.provider_config(cluster), names.serving_stack(cluster)):
+        assert re.fullmatch(SUBDOMAIN[1:-1], name)
+        assert len(name) <= names.LABEL
+
+
 @given(one=st.tuples(short, short), other=st.tuples(short, short))
 def test_a_cut_elsewhere_is_a_different_name(one: tuple[str, str], other: tuple[str, str]) -> None:
     assume(one != other)
@@ -126,6 +134,8 @@ def test_names_that_administrators_look_up_are_those_of_the_reference(name: str,
         ("qwen2.5", "qwen2-5"),
         ("a" * 63, "a" * 47),
         ("a" * 46 + "-bbbbbb", "a" * 46),
+        ("a.b.c", "a-b-c"),
+        ("1a", "m-1a"),
     ],
 )
 def test_a_replica_shows_which_deployment_it_belongs_to(deployment: str, shown: str) -> None:

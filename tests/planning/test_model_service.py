@@ -250,6 +250,15 @@ def secret(**data: str) -> Manifest:
     return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
 
 
+def test_labels_that_say_nothing_are_told_to_select_everything() -> None:
+    wanted = {"endpoints": [{"selector": {"matchLabels": {}}}]}
+    everything = ModelService.parse({"metadata": {"name": "all", "namespace": NAMESPACE, "uid": "u"}, "spec": wanted})
+
+    assert told(plan(seen(everything, endpoint("one"))))["EndpointsResolved"][2] == (
+        "Matched 1 endpoint(s); empty matchLabels select every endpoint in this namespace"
+    )
+
+
 def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> None:
     observed = settled(seen(service((1, "a")), endpoint("one"), keyed("two"), secrets={"keys": secret(other="x")}))
 

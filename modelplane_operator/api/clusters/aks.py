@@ -19,8 +19,8 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import NOT_SYSTEM, Location
-from modelplane_operator.api.model import Model, list_map, must
+from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, Location
+from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
 
@@ -38,7 +38,7 @@ class AKSPool(AutoscaledPool):
 
     rules: ClassVar = (GPU_NEEDS_BLOCK,)
 
-    name: Annotated[str, Field(min_length=1, max_length=12, pattern="^[a-z][a-z0-9]{0,11}$"), must(NOT_SYSTEM)]
+    name: Annotated[str, Field(min_length=1, max_length=12, pattern="^[a-z][a-z0-9]{0,11}$")]
     """Name of the pool, and value of the node label modelplane.ai/pool: at most 12 lower-case letters and digits,
     beginning with a letter."""
     vm_size: CloudName
@@ -59,6 +59,7 @@ class AKSClusterSpec(Spec):
     """A cluster on Azure Kubernetes Service."""
 
     rules: ClassVar = (
+        ACCOUNT_STAYS,
         fixed_network("vnetCidr", "'10.0.0.0/16'"),
         fixed_network("subnetCidr", "'10.0.0.0/20'"),
     )
@@ -68,7 +69,7 @@ class AKSClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
     networking: AKSNetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[AKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]

@@ -20,7 +20,7 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import CapacityBlock, Region
+from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, CapacityBlock, Region
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -58,6 +58,7 @@ class EKSClusterSpec(Spec):
     """A cluster on Amazon EKS."""
 
     rules: ClassVar = (
+        ACCOUNT_STAYS,
         fixed_network("vpcCidr", "'10.0.0.0/16'"),
         fixed_network("subnetCidrs", f"[{', '.join(repr(subnet) for subnet in SUBNETS)}]"),
     )
@@ -67,7 +68,7 @@ class EKSClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.36"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
     networking: EKSNetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[EKSPool, ...], Field(min_length=1, max_length=8), list_map("name")]

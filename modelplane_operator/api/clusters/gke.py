@@ -20,7 +20,7 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import Project, Region
+from modelplane_operator.api.inference_cluster import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -60,6 +60,8 @@ class GKEClusterSpec(Spec):
     """A cluster on Google Kubernetes Engine."""
 
     rules: ClassVar = (
+        PROJECT_STAYS,
+        ACCOUNT_WITHOUT_PROJECT_STAYS,
         fixed_network("podCidr", "'10.1.0.0/16'"),
         fixed_network("serviceCidr", "'10.2.0.0/16'"),
         fixed_network("nodeCidr", "'10.0.0.0/24'"),
@@ -70,9 +72,9 @@ class GKEClusterSpec(Spec):
     kubernetes_version: KubernetesVersion = "1.35"
     """Kubernetes version of the control plane."""
     project: Project | None = None
-    """Google Cloud project. Without one, the project of the credentials."""
+    """Google Cloud project. Without one, the project of the credentials. It cannot change."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
     networking: GKENetworking | None = None
     """Address ranges. Without them, the defaults."""
     node_pools: Annotated[tuple[GKEPool, ...], Field(min_length=1, max_length=8), list_map("name")]

@@ -21,7 +21,7 @@ from modelplane_operator.api.clusters.parts import (
     ProducedSecret,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import ONLY_WITH_INFINIBAND, InfiniBand
+from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -80,10 +80,12 @@ class NebiusPool(Model):
 class NebiusClusterSpec(Spec):
     """A cluster on Nebius."""
 
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
     kubernetes_version: KubernetesVersion = "1.34"
     """Kubernetes version of the control plane."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
     node_pools: Annotated[tuple[NebiusPool, ...], Field(min_length=1, max_length=8), list_map("name")]
     """The node groups."""
 

@@ -8,26 +8,38 @@ from pydantic import Field
 
 from modelplane_operator.api.bounds import CloudName, DiskSize, String63
 from modelplane_operator.api.inference_cluster import PoolName as AnyPoolName
-from modelplane_operator.api.model import Model, Rule
+from modelplane_operator.api.model import Model, Rule, must, needed
 
 PoolName = Annotated[AnyPoolName, Field(min_length=1)]
 KubernetesVersion = Annotated[str, Field(min_length=1, max_length=16)]
-Cidr = Annotated[str, Field(max_length=18)]
+Cidr = Annotated[
+    str,
+    Field(max_length=18),
+    must(
+        Rule(
+            "isCIDR(self) && cidr(self).ip().family() == 4",
+            "Write a range of IPv4 addresses as CIDR, for example 10.0.0.0/16. It cannot be changed later.",
+        )
+    ),
+]
 NodeCount = Annotated[int, Field(ge=0, le=1000)]
 AtLeastOneNode = Annotated[int, Field(ge=1, le=1000)]
 Zones = Annotated[tuple[CloudName, ...], Field(min_length=1, max_length=8)]
 PoolRole = Literal["System", "GPU"]
 
-GPU_NEEDS_BLOCK = Rule(
-    "self.role != 'GPU' || has(self.gpu)",
+GPU_NEEDS_BLOCK = needed(
+    "gpu",
+    "self.role != 'GPU'",
     "A pool with role GPU needs its accelerators: add `gpu: {acceleratorType: ...}`.",
 )
-GPU_NEEDS_ZONES = Rule(
-    "self.role != 'GPU' || has(self.zones)",
+GPU_NEEDS_ZONES = needed(
+    "zones",
+    "self.role != 'GPU'",
     "A pool with role GPU must say where there are GPUs: add `zones`.",
 )
-MIN_NEEDS_MAX = Rule(
-    "!has(self.minNodeCount) || has(self.maxNodeCount)",
+MIN_NEEDS_MAX = needed(
+    "maxNodeCount",
+    "!has(self.minNodeCount)",
     "minNodeCount means something only for an autoscaled pool: add maxNodeCount, or remove it.",
 )
 
@@ -40,7 +52,9 @@ def fixed_network(field: str, default: str) -> Rule:
 
     return Rule(
         f"{effective('self')} == {effective('oldSelf')}",
-        f"networking.{field} cannot change, since the network under a running cluster cannot: make a new cluster.",
+        f"networking.{field} cannot change, since the network under a running cluster cannot: delete it and create it "
+        "again.",
+        field="networking",
     )
 
 

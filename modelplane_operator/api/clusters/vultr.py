@@ -19,7 +19,7 @@ from modelplane_operator.api.clusters.parts import (
     PoolRole,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import Region
+from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, Region
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import Credentials, Spec
 
@@ -48,12 +48,14 @@ class VultrPool(Model):
 class VultrClusterSpec(Spec):
     """A cluster on Vultr."""
 
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
     region: Region
     """Vultr region. It cannot change."""
     kubernetes_version: KubernetesVersion = "v1.36.1+3"
     """Version of Vultr's Kubernetes, with its build."""
     credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`."""
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
     node_pools: Annotated[tuple[VultrPool, ...], Field(min_length=1, max_length=8), list_map("name")]
     """The node pools."""
 
