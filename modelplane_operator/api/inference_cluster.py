@@ -38,7 +38,7 @@ from modelplane_operator.api.shared import (
     Effect,
     GatewayStatus,
     Profile,
-    TaintKey,
+    QualifiedName,
 )
 
 Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
@@ -286,6 +286,9 @@ class PoolFabric(Model):
     """`EFA` on EKS, `InfiniBand` on AKS and Nebius; elsewhere it changes nothing."""
     infiniband: InfiniBand | None = None
     """Which InfiniBand fabric to join; Nebius needs it."""
+    topology_key: QualifiedName | None = None
+    """Label of the nodes that all nodes of one fabric carry with the same value, for example
+    `topology.kubernetes.io/zone`. The pods of a gang then run on nodes of one value."""
 
 
 class NodePool(Model):
@@ -355,7 +358,7 @@ class PodIsolation(Model):
     """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
     allowed_priority_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
     """PriorityClasses that pods may have."""
-    allowed_tolerations: Annotated[tuple[TaintKey, ...], Field(max_length=64), ATOMIC] = ()
+    allowed_tolerations: Annotated[tuple[QualifiedName, ...], Field(max_length=64), ATOMIC] = ()
     """Keys of taints that pods may tolerate, beside those of accelerators."""
     allowed_storage_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
     """StorageClasses of which pods may have volumes that come and go with them."""
@@ -437,6 +440,8 @@ class GpuPool(Model):
     """Nodes it has, or can have when it is autoscaled. Where some are seen, only those that are usable count."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
+    allocatable: Amounts | None = None
+    """What the least of its nodes has for pods, as far as any was seen: of it, engines request a share by default."""
 
 
 class ProviderConfigRef(Model):

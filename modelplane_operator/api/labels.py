@@ -13,6 +13,7 @@ REPLICA_INDEX = f"{PREFIX}replica-index"
 SERVING = f"{PREFIX}serving"  # the pods that answer requests, by replica
 WORKLOAD = f"{PREFIX}workload"  # the pods of one engine
 GANG_ROLE = f"{PREFIX}lws-role"
+GANG = "leaderworkerset.sigs.k8s.io/group-key"  # the pods of one gang, and of no other: set by the controller of gangs
 
 # On nodes of a workload cluster.
 POOL = f"{PREFIX}pool"
@@ -47,5 +48,7 @@ PICKER_APP = "app"
 # Kubernetes' own.
 SERVICE_NAME = "kubernetes.io/service-name"
 SLICE_MANAGER = "endpointslice.kubernetes.io/managed-by"  # keeps Kubernetes' own controllers off an EndpointSlice
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # on every namespace, set by the API server
 POD_SECURITY = "pod-security.kubernetes.io/enforce"

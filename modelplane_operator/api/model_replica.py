@@ -13,11 +13,13 @@ from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     MEMBER_SHAPE,
     WORKER_ONLY_ON_WORKER,
+    Amounts,
     DeviceCount,
     Engine,
     ModelCacheRef,
     NonEmptySelector,
     PodTemplate,
+    QualifiedName,
     Role,
     ServingMode,
     Spec,
@@ -53,6 +55,11 @@ class PlacedMember(Model):
     """Devices that every pod claims. Without it the pod claims none."""
     worker: Worker | None = None
     """How many pods follow the leader; only for role Worker. Without it, one."""
+    default_requests: Amounts | None = None
+    """What the engine requests of its node where its template says nothing: half of the node's share of the devices
+    that a pod claims, as the node was when the replica was made or last changed."""
+    topology_key: QualifiedName | None = None
+    """Label of nodes, from the pool's fabric: the pods of a gang run on nodes with one value of it."""
     template: PodTemplate
     """The pod."""
 

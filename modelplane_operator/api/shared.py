@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -38,6 +39,11 @@ def in_bytes(amount: str) -> int:
     return int(amount[:-2]) * _UNITS[amount[-2:]]
 
 
+def in_millis(amount: str) -> int:
+    """So many processors as a number of thousandths."""
+    return int(amount[:-1]) if amount.endswith("m") else int(Decimal(amount) * 1000)
+
+
 Cpu = Annotated[str, Field(max_length=8, pattern=r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$")]
 """So many processors, such as 2 or 500m."""
 
@@ -49,7 +55,7 @@ Capability = Literal[
 
 QUALIFIED_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 PROFILE = "^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
-TaintKey = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
+QualifiedName = Annotated[str, Field(min_length=1, max_length=317, pattern=QUALIFIED_NAME)]
 Profile = Annotated[str, Field(min_length=1, max_length=253, pattern=PROFILE)]
 """A file below the kubelet's folder of seccomp profiles: a path that does not lead out of it."""
 
@@ -347,7 +353,7 @@ class Container(Model):
 class PodToleration(Model):
     """Lets the pod onto nodes of its pool with a taint."""
 
-    key: TaintKey
+    key: QualifiedName
     """Key of the taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
     """`Equal` compares key and value, `Exists` only the key."""

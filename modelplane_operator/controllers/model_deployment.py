@@ -19,7 +19,7 @@ from modelplane_operator.api import (
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, key_of, of, section
+from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, entries, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import Cluster, backends, find
@@ -175,6 +175,7 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         annotations_of(cluster).get(labels.FORCE_DRAIN),
         cluster["spec"].get("taints"),
         section(cluster, "spec", "isolation").get("pods"),
+        [(pool.get("name"), pool.get("fabric")) for pool in entries(cluster, "spec", "nodePools")],
         status.get("gpuPools"),
         status.get("gateway"),
         ready.get("status"),

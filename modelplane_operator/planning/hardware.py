@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import GpuPool, PublishedDevice
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.resources import Section, entries, labels_of, section
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.scheduling import quantity
@@ -33,6 +34,8 @@ class Present:
     """Those that are ready, take pods, and have the devices."""
     lacking: str = ""
     """What the first of the others lacks."""
+    allocatable: Amounts | None = None
+    """What the least of them has for pods, in whole processors and Gi; None while none says."""
 
 
 # What is kept of them -------------------------------------------------------------------------------------------------
@@ -42,11 +45,26 @@ def cut_node(node: Manifest) -> Manifest:
     """What matters of a Node, which is large and has news every few minutes."""
     ready = {"type": "Ready", "status": condition(node, "Ready").get("status", "Unknown")}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
+    allocatable = section(node, "status", "allocatable")
+    offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}
     return {
         "metadata": {**_identity(node), "labels": pool},
         "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
-        "status": {"conditions": [ready]},
+        "status": {"conditions": [ready], **({"allocatable": offered} if offered else {})},
     }
+
+
+_UNITS = {"cpu": 1, "memory": 2**30}
+_MOST = {"cpu": 10_000, "memory": 16_000}  # of units: no node has more, and a cluster that lies fills no status
+
+
+def _whole(resource: str, amount: str) -> int:
+    """An amount in whole units: what a node reports of its memory is never twice the same."""
+    try:
+        whole = quantity.parse(amount).as_float() // _UNITS[resource]
+    except quantity.QuantityError:
+        return 0
+    return int(max(0, min(whole, _MOST[resource])))
 
 
 def cut_slice(known: Manifest) -> Manifest:
@@ -96,7 +114,14 @@ def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
 
 def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> Present:
     lacking = [words for node in nodes if (words := _lack(node, pool.devices, stock))]
-    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""))
+    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes))
+
+
+def _least(nodes: Sequence[Manifest]) -> Amounts | None:
+    """What every node has for pods, as far as they all say."""
+    offers = [section(node, "status", "allocatable") for node in nodes]
+    cpu, memory = (min((offer.get(name, 0) for offer in offers), default=0) for name in _UNITS)
+    return Amounts(cpu=str(cpu), memory=f"{memory}Gi") if cpu and memory else None
 
 
 def _lack(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:

@@ -234,7 +234,10 @@ def _changed(seen: Observed, decision: Decision, wanted: Mapping[Key, Manifest])
 
 
 def _same_shape(live: Manifest, wanted: Manifest) -> bool:
-    """Whether both specs mean the same: the server has filled in defaults, and lists by name have no order."""
+    """Whether both specs mean the same: the server has filled in defaults, and lists by name have no order.
+
+    What is requested by default is left out: nodes that are seen anew restart no engine.
+    """
     return _unordered(ModelReplica.parse(live).spec) == _unordered(ModelReplica.parse(wanted).spec)
 
 
@@ -243,7 +246,10 @@ def _unordered(spec: ModelReplicaSpec) -> tuple[ModelReplicaSpec, Mapping[str, o
         engine.name: (
             engine.model_copy(update={"members": ()}),
             [
-                (member.model_copy(update={"device_requests": ()}), {one.name: one for one in member.device_requests})
+                (
+                    member.model_copy(update={"device_requests": (), "default_requests": None}),
+                    {one.name: one for one in member.device_requests},
+                )
                 for member in engine.members
             ],
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
 from modelplane_operator.api.inference_cluster import GpuPool, NodePool, PublishedDevice
+from modelplane_operator.api.shared import Amounts
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.scheduling.cluster import read_device
 
@@ -74,10 +75,13 @@ def counted(
     """The resolved pools, each with the nodes that models can count on.
 
     A pool that is autoscaled counts its maximum. Another counts what is usable of the nodes that are there, but no more
-    than it says; what it says where there are none. While nodes cannot be seen, what was counted last.
+    than it says; what it says where there are none. While nodes cannot be seen, what was counted last. What nodes have
+    for pods stays known when they go.
     """
     of = {pool.name: pool for pool in pools}
+    last = tuple(last)
     before = {pool.name: pool.nodes for pool in last}
+    offered = {pool.name: pool.allocatable for pool in last}
 
     def number(pool: GpuPool) -> int:
         most, found, known = declared(of[pool.name]), nodes.get(pool.name), before.get(pool.name)
@@ -87,7 +91,12 @@ def counted(
             return most if known is None else min(most, known)
         return min(most, found.usable) if found.nodes else most
 
-    return tuple(pool.model_copy(update={"nodes": number(pool)}) for pool in resolved)
+    def offer(pool: GpuPool) -> dict[str, Amounts]:
+        found = nodes.get(pool.name)
+        known = (found.allocatable if found else None) or offered.get(pool.name)
+        return {"allocatable": known} if known else {}
+
+    return tuple(pool.model_copy(update={"nodes": number(pool), **offer(pool)}) for pool in resolved)
 
 
 def declared(pool: NodePool) -> int:

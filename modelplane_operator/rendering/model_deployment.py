@@ -7,7 +7,7 @@ from typing import Protocol
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_cluster import InferenceCluster, PodIsolation
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
@@ -15,18 +15,15 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
+from modelplane_operator.rendering.node_share import Claimed, node_share
 from modelplane_operator.rendering.owned import on_hub
 
 
-class Claim(Protocol):
+class Claim(Claimed, Protocol):
     """Devices that every pod of a member claims."""
 
     @property
     def name(self) -> str: ...
-    @property
-    def device_class(self) -> str: ...
-    @property
-    def count(self) -> int: ...
     @property
     def selectors(self) -> Sequence[str]: ...
 
@@ -72,7 +69,7 @@ def replica_key(deployment: ModelDeployment, place: Place) -> Key:
 
 def render_replica(deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None) -> Manifest:
     """The replica that stands for a placement, made from what the deployment says now, and its cluster allows."""
-    wanted, may = deployment.replica, isolation_of(cluster)
+    wanted = deployment.replica
     engines = {engine.name: engine for engine in wanted.engines}
     return {
         "apiVersion": ModelReplica.definition.api_version,
@@ -83,7 +80,7 @@ def render_replica(deployment: ModelDeployment, placement: Placement, cluster: I
             **({"modelCacheRef": {"name": wanted.model_cache_ref.name}} if wanted.model_cache_ref else {}),
             **({"serving": {"mode": wanted.serving.mode}} if wanted.serving else {}),
             "podRevision": REVISION,
-            "engines": [_engine(engines[placed.name], placed, may) for placed in placement.engines],
+            "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
         },
     }
 
@@ -122,17 +119,18 @@ def _metadata(deployment: ModelDeployment, place: Place) -> Manifest:
     )
 
 
-def _engine(engine: DeployedEngine, placed: PlacedEngine, may: PodIsolation) -> Manifest:
+def _engine(engine: DeployedEngine, placed: PlacedEngine, cluster: InferenceCluster | None) -> Manifest:
     members = {member.role: member for member in engine.members}
     return {
         "name": engine.name,
         "copies": engine.copies,
         **({"phase": engine.phase} if engine.phase else {}),
-        "members": [_member(members[member.role], member, may) for member in placed.members],
+        "members": [_member(members[member.role], member, cluster) for member in placed.members],
     }
 
 
-def _member(member: Member, placed: PlacedMember, may: PodIsolation) -> Manifest:
+def _member(member: Member, placed: PlacedMember, cluster: InferenceCluster | None) -> Manifest:
+    share, key = node_share(placed.pool, placed.claims, cluster), _topology_key(placed.pool, cluster)
     requests = [
         {
             "name": claim.name,
@@ -147,5 +145,13 @@ def _member(member: Member, placed: PlacedMember, may: PodIsolation) -> Manifest
         "nodePoolName": placed.pool,
         **({"deviceRequests": requests} if requests else {}),
         **({"worker": {"nodes": member.worker.nodes}} if member.worker else {}),
-        "template": allowed(member.template, may).to_manifest(),
+        **({"defaultRequests": share.to_manifest()} if share else {}),
+        **({"topologyKey": key} if key and member.role != "Standalone" else {}),
+        "template": allowed(member.template, isolation_of(cluster)).to_manifest(),
     }
+
+
+def _topology_key(pool: str, cluster: InferenceCluster | None) -> str | None:
+    """The label by which nodes of a pool are on one fabric."""
+    pools = cluster.spec.node_pools if cluster else ()
+    return next((one.fabric.topology_key for one in pools if one.name == pool and one.fabric), None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from localfleet.kubeclient import ApiError
+from modelplane_operator.api.shared import in_bytes, in_millis
 from tests.integration.harness import Stage, remote, until
 from tests.integration.kinds import OF_THE_SIMULATOR, deployment, engine, pod, service
 from tests.support.manifests import Manifest
@@ -24,6 +25,16 @@ async def home(stage: Stage, space: str) -> str:
     """The cluster of a deployment's only replica."""
     (replica,) = (await stage.replicas(space)).values()
     return replica["spec"]["clusterName"]
+
+
+async def half_of_one_gpu(stage: Stage, replica: Manifest) -> Manifest:
+    """Half of the share of the nodes of the replica's pool that goes with one of their devices."""
+    found = await stage.hub.get("InferenceCluster", replica["spec"]["clusterName"])
+    named = replica["spec"]["engines"][0]["members"][0]["nodePoolName"]
+    (pool,) = [one for one in (found or {})["status"]["gpuPools"] if one["name"] == named]
+    parts = pool["devices"][0]["count"] * 2
+    cpu, memory = pool["allocatable"]["cpu"], pool["allocatable"]["memory"].removesuffix("Gi")
+    return {"cpu": f"{int(cpu) * 1000 // parts}m", "memory": f"{int(memory) * 1024 // parts}Mi"}
 
 
 async def isolate(stage: Stage, name: str, isolation: Manifest | None) -> None:
@@ -44,8 +55,17 @@ async def test_an_engine_has_little_power_and_nobody_is_let_in_beside_it_who_has
     (container,) = running["spec"]["containers"]
     (memory,) = [one["emptyDir"] for one in running["spec"]["volumes"] if one["name"] == "dshm"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert container["resources"]["requests"] == {"cpu": "100m", "memory": "256Mi"}
+    (replica,) = (await stage.replicas(space)).values()
+    share = replica["spec"]["engines"][0]["members"][0]["defaultRequests"]
+    assert share == await half_of_one_gpu(stage, replica)
+    requests = container["resources"]["requests"]  # the API server writes 12000m as 12
+    assert (in_millis(requests["cpu"]), in_bytes(requests["memory"])) == (
+        in_millis(share["cpu"]),
+        in_bytes(share["memory"]),
+    )
     assert "limits" not in container["resources"], "an engine is killed by none of ours"
+    (limits,) = await worker.list("LimitRange", remote(space))
+    assert limits["spec"]["limits"] == [{"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "256Mi"}}]
     assert memory == {"medium": "Memory", "sizeLimit": "32Gi"}
     (policy,) = await worker.list("NetworkPolicy", remote(space))
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
+from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
@@ -42,7 +43,9 @@ KUBECONFIG = Key("modelplane-system", "kubeconfig")
 # Nodes and devices, as the API server tells them ----------------------------------------------------------------------
 
 
-def node(name: str, pool: str = "gpu", *, ready: str = "True", **spec: Any) -> Manifest:
+def node(
+    name: str, pool: str = "gpu", *, ready: str = "True", offers: Mapping[str, str] | None = None, **spec: Any
+) -> Manifest:
     conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
     labelled = {labels.POOL: pool, "kubernetes.io/hostname": name}
     metadata = {
@@ -52,7 +55,9 @@ def node(name: str, pool: str = "gpu", *, ready: str = "True", **spec: Any) -> M
         "labels": labelled,
         "annotations": {"a": "b"},
     }
-    return cut_node({"metadata": metadata, "spec": spec, "status": {"conditions": conditions, "images": [{}]}})
+    offered = {"allocatable": dict(offers)} if offers else {}
+    status = {"conditions": conditions, "images": [{}], **offered}
+    return cut_node({"metadata": metadata, "spec": spec, "status": status})
 
 
 def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
@@ -721,6 +726,37 @@ def test_what_exists_counts_and_what_is_missing_is_said(
     assert found == ([observed] if observed else [])
     assert ": ".join(filter(None, said(decided)["GPUReady"])) == wanted
     assert said(decided)["Ready"][0] == "Available"
+
+
+def test_a_pool_publishes_what_the_least_of_its_nodes_has_for_pods_and_keeps_it_when_they_go() -> None:
+    large, small = {"cpu": "191900m", "memory": "2113929216Ki"}, {"cpu": "96", "memory": "1Ti", "pods": "110"}
+    subject = cluster()
+
+    def published(known: Any, *nodes: Manifest) -> Any:
+        return plan(seen(known, there=there(made(), hardware=hardware(*nodes)))).status
+
+    first = published(subject, node("a", offers=large), node("b", offers=small))
+    later = published(subject.model_copy(update={"status": first}))
+    silent = published(subject, node("a", offers=large), node("b"))
+
+    assert first.gpu_pools[0].allocatable == Amounts(cpu="96", memory="1024Gi")
+    assert later.gpu_pools[0].allocatable == first.gpu_pools[0].allocatable
+    assert silent.gpu_pools[0].allocatable is None, "a node that says nothing may have less than all others"
+
+
+@pytest.mark.parametrize(
+    ("offers", "published"),
+    [
+        ({"cpu": "9e99", "memory": "9e99"}, Amounts(cpu="10000", memory="16000Gi")),
+        ({"cpu": "-4", "memory": "1Ti"}, None),
+        ({"cpu": "many", "memory": "1Ti"}, None),
+        ({"cpu": "8", "memory": "512Mi"}, None),
+    ],
+)
+def test_a_node_that_says_what_cannot_be_breaks_no_status(offers: Manifest, published: Amounts | None) -> None:
+    status: Any = plan(seen(there=there(made(), hardware=hardware(node("a", offers=offers))))).status
+
+    assert status.gpu_pools[0].allocatable == published
 
 
 def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:

@@ -16,7 +16,7 @@ from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.need import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
-from tests.support.builders import EPOCH, cluster, deployment, engine, model_cache, request, taint
+from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, model_cache, pool, request, taint
 from tests.support.manifests import change
 from tests.support.plans import told
 
@@ -280,6 +280,40 @@ def test_after_an_upgrade_of_the_operator_its_part_of_the_pods_changes_replica_b
     assert told(decided)["Progressing"][2] == (
         "2 to be moved, changed or removed; 2 wait until more than 2 serve, 2 do"
     )
+
+
+# What engines request by default --------------------------------------------------------------------------------------
+
+
+def offering(cpu: str, *, nodes: int = 2) -> InferenceCluster:
+    """A cluster whose nodes have so many processors for pods, and two GPUs."""
+    return cluster("a", {**pool("default", gpu(count=2), nodes=nodes), "allocatable": {"cpu": cpu, "memory": "64Gi"}})
+
+
+def requested(replica: Manifest) -> Manifest | None:
+    return replica["spec"]["engines"][0]["members"][0].get("defaultRequests")
+
+
+def test_an_engine_requests_half_of_its_devices_share_of_the_node() -> None:
+    (one,) = placed(deployment(), offering("16"))
+    (unknown,) = placed(deployment(), cluster("a"))
+
+    assert requested(one) == {"cpu": "4000m", "memory": "16384Mi"}
+    assert requested(unknown) is None
+
+
+def test_what_is_seen_anew_of_nodes_changes_no_replica_until_another_change_does() -> None:
+    (one,) = placed(deployment(), offering("16"))
+    member = "members[].template.spec.containers[].image"
+    newer = deployment(change(engine(), member, "vllm:2"))
+
+    same = plan(seen(deployment(), offering("8"), replicas=[one]))
+    starting = plan(seen(newer, offering("8"), replicas=[stored(one, ready=False)])).steps
+
+    (changed,) = [step.manifest for step in starting if isinstance(step, Replace)]
+    assert not [step for step in same.steps if not isinstance(step, Apply)]
+    assert told(same)["Progressing"][1] == "Settled"
+    assert requested(changed) == {"cpu": "2000m", "memory": "16384Mi"}
 
 
 # Others ---------------------------------------------------------------------------------------------------------------

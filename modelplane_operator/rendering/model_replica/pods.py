@@ -16,11 +16,12 @@ from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
 from modelplane_operator.rendering.owned import owner_labels
 
 CACHE_PATH = "/mnt/models"
-REVISION: Final = 1
+REVISION: Final = 2
 """Of what is ours in a pod. Whoever changes that raises it, and keeps what replicas of before have until they are
 changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
 
 1: capabilities are dropped, and /dev/shm has a size.
+2: copies are spread over nodes and zones.
 """
 PORT_NAME = "http"
 
@@ -51,7 +52,8 @@ def render_pod(
     user = member.template.metadata
     claims = pod_claims(replica, engine, member)
     serves = member.role != "Worker"
-    hardened = replica.spec.pod_revision >= 1
+    revision = replica.spec.pod_revision
+    name = names.workload(replica.metadata.name, engine.name)
     env = _environment(replica, member, pod.containers[0], part)
     pull_secrets = dict.fromkeys(secret.name for secret in pod.image_pull_secrets)
     return {
@@ -60,7 +62,7 @@ def render_pod(
                 **(user.labels if user else {}),
                 **owner_labels(replica),
                 **_deployment_label(replica),
-                labels.WORKLOAD: names.workload(replica.metadata.name, engine.name),
+                labels.WORKLOAD: name,
                 **({labels.SERVING: replica.metadata.name, **part.labels} if serves else {}),
                 **({labels.GANG_ROLE: "leader"} if member.role == "Leader" else {}),
             },
@@ -68,6 +70,8 @@ def render_pod(
         },
         "spec": {
             "nodeSelector": {labels.POOL: member.node_pool_name},
+            **(_spread(name) if revision >= 2 and engine.copies > 1 and member.role == "Standalone" else {}),
+            **(_together(name, member.topology_key) if member.topology_key else {}),
             "tolerations": [GPU_TOLERATION, *(toleration.to_manifest() for toleration in pod.tolerations)],
             **({"serviceAccountName": pod.service_account_name} if pod.service_account_name else {}),
             **({"priorityClassName": pod.priority_class_name} if pod.priority_class_name else {}),
@@ -113,7 +117,7 @@ def render_pod(
                     **({"env": env} if env else {}),
                     **({"ports": [_port(part.port)], **_probes(part.port, lifecycle)} if serves else {}),
                     "lifecycle": _drain(lifecycle),
-                    **_resources(pod.containers[0], claims),
+                    **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
                         *_cache_mount(replica),
@@ -122,7 +126,7 @@ def render_pod(
                             for number, volume in enumerate(pod.ephemeral_volumes)
                         ),
                     ],
-                    "securityContext": _security(pod.containers[0]) if hardened else UNPRIVILEGED,
+                    "securityContext": _security(pod.containers[0]) if revision >= 1 else UNPRIVILEGED,
                 },
                 *([_sidecar(part, part.sidecar_image, lifecycle)] if serves and part.sidecar_image else []),
             ],
@@ -195,6 +199,23 @@ def _copied(replica: ModelReplica, use: str, reference: KeyRef) -> Manifest:
     return {**reference.to_manifest(), "name": names.copied(replica.metadata.name, use, reference.name)}
 
 
+def _spread(workload: str) -> Manifest:
+    """Copies on different nodes and in different zones where that can be: one that goes takes no other with it."""
+    selector = {"matchLabels": {labels.WORKLOAD: workload}}
+    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
+    return {"topologySpreadConstraints": [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]}
+
+
+def _together(workload: str, topology_key: str) -> Manifest:
+    """The pods of one gang on nodes with one value of a label."""
+    term = {
+        "labelSelector": {"matchLabels": {labels.WORKLOAD: workload}},
+        "matchLabelKeys": [labels.GANG],
+        "topologyKey": topology_key,
+    }
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 def _seccomp(pod: PodSpec) -> Manifest:
     """What engines have under Docker too, unless a profile is named."""
     profile = pod.security_context.seccomp_profile if pod.security_context else None
@@ -207,10 +228,18 @@ def _security(container: Container) -> Manifest:
     return {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"], **({"add": more} if more else {})}}
 
 
-def _resources(container: Container, claims: Iterable[str]) -> Manifest:
+def _resources(container: Container, member: PlacedMember, claims: Iterable[str]) -> Manifest:
+    """The user's word, and the default where there is none. A limit is a word too: Kubernetes requests as much."""
     given = container.resources.to_manifest() if container.resources else {}
+    said = {*given.get("requests", ()), *given.get("limits", ())}
+    default = member.default_requests.to_manifest() if member.default_requests else {}
+    requests = {**{name: amount for name, amount in default.items() if name not in said}, **given.get("requests", {})}
     claimed = [{"name": name} for name in claims]
-    resources = {**({"claims": claimed} if claimed else {}), **given}
+    resources = {
+        **({"claims": claimed} if claimed else {}),
+        **({"requests": requests} if requests else {}),
+        **({"limits": given["limits"]} if "limits" in given else {}),
+    }
     return {"resources": resources} if resources else {}
 
 
