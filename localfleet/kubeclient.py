@@ -10,6 +10,7 @@ of these.
 import asyncio
 import base64
 import io
+import json
 import logging
 import ssl
 import tempfile
@@ -143,7 +144,7 @@ class KubeClient:
             self._session.request(
                 method,
                 self.access.server + path,
-                data=None if body is None else io.BytesIO(orjson.dumps(body)),
+                data=None if body is None else io.BytesIO(_json(body)),
                 headers={"Content-Type": content_type} if body is not None else {},
                 params=params,
             ) as response,
@@ -288,6 +289,13 @@ def section(manifest: Manifest, *path: str) -> Manifest:
     for field in path:
         found = found.get(field) or {}
     return found
+
+
+def _json(body: Manifest) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:  # it is nested deeper than 254 levels, which an API server takes
+        return json.dumps(body).encode()
 
 
 def entries(manifest: Manifest, *path: str) -> list[Manifest]:

@@ -14,7 +14,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,7 @@ import yaml
 
 from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
 
+MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFUSED = {
     **dict.fromkeys(("exec", "auth-provider"), "which is not run here; give it a token instead"),
@@ -131,7 +132,8 @@ class Access:
             if self.certificate:
                 with _as_file(f"{self.certificate}\n{self.key}") as path:
                     context.load_cert_chain(path)
-        except (OSError, ValueError) as error:  # an SSLError is an OSError; so is a disk without room for the key
+        # An SSLError is an OSError, and so is a disk without room for the key; a TypeError is a PEM that is not ASCII.
+        except (OSError, TypeError, ValueError) as error:
             raise KubeconfigError(f"the certificates cannot be used: {error}") from error
         return context
 
@@ -143,14 +145,31 @@ def read_kubeconfig(text: str | bytes, *, folder: Path | None = None, plain_http
     that speaks no TLS.
     """
     try:
+        _bounded(text)
         config = yaml.load(text, Loader=yaml.CSafeLoader)  # ten times as fast as `safe_load`; a start reads thousands
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: 2026-13-45 is a date to YAML, and there is none such
         mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may be a secret
         where = f" (line {mark.line + 1})" if mark else ""
         raise KubeconfigError(f"the kubeconfig is not YAML{where}") from None
     if not isinstance(config, dict):
         raise KubeconfigError("the kubeconfig is empty or no object")
     return _access(cast(Section, config), folder, plain_http=plain_http)
+
+
+def _bounded(text: str | bytes) -> None:
+    """Refuse YAML that becomes more than it looks like, before it does: aliases of aliases, a nest of lists."""
+    nodes = depth = 0
+    events = cast(Iterable[yaml.Event], yaml.parse(text, Loader=yaml.CSafeLoader))  # pyright: ignore[reportUnknownMemberType]
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            raise KubeconfigError("the kubeconfig has YAML aliases: write out what they stand for")
+        nodes += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if nodes > MOST_NODES or depth > DEEPEST:
+            raise KubeconfigError(
+                f"the kubeconfig has more than {MOST_NODES:,} values or is nested more than {DEEPEST} levels deep: "
+                "give one that says how to reach this cluster and no more"
+            )
 
 
 def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Access:

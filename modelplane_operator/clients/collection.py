@@ -7,18 +7,22 @@ answer or an event that comes late does not bring it back.
 
 Objects are shared by all readers and never changed. They are kept without `managedFields`, which are half of many an
 object; what those say about our own fields is kept aside, as `ownership.is_current` needs it.
+
+An object that cannot be read, or that an index or a listener fails on, is that object's trouble and nobody else's: it
+is counted, and kept for whoever reconciles the object to tell. What was last read of it stands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from operator import is_
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import orjson
 import structlog
@@ -26,6 +30,7 @@ import structlog
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.ownership import owned_fields
 from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of
@@ -33,12 +38,15 @@ from modelplane_operator.clients.resources import HUB, ResourceType, key_of, lab
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
 SIZE_OF_A_GRAVE = 300
+LONGEST_NAME = 253
 EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
 Index = Callable[[Manifest], Iterable[Hashable]]
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
+Stage = Literal["read", "index", "listener"]
+"""Where an object can fail on its way in."""
 
 NONE: Mapping[str, Manifest] = {}
 
@@ -67,6 +75,15 @@ class Entry:
     @property
     def uid(self) -> str:
         return self.manifest["metadata"]["uid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an object has failed in, in words that quote nothing of it."""
+
+    why: str
+    rest: Manifest | None = None
+    """What can be used of the object all the same, when it cannot be read: its metadata and, mostly, its status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,10 @@ class Collection:
     )
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
     _size: int = field(default=0, init=False)
+    failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
+    """How often an object has failed on its way in."""
+    _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
+    _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
     _progress: int = field(default=0, init=False)
     _complete: int = field(default=0, init=False)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -125,6 +146,15 @@ class Collection:
 
     def keys(self) -> Sequence[Key]:
         return tuple(self._entries)
+
+    def trouble(self, key: Key) -> Trouble | None:
+        """What that object, as it is now, has failed in."""
+        return self._troubles.get(key)
+
+    def latest(self, key: Key) -> Manifest | None:
+        """The object as it is now, or as much of it as can be used."""
+        trouble = self._troubles.get(key)
+        return trouble.rest if trouble and trouble.rest else self.get(key)
 
     def lost(self, key: Key) -> bool:
         """Whether there was one of that name a short while ago, and there is none now."""
@@ -160,6 +190,10 @@ class Collection:
         """Tell a listener of every change from now on."""
         self._listeners.append(listener)
 
+    def on_trouble(self, listener: Callable[[Key], None]) -> None:
+        """Tell a listener of every object that gets into trouble, or out of it."""
+        self._on_trouble.append(listener)
+
     # Whether there is anything to watch ------------------------------------------------------------------------------
 
     @property
@@ -183,29 +217,35 @@ class Collection:
 
     # What comes in ---------------------------------------------------------------------------------------------------
 
-    def reader(self) -> Callable[[Manifest], Entry | None]:
-        """Makes of the objects of one list, one after the other, what is kept of them; `listed` takes them in."""
+    def reader(self) -> Callable[[Manifest], Entry | Key | None]:
+        """Makes of the objects of one list, one after the other, what is kept of them; `listed` takes them in.
+
+        Of an object that cannot be read that is its key, if it says that much.
+        """
         first: dict[str, Manifest] = {}
 
-        def read(manifest: Manifest) -> Entry | None:
+        def read(manifest: Manifest) -> Entry | Key | None:
             entry = self._read(manifest, first)
-            if entry is not None and (owner := labels_of(entry.manifest).get(labels.OWNER_UID)):
+            if entry is None:
+                return _name(manifest)
+            if owner := labels_of(entry.manifest).get(labels.OWNER_UID):
                 first.setdefault(owner, entry.manifest)
             return entry
 
         return read
 
-    def listed(self, listing: Listing[Entry | None]) -> None:
+    def listed(self, listing: Listing[Entry | Key | None]) -> None:
         """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
         moment = int(listing.version)
         began_again = moment < self._progress  # restored from a backup, or another server: what we knew counts no more
         if began_again:
             self._graves.clear()
         present: set[Key] = set()
-        unreadable = 0
+        nameless = 0
         for entry in listing.items:
-            if entry is None:
-                unreadable += 1
+            if not isinstance(entry, Entry):
+                present.update(filter(None, [entry]))
+                nameless += entry is None
                 continue
             key = key_of(entry.manifest)
             present.add(key)
@@ -215,10 +255,12 @@ class Collection:
                 (known is None or known.version <= moment) and (grave is None or not grave.holds(entry))
             ):
                 self._put(key, entry)
-        if not unreadable:  # else one of those we miss may be the one that we cannot read
+        if not nameless:  # else one of those we miss may be the one that we cannot read
             for key, entry in tuple(self._entries.items()):
                 if key not in present and (began_again or entry.version <= moment):
                     self._drop(key, moment)
+            for key in [key for key in self._troubles if key not in present and key not in self._entries]:
+                self._drop(key, moment)
         self._progress = self._complete = moment
         self.synced, self.served, self.heard = True, True, self.now()
 
@@ -237,6 +279,8 @@ class Collection:
                 self._seen_gone(entry)
             else:
                 self._seen(entry)
+        elif event.type == "DELETED" and (key := _name(event.manifest)):
+            self._drop(key, self._entries[key].version if key in self._entries else 0)
 
     def written(self, manifest: Manifest) -> None:
         """Take in the answer to a write of ours."""
@@ -271,7 +315,7 @@ class Collection:
             self._drop(key, entry.version)
 
     def _read(self, manifest: Manifest, siblings: Mapping[str, Manifest] = NONE) -> Entry | None:
-        """The object as it is kept; None when it is not one, or not of this collection.
+        """The object as it is kept; None when it is not one, or not of this collection: then it is in trouble.
 
         `siblings`: by their owner, objects that are not here yet.
         """
@@ -285,12 +329,39 @@ class Collection:
             identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
             whole = identity if self.bare else {**manifest, **identity}
             size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            log.warning("object passed over", resource=str(self.type), why=repr(error))
+            whole = {**whole, "metadata": _interned(kept)}
+            like = self._like(kept, siblings)
+            return Entry(_sharing(whole, like) if like else whole, version, owned, size)
+        except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
+            self._unreadable(manifest, error)
             return None
-        whole = {**whole, "metadata": _interned(kept)}
-        like = self._like(kept, siblings)
-        return Entry(_sharing(whole, like) if like else whole, version, owned, size)
+
+    def _unreadable(self, manifest: Any, error: Exception) -> None:
+        """Remember what is left of an object that cannot be read; what was read of it before stands."""
+        key = _name(manifest)
+        known, grave = (self._entries.get(key), self._graves.get(key)) if key else (None, None)
+        if key is None or max(known.version if known else 0, grave.version if grave else 0) > _version(manifest):
+            self._failed(key, "read", error, None)
+            return
+        identity = {"apiVersion": self.type.api_version, "kind": self.type.kind}
+        parts = {name: _shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
+        too_deep = isinstance(error, orjson.JSONEncodeError | RecursionError)
+        words = "it is nested too deep; make it flatter" if too_deep else _kind(error)
+        self._failed(key, "read", error, Trouble(f"the object cannot be read: {words}", {**identity, **parts}))
+
+    def _failed(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
+        """Count a failure, and say where in our code it arose, but nothing of what the object or the error says.
+
+        Of a workload cluster's object that is all: nobody reconciles it, and a hostile one may send any number of them.
+        """
+        self.failures[stage] += 1
+        if key is not None and trouble is not None and self.cluster == HUB and self._troubles.get(key) != trouble:
+            self._troubles[key] = trouble
+            self._tell_trouble(key)
+        elif not _is_power_of_two(self.failures[stage]):
+            return  # it is in the log already, or there is no end of them
+        told = {"stage": stage, "error": _kind(error), "at": origin(error), "so_far": self.failures[stage]}
+        log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
 
     def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
         """An object that has much in common with this one: what we know of it, or another child of its owner."""
@@ -310,12 +381,18 @@ class Collection:
         before = self._entries.get(key)
         if before is not None and (before.version, before.uid) == (entry.version, entry.uid):
             return
+        relieved = self._troubles.pop(key, None)
         self._unindex(key, before)
         self._entries[key] = entry
         self._size += entry.size - (before.size if before else 0)
-        for place in self._places(entry.manifest):
+        places, failed = self._places(entry.manifest)
+        for place in places:
             self._index.setdefault(place, {})[key] = None
+        for name, error in failed.items():
+            self._failed(key, "index", error, Trouble(f"internal error (index {name}: {_kind(error)})"))
         self._tell(key, before and before.manifest, entry.manifest)
+        if relieved and key not in self._troubles:
+            self._tell_trouble(key)
 
     def _drop(self, key: Key, version: int, *, uid: str | None = None) -> None:
         now = self.now()
@@ -324,16 +401,28 @@ class Collection:
             del self._graves[next(iter(self._graves))]
         self._graves[key] = _Grave(max(version, grave.version if grave else 0), uid or (grave and grave.uid), now)
         before = self._entries.pop(key, None)
+        relieved = self._troubles.pop(key, None)
         if before is not None:
             self._size -= before.size
             self._unindex(key, before)
             self._tell(key, before.manifest, None)
+            self._troubles.pop(key, None)  # nobody is left to tell it
+        if relieved:
+            self._tell_trouble(key)
 
-    def _places(self, manifest: Manifest) -> Iterator[tuple[str, Hashable]]:
-        return ((name, value) for name, index in self.indexes.items() for value in index(manifest))
+    def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
+        """Where an object is found in the indexes, and which of them failed on it: there it is not found."""
+        places: dict[tuple[str, Hashable], None] = {}
+        failed: dict[str, Exception] = {}
+        for name, index in self.indexes.items():
+            try:
+                places.update(dict.fromkeys([(name, value) for value in index(manifest)]))
+            except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
+                failed[name] = error
+        return places, failed
 
     def _unindex(self, key: Key, before: Entry | None) -> None:
-        for place in self._places(before.manifest) if before else ():
+        for place in self._places(before.manifest)[0] if before else ():
             keys = self._index[place]
             del keys[key]
             if not keys:
@@ -341,7 +430,48 @@ class Collection:
 
     def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
         for listener in self._listeners:
-            listener(key, before, after)
+            try:
+                listener(key, before, after)
+            except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
+                self._failed(key, "listener", error, Trouble(f"internal error (its change: {_kind(error)})"))
+
+    def _tell_trouble(self, key: Key) -> None:
+        for listener in self._on_trouble:
+            listener(key)
+
+
+def _name(manifest: Any) -> Key | None:
+    """Which object it is; None when it does not say so."""
+    try:
+        metadata = manifest["metadata"]
+        named = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
+        int(metadata["resourceVersion"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return Key(named[0], named[1]) if all(isinstance(one, str) and len(one) <= LONGEST_NAME for one in named) else None
+
+
+def _version(manifest: Manifest) -> int:
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def _shallow(value: Any) -> Manifest:
+    """Metadata or a status without what cannot be kept: managedFields are nested as deep as what they are about."""
+    fields = cast(Manifest, value) if isinstance(value, dict) else {}
+    kept = {name: one for name, one in fields.items() if name != "managedFields"}
+    try:
+        orjson.dumps(kept)
+    except orjson.JSONEncodeError:
+        return {}
+    return kept
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__  # its text may quote what nobody should read
 
 
 def _check(metadata: Manifest) -> None:

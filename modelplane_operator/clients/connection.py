@@ -24,9 +24,9 @@ from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection, Index, Keep
 from modelplane_operator.clients.errors import (
     ClientError,
+    Defect,
     Forbidden,
     Misbehaving,
-    ServerFault,
     Unauthorized,
     Unreachable,
 )
@@ -301,7 +301,7 @@ class Connection:
             error = caught
         except Exception as caught:  # a defect of ours at one cluster must not end the others' connections
             log.exception("connection failed", cluster=self.name)
-            error = ServerFault(f"internal error ({type(caught).__name__}); the operator's log has the details")
+            error = Defect.by(caught)
         if not ended.done():
             ended.set_result(error)
 

@@ -5,6 +5,7 @@ ClientError                 a cluster did not do what it was asked
 ├── NotLeading              the lease is another's: nothing was sent
 ├── Foreign                 the object there is not ours: nothing was sent
 ├── Terminating             the object there is on its way out: nothing was sent
+├── Defect                  our own code failed on what it was given
 └── ApiError                what became of a request
     ├── Unreachable         no answer in time, or none at all; a write may have had its effect
     ├── Unauthorized        401: the credentials are not, or no longer, accepted
@@ -29,11 +30,12 @@ from __future__ import annotations
 
 import os
 import ssl
+import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import aiohttp
 import orjson
@@ -72,6 +74,17 @@ class Foreign(ClientError):
 
 class Terminating(ClientError):
     """The object is being deleted; what follows it has to wait."""
+
+
+class Defect(ClientError):
+    """Our own code failed on what it was given."""
+
+    retry = False
+
+    @classmethod
+    def by(cls, error: Exception) -> Self:
+        """What to tell of it: the error's own text may quote what nobody should read."""
+        return cls(f"internal error ({type(error).__name__}); the operator's log has the details")
 
 
 class ApiError(ClientError):
@@ -203,6 +216,12 @@ def translated(asked: str) -> Generator[None]:
         raise Unreachable(f"{asked}: {_brief(error)}") from error
     except orjson.JSONDecodeError as error:
         raise ServerFault(f"{asked}: the answer is not JSON") from error
+
+
+def origin(error: Exception, frames: int = 3) -> list[str]:
+    """Where in the code it arose, for a log that must not have the error's own text."""
+    found = traceback.extract_tb(error.__traceback__)[-frames:]
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in found]
 
 
 def _brief(error: Exception) -> str:

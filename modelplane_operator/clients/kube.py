@@ -166,7 +166,7 @@ class Kube:
             request = Request("list", str(kind), "GET", path, params={**params, **more}, accept=accept)
             page = await self._wire.ask(request, asked=asked, deadline=PAGE_SECONDS, at_most=limits.page)
             size += len(page)
-            answer = self._object(self._wire.parsed(page, asked=asked, at_most=limits.page), asked)
+            answer = self._object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
             version, token = self._place(answer, asked)
             for item in self._items(answer, asked):
                 _check_namespace(item, kind, namespace, asked=asked)
@@ -233,7 +233,7 @@ class Kube:
         request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
         async with aclosing(self._wire.lines(request, asked=asked, silence=silence)) as lines:
             async for line in lines:
-                said = self._object(self._wire.parsed(line, asked=asked), asked)
+                said = self._object(await self._wire.objects(line, asked=asked), asked)
                 manifest = self._object(said.get("object"), asked, "the object of an event")
                 if said.get("type") == "ERROR":
                     raise from_event(manifest, asked=asked)
@@ -372,7 +372,8 @@ class Kube:
         asked = f"{verb} {kind} {path.rpartition('/')[2]}"
         payload = None if body is None else orjson.dumps(body)
         request = Request(verb, str(kind), method, path, payload, content_type, params)
-        return self._object(self._wire.parsed(await self._wire.ask(request, asked=asked), asked=asked), asked)
+        answer = await self._wire.ask(request, asked=asked)
+        return self._object(await self._wire.objects(answer, asked=asked), asked)
 
     # What is no answer of an API server's ----------------------------------------------------------------------------
 

@@ -39,13 +39,17 @@ class Limits:
     """Of all objects of the server, as JSON, cut down to what is needed; Python takes some four times that."""
     at_once: int = 100
     """The objects of a page that we ask for."""
+    cut: bool = False
+    """Whether what is nested deeper than we read is cut off; else whoever sends it misbehaves."""
 
     def pages(self, objects: int) -> int:
         """Of a list that has had so many objects: a server fills each page but the last, so that few are sparse."""
         return SPARSE_PAGES + 4 * objects // self.at_once
 
 
-OF_HUB = Limits(answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500)
+OF_HUB = Limits(
+    answer=16 * MIB, page=512 * MIB, listing=8 * GIB, objects=2_000_000, kept=8 * GIB, at_once=500, cut=True
+)
 """The hub's own: what its users may write is bounded at admission, and without it nothing goes on anyway."""
 
 

@@ -11,10 +11,10 @@ are none: then a list now and then does, until we are about to write one.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.errors import (
     ClientError,
+    Defect,
     Forbidden,
     KubeconfigError,
     Misbehaving,
@@ -31,8 +32,11 @@ from modelplane_operator.clients.errors import (
     TooMany,
     Unauthorized,
     Unreachable,
+    origin,
 )
 from modelplane_operator.clients.kube import SILENCE, Kube
+
+T = TypeVar("T")
 
 RETURNING = Backoff(first=0.2, longest=30.0)
 LISTS_AT_ONCE = 4  # of one server: each takes a connection, of which memory once taken is hardly ever given back
@@ -76,6 +80,8 @@ class ListWatch:
     lists: int = field(default=0, init=False)
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
+    _fails_since: float | None = field(default=None, init=False)
+    _up_since: float | None = field(default=None, init=False)
     asleep: bool = field(default=False, init=False)
     """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
     _version: str = field(default="", init=False)
@@ -95,11 +101,18 @@ class ListWatch:
         if self.asleep:
             self.collection.stir()
 
+    def failing_for(self, now: float) -> float:
+        """For how many seconds it has not worked: it fails, or falls again and again as soon as it has begun."""
+        return 0.0 if self._fails_since is None or self._is_steady(now) else now - self._fails_since
+
+    def _is_steady(self, now: float) -> bool:
+        return self._up_since is not None and now - self._up_since > self.pace.steady
+
     async def run(self) -> None:
         """Go on until cancelled; raises what another connection has to mend, or a pause."""
         failures = 0
         while True:
-            began = time.monotonic()
+            began, self._up_since = self.collection.now(), None
             try:
                 await self._follow()
                 error = None
@@ -107,7 +120,16 @@ class ListWatch:
                 raise
             except ClientError as caught:
                 error = caught
-            failures = 1 if time.monotonic() - began > self.pace.steady else failures + 1
+            except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
+                log.error("watch failed", resource=str(self.collection.type), at=origin(caught))
+                error = Defect.by(caught)
+            ended = self.collection.now()
+            failures = 1 if ended - began > self.pace.steady else failures + 1
+            if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
+                self._fails_since = None
+            elif self._fails_since is None or self._is_steady(ended):
+                self._fails_since = ended
+            self._up_since = None
             await asyncio.sleep(self._after(error, failures))
 
     async def _follow(self) -> None:
@@ -129,6 +151,7 @@ class ListWatch:
         )
         async with aclosing(watch) as events:
             self._note(None)
+            self._up_since = self.collection.now()
             async for event in events:
                 self.collection.seen(event)
                 self._check_room()
@@ -154,11 +177,11 @@ class ListWatch:
         if begins:
             self.on_news()
 
-    def _counted(self, read: Callable[[Manifest], Entry | None]) -> Callable[[Manifest], Entry | None]:
+    def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
         """The same, and it raises Misbehaving when that would be more than may be kept."""
 
-        def counted(manifest: Manifest) -> Entry | None:
-            if (entry := read(manifest)) is not None:
+        def counted(manifest: Manifest) -> T:
+            if isinstance(entry := read(manifest), Entry):
                 self.reading += entry.size
                 self._check_room()
             return entry
@@ -172,6 +195,7 @@ class ListWatch:
         """Until something of ours is expected, or it is time to look whether there is something after all."""
         self.asleep = True
         self._note(None)
+        self._up_since = self.collection.now()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
                 await self.collection.stirred()

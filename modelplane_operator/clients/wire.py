@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import socket
 import ssl
 import time
@@ -150,6 +151,19 @@ class Wire:
                 if "limit exceeded" in error.msg:  # of depth; orjson's is 1024
                     raise self.misbehaves(asked, "the answer is nested deeper than the 1024 that are allowed") from None
                 raise
+
+    async def objects(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
+        """The JSON of an answer with objects, of which one may be nested deeper than any parser of ours takes.
+
+        API servers store what is nested 10,000 levels deep. On the hub any tenant may write such an object, and it must
+        not hide the others of its list: what is below DEEPEST is cut off, and whoever reads the object refuses it.
+        """
+        if self.limits.cut:
+            try:
+                return orjson.loads(answer)
+            except orjson.JSONDecodeError:
+                answer = await asyncio.to_thread(shallow, bytes(answer))  # a page of a list may have megabytes
+        return self.parsed(answer, asked=asked, at_most=at_most)
 
     def misbehaves(self, asked: str, words: str) -> Misbehaving:
         """The error to raise for an answer that no API server gives; whoever made the connection hears of it."""
@@ -306,6 +320,30 @@ def shrink_tls_buffers() -> None:
     A record is at most 16 KiB long, so a read gets no more than that anyway.
     """
     SSLProtocol.max_size = 16 * 1024
+
+
+DEEPEST = 300  # of the JSON of an object: more than orjson writes, so that nobody takes the rest for the whole
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{[]|[]}]', re.DOTALL)
+
+
+def shallow(text: bytes) -> bytes:
+    """JSON with null instead of whatever is nested deeper than DEEPEST."""
+    kept: list[bytes] = []
+    depth = begin = cut = 0
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b"{" | b"[":
+                depth += 1
+                if depth == DEEPEST:
+                    cut = token.start()
+            case b"}" | b"]":
+                if depth == DEEPEST:
+                    kept += (text[begin:cut], b"null")
+                    begin = token.end()
+                depth -= 1
+            case _:
+                pass
+    return b"".join((*kept, text[begin:]))
 
 
 def _tls(access: Access) -> ssl.SSLContext | bool:

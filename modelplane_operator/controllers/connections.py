@@ -14,16 +14,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+import structlog
+
 from modelplane_operator.api import InferenceCluster, ServingStack, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.collection import Collection, Index
-from modelplane_operator.clients.errors import ClientError, KubeconfigError
+from modelplane_operator.clients.errors import ClientError, Defect, KubeconfigError, origin
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.resources import SECRET, ResourceType, entries, key_of, labels_of, of, section
 
 CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
+
+log = structlog.get_logger()
 
 
 class Way(NamedTuple):
@@ -130,6 +134,9 @@ class Connections:
             self.fleet.set(way.name, self._access(way.secret, way.key))
         except ClientError as error:
             self._wrong[way.name] = error
+        except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
+            log.error("kubeconfig failed", secret=str(way.secret), error=type(error).__name__, at=origin(error))
+            self._wrong[way.name] = Defect(f"Secret {way.secret}: {Defect.by(error)}")
         self.changed(way.name)
 
     def _access(self, where: Key, key: str) -> Access:

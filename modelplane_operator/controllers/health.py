@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.errors import Defect
 from modelplane_operator.clients.kube import SILENCE
 from modelplane_operator.controllers.wiring import Crew
 
@@ -18,6 +19,8 @@ STUCK_WATCH = SILENCE + 60.0  # at SILENCE a watch gives up by itself, and begin
 STUCK_LOOP = 10.0
 STUCK_QUEUE = 60.0
 STUCK_RUN = 300.0  # every request of a reconcile ends within seconds
+FAILING_WATCH = 60.0  # of the hub: then what it tells of is not followed, and this operator is not ready to lead
+STUCK_FAILING = 600.0  # by a defect of ours, which another process may not have yet; nothing else is mended by one
 
 BEAT = 1.0
 
@@ -48,6 +51,13 @@ class Pulse:
         return max(self._lags, default=0.0)
 
 
+def blind(hub: Connection, now: float) -> Iterator[str]:
+    """What of the hub is not followed any more although it answers, in words."""
+    for watch in hub.watches if hub.health.answers else ():
+        if watch.failing and (failing := watch.failing_for(now)) > FAILING_WATCH:
+            yield f"the watch of {watch.collection.type} has been failing for {failing:.0f} s: {watch.failing}"
+
+
 def stuck(pulse: Pulse, hub: Connection, crews: Sequence[Crew], *, leading: bool) -> Iterator[str]:
     """What is stuck, in words; nothing when all goes its way."""
     now = pulse.now()
@@ -58,6 +68,8 @@ def stuck(pulse: Pulse, hub: Connection, crews: Sequence[Crew], *, leading: bool
             heard = watch.collection.heard
             if watch.failing is None and heard is not None and now - heard > STUCK_WATCH:
                 yield f"the watch of {watch.collection.type} has said nothing for {now - heard:.0f} s"
+            if isinstance(watch.failing, Defect) and (failing := watch.failing_for(now)) > STUCK_FAILING:
+                yield f"the watch of {watch.collection.type} has been failing for {failing:.0f} s: {watch.failing}"
     for crew in crews if leading else ():
         kind, workers = crew.controller.type.kind, crew.workers
         if (longest := workers.longest(now)) > STUCK_RUN:

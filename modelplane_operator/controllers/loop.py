@@ -24,7 +24,7 @@ from modelplane_operator.api.base import Key, Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ClientError, Conflict, NotFound, NotLeading
+from modelplane_operator.clients.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
@@ -40,12 +40,6 @@ TOLD = 5  # fields that are wrong with an object
 LONGEST_PART = 63
 
 log = structlog.get_logger()
-
-
-class Defect(ClientError):  # noqa: N818 - as its siblings
-    """Our own code failed on this object."""
-
-    retry = False
 
 
 OnTransition = Callable[[Manifest, Condition | None, Condition], None]
@@ -152,15 +146,18 @@ async def reconcile(
     """
     async with turn or nullcontext():
         collection = clients.hub.find(controller.type)
-        manifest = collection.get(key) if collection else None
+        manifest = collection.latest(key) if collection else None
         if collection is None or manifest is None:
             return Forgotten()
+        trouble = collection.trouble(key)
         paused = annotations_of(manifest).get(labels.PAUSED) == "true"
         goes_on = controller.while_paused(manifest) if paused else ""
         if paused and not goes_on:
             plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
         else:
-            plan, failure = await _attempt(controller, manifest, key, clients)
+            readable = trouble is None or trouble.rest is None
+            plan, failure = await _attempt(controller, manifest, key, clients) if readable else (Plan(), None)
+            failure = failure or (Failure(None, Defect(trouble.why)) if trouble else None)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
             reason = Synced.RECONCILE_ERROR if failure else done
     if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
@@ -171,6 +168,9 @@ async def reconcile(
         await report(collection, manifest, plan, clients, reason=reason, message=str(failure or goes_on))
     except ClientError as error:
         return Failed(at_least=error.retry_after)
+    except Exception:  # a status that cannot be written is this object's trouble, too
+        log.exception("report failed", kind=controller.type.kind, key=str(key))
+        return Failed(hopeless=True)
     if failure:
         return Failed(at_least=failure.error.retry_after, hopeless=not failure.error.retry)
     return Done(plan.requeue_after)
@@ -208,8 +208,7 @@ async def _attempt(
         return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
     except Exception as error:  # a defect in one object's path must not end the operator
         log.exception("reconcile failed", kind=controller.type.kind, key=str(key))
-        name = type(error).__name__  # its text may quote what nobody should read
-        return plan, Failure(None, Defect(f"internal error ({name}); the operator's log has the details"))
+        return plan, Failure(None, Defect.by(error))
 
 
 def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
@@ -230,7 +229,7 @@ async def report(
     collection: Collection, observed: Manifest, plan: Plan, clients: Clients, *, reason: Synced, message: str
 ) -> None:
     """Write the status when it differs from the one that is there."""
-    live = collection.get(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
+    live = collection.latest(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
     if live is None or live["metadata"]["uid"] != observed["metadata"]["uid"]:
         return
     generation, now = observed["metadata"].get("generation"), clients.now().replace(microsecond=0)

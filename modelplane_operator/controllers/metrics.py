@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from modelplane_operator.clients.errors import Misbehaving
@@ -139,7 +139,27 @@ class State(Collector):
             objects.add_metric((str(collection.type),), collection.count)
             if collection.heard is not None:
                 age.add_metric((str(collection.type),), now - collection.heard)
-        yield from (age, objects)
+        failing = _by("modelplane_hub_watch_failing_seconds", "How long a watch of the hub has not worked.", "resource")
+        for watch in self._operator.hub.watches:
+            failing.add_metric((str(watch.collection.type),), watch.failing_for(now))
+        yield from (age, objects, failing, self._failures())
+
+    def _failures(self) -> Metric:
+        """Of a fleet, clusters come and go: what they had counted goes with them."""
+        failures = CounterMetricFamily(
+            "modelplane_object_failures",
+            "Objects that could not be read, or that an index or a listener of ours failed on.",
+            labels=("side", "resource", "stage"),
+        )
+        counted = dict[tuple[str, str, str], int]()
+        for side, connections in (("hub", (self._operator.hub,)), ("workload", self._operator.fleet)):
+            for collection in (one for connection in connections for one in connection.collections):
+                for stage, count in collection.failures.items():
+                    names = side, str(collection.type), stage
+                    counted[names] = counted.get(names, 0) + count
+        for names, count in counted.items():
+            failures.add_metric(names, count)
+        return failures
 
     def _clusters(self) -> Iterator[Metric]:
         now = self._operator.pulse.now()

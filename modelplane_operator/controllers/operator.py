@@ -34,7 +34,7 @@ from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, Resour
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import RETURNING
 from modelplane_operator.controllers.events import Recorder
-from modelplane_operator.controllers.health import Pulse, stuck
+from modelplane_operator.controllers.health import Pulse, blind, stuck
 from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.metrics import Metrics, State
 from modelplane_operator.controllers.probes import serving
@@ -87,13 +87,17 @@ class Operator:
         unseen = tuple(one.type for one in self.hub.collections if not one.synced)
         return (f"not seen yet: {_listed(unseen)}",) if unseen else ()
 
+    def unfit(self) -> tuple[str, ...]:
+        """Why this operator should not be counted on: it could not lead, or no longer follows all of the hub."""
+        return self.unready() or tuple(blind(self.hub, self.pulse.now()))
+
     def stuck(self) -> tuple[str, ...]:
         """What would not come loose without a restart."""
         return tuple(stuck(self.pulse, self.hub, self.crews, leading=self.lease.held))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch and, when it is our turn, lead, until told to stop."""
-        pages = serving(self.settings.listen, health=self.stuck, readiness=self.unready, metrics=self.metrics.registry)
+        pages = serving(self.settings.listen, health=self.stuck, readiness=self.unfit, metrics=self.metrics.registry)
         async with pages, asyncio.TaskGroup() as group:
             background = [
                 group.create_task(part.run(), name=type(part).__name__)

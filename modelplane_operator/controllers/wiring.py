@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
@@ -22,6 +24,8 @@ from modelplane_operator.controllers.workers import Workers
 
 WORKERS = 16  # of a kind whose objects do not wait for each other
 OF_ONE_LANE = 4
+
+log = structlog.get_logger()
 
 OnReconciled = Callable[[str, Outcome, float], None]
 """Told the kind, what became of it, and the seconds that took, for metrics."""
@@ -85,13 +89,17 @@ class Crew:
         wakers = self.controller.woken_by if hub else self.controller.woken_from_afar_by
         if hub and collection.type == self.controller.type:
             collection.subscribe(self._own)
+            collection.on_trouble(self.workers.add)
         if waker := wakers.get(collection.type):
             collection.subscribe(self._other(waker, collection.cluster))
 
     def connection_changed(self, cluster: str) -> None:
         """A workload cluster begins or ceases to answer, or another way leads to it."""
-        for key in self.controller.woken_by_connection(cluster, self.clients.hub):
-            self._wake(key, cluster)
+        try:
+            for key in self.controller.woken_by_connection(cluster, self.clients.hub):
+                self._wake(key, cluster)
+        except Exception:  # an object of the hub on which this fails is no trouble of the connection's
+            log.exception("nobody woken", kind=self.controller.type.kind, cluster=cluster)
 
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if concerns(old, new):
@@ -125,7 +133,10 @@ def crew(
     def place(key: Key) -> tuple[str, str]:
         collection = clients.hub.find(controller.type)
         manifest = collection.get(key) if collection else None
-        return key.namespace, controller.lane(manifest) if manifest else ""
+        try:
+            return key.namespace, controller.lane(manifest) if manifest else ""
+        except Exception:  # noqa: BLE001 - the reconcile will say what is wrong with it
+            return key.namespace, ""
 
     queue = Queue[Key](place, chance, limit=OF_ONE_LANE, pace=pace or Pace())
     turn = asyncio.Lock() if controller.serial else None

@@ -197,3 +197,30 @@ def test_a_renewed_token_takes_the_place_of_the_old_one_and_of_nothing_else() ->
 def test_what_a_lying_cluster_gives_for_a_token_is_not_stored(given: str, why: str) -> None:
     with pytest.raises(ServerFault, match=why):
         with_token(kubeconfig(user={"token": USED}), USED, given)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: &a [x, x]\nb: &b [*a, *a]\ncurrent-context: *b", "YAML aliases"),
+        ("a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: &c {<<: [*b, *b]}", "YAML aliases"),
+        ("&a [*a]", "YAML aliases"),
+        ("[" * 500 + "]" * 500, "nested more than 20 levels deep"),
+        ("[" * 500_000, "nested more than 20 levels deep"),
+        ("a: [" + "x," * 300_000 + "]", "more than 10,000 values"),
+        ("current-context: 2026-13-45", "is not YAML"),
+        ("!!int x", "is not YAML"),
+        ("{[1]: 2}", "is not YAML"),
+        ("\0", "is not YAML"),
+    ],
+    ids=["aliases", "merges", "in itself", "nested", "never closed", "long", "no date", "no int", "no key", "no text"],
+)
+def test_a_kubeconfig_that_is_more_than_it_looks_like_is_refused(text: str, why: str) -> None:
+    with pytest.raises(KubeconfigError, match=why):
+        read_kubeconfig(text)
+
+
+def test_certificates_that_are_no_text_are_refused() -> None:
+    data = base64.b64encode("Zürich".encode()).decode()
+    with pytest.raises(KubeconfigError, match="certificates cannot be used"):
+        read_kubeconfig(kubeconfig(cluster={"certificate-authority-data": data})).tls()

@@ -34,7 +34,7 @@ def thing(version: int, *, name: str = "a", uid: str = "u1", **labelled: str) ->
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
 
-def listing(collection: Collection, items: Sequence[Manifest], version: str) -> Listing[Entry | None]:
+def listing(collection: Collection, items: Sequence[Manifest], version: str) -> Listing[Entry | Key | None]:
     return Listing([*map(collection.reader(), items)], version)
 
 
@@ -46,6 +46,73 @@ def collection() -> Collection:
 def version_of(collection: Collection, key: Key = KEY) -> int | None:
     entry = collection.entry(key)
     return entry and entry.version
+
+
+def nested(depth: int, **of: Any) -> Manifest:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return {**thing(**of), "spec": value, "status": {"said": "before"}}
+
+
+def test_an_object_that_cannot_be_read_is_its_own_trouble(collection: Collection) -> None:
+    said: list[Key] = []
+    collection.on_trouble(said.append)
+    collection.listed(listing(collection, [thing(2, name="b"), thing(3, name="c"), thing(4)], "4"))
+    collection.listed(listing(collection, [nested(300, version=5), thing(2, name="b")], "6"))
+
+    assert sorted(manifest["metadata"]["name"] for manifest in collection) == ["a", "b"], "and that c is gone is seen"
+    assert version_of(collection) == 4, "what was read of it stands"
+    trouble, latest = collection.trouble(KEY), collection.latest(KEY)
+    assert trouble is not None
+    assert latest is not None
+    assert trouble.why == "the object cannot be read: it is nested too deep; make it flatter"
+    assert (latest["metadata"]["resourceVersion"], latest["status"]) == ("5", {"said": "before"})
+    assert collection.failures == {"read": 1}
+
+    collection.seen(Event("MODIFIED", thing(7)))
+    assert (version_of(collection), collection.trouble(KEY)) == (7, None)
+    assert said == [KEY, KEY], "told when it begins and when it is over"
+
+
+@pytest.mark.parametrize("how", ["event", "list"])
+def test_an_object_that_could_never_be_read_is_forgotten_when_it_goes(collection: Collection, how: str) -> None:
+    collection.listed(listing(collection, [nested(300, version=5)], "5"))
+    assert collection.get(KEY) is None
+    assert collection.trouble(KEY)
+
+    collection.seen(Event("DELETED", nested(300, version=6))) if how == "event" else collection.listed(
+        listing(collection, [], "6")
+    )
+    assert collection.trouble(KEY) is None
+
+
+def test_what_an_index_or_a_listener_fails_on_is_that_objects_trouble() -> None:
+    told: list[Key] = []
+
+    def failing(key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        if new and "bad" in new["metadata"]["labels"]:
+            raise KeyError("canary-4711")
+
+    def index(manifest: Manifest) -> list[str]:
+        return [manifest["metadata"]["labels"]["good"]]
+
+    collection = Collection(CONFIG_MAP, now=lambda: 0.0, indexes={"good": index})
+    collection.subscribe(failing)
+    collection.subscribe(lambda key, _, __: told.append(key))
+    items = [thing(1, name="x"), thing(2, bad="1", good="a"), thing(3, name="z", good="a")]
+    collection.listed(listing(collection, items, "3"))
+
+    assert [one["metadata"]["name"] for one in collection.by("good", "a")] == ["a", "z"]
+    assert [key.name for key in told] == ["x", "a", "z"]
+    why = {key.name: trouble.why for key in told if (trouble := collection.trouble(key))}
+    assert why == {"x": "internal error (index good: KeyError)", "a": "internal error (its change: KeyError)"}
+    assert collection.failures == {"index": 1, "listener": 1}
+    assert collection.latest(KEY) == collection.get(KEY)
+
+    collection.seen(Event("MODIFIED", thing(4, good="b")))
+    assert collection.trouble(KEY) is None
+    assert [one["metadata"]["name"] for one in collection.by("good", "a")] == ["z"]
 
 
 def test_a_late_event_does_not_undo_our_own_write(collection: Collection) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -13,14 +14,16 @@ from localfleet.apiserver import api_server
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, HoldEvents, InjectGone, Match, OmitEvents, Rule
 from modelplane_operator.api.base import Key
-from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Forbidden, Gone, Unauthorized
-from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.errors import Defect, Forbidden, Gone, Unauthorized
+from modelplane_operator.clients.kube import Event, Kube, connect
+from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType, key_of
 from modelplane_operator.clients.watching import ListWatch, Pace
 from tests.clients.conftest import ConfigMap
+from tests.support.api import Api
 from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.fleet
@@ -281,3 +284,80 @@ async def test_where_there_is_nothing_to_watch_a_list_comes_now_and_then(
 
         await until(lambda: "by-hand" in content(collection), "the next list")
         assert watch.lists >= 2
+
+
+async def test_one_object_nested_beyond_any_parser_hides_no_other(
+    api: Api, access: Access, kube: Kube, namespace: str
+) -> None:
+    await kube.apply(DEEPS)
+    await api.kubectl("wait", "--for=condition=Established", "crd", "deeps.example.com", "--timeout=60s")
+    await _create(api, namespace, "before", "1")
+    for depth in (300, 9900):
+        await _create(api, namespace, f"deep-{depth}", '{"a":' * depth + "1" + "}" * depth)
+    await _create(api, namespace, "after", "1")
+
+    async with connect(access, limits=OF_HUB) as hub, following(hub, namespace, kind=DEEP) as (watch, collection):
+        assert sorted(one["metadata"]["name"] for one in collection) == ["after", "before"]
+        await _create(api, namespace, "deeper", "[" * 9900 + "]" * 9900)
+        await _create(api, namespace, "last", "1")
+        await until(lambda: collection.get(Key(namespace, "last")) is not None, "what came after the deepest")
+
+        for name in ("deep-300", "deep-9900", "deeper"):
+            trouble = collection.trouble(Key(namespace, name))
+            assert trouble is not None
+            assert "nested too deep" in trouble.why
+        assert (watch.lists, watch.failing) == (1, None)
+
+
+async def test_a_watch_that_falls_by_what_it_is_told_is_known_to_fail(
+    kube: Kube, config_map: ConfigMap, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with following(kube, namespace) as (watch, collection):
+        assert watch.failing_for(collection.now()) == 0.0
+
+        def fails(_: Event) -> None:
+            raise KeyError("whatever")
+
+        monkeypatch.setattr(type(collection), "seen", lambda _, event: fails(event))
+        for number in range(3):
+            lists = watch.lists
+            await kube.apply(config_map(f"news-{number}"))
+            await until(lambda: isinstance(watch.failing, Defect), "the watch to fail")
+            await until(lambda: watch.lists > lists and watch.failing is None, "it to begin again")  # noqa: B023
+        assert watch.failing_for(collection.now()) > 0.0, "it only falls again and again"
+
+        monkeypatch.undo()
+        later = collection.now() + 3600.0
+        await kube.apply(config_map("more"))
+        await until(lambda: watch.failing is None and watch.failing_for(later) == 0.0, "it to work again")
+
+
+DEEP = ResourceType("example.com/v1", "Deep", "deeps")
+DEEPS = {
+    **THINGS,
+    "metadata": {"name": "deeps.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"kind": "Deep", "plural": "deeps"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+async def _create(api: Api, namespace: str, name: str, value: str) -> None:
+    """Store an object that no JSON library here could write."""
+    metadata = f'{{"name": "{name}", "namespace": "{namespace}"}}'
+    text = f'{{"apiVersion": "example.com/v1", "kind": "Deep", "metadata": {metadata}, "spec": {value}}}'
+    with NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(text)
+        file.flush()
+        path = f"/apis/example.com/v1/namespaces/{namespace}/deeps"
+        await api.kubectl("create", "--raw", path, "-f", file.name)

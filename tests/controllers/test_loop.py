@@ -465,3 +465,71 @@ def _ready(world: World) -> bool:
 async def _without_managed_fields(world: World, name: str) -> Manifest:
     live = await world.kube.get(CONFIG_MAP, Key(world.namespace, name))
     return {**live, "metadata": {field: value for field, value in live["metadata"].items() if field != "managedFields"}}
+
+
+async def test_what_an_object_fails_in_on_its_way_in_is_told_by_its_own_condition(world: World) -> None:
+    made = await world.cache()
+    caches = world.hub.find(CACHES)
+    assert caches is not None
+    world.planner = one_child
+
+    def failing(_: Key, __: object, new: Manifest | None) -> None:
+        if new and new["metadata"].get("labels"):
+            raise KeyError("canary")
+
+    caches.subscribe(failing)
+    await world.seen(
+        await world.kube.apply({**_named(made), "metadata": {**_named(made)["metadata"], "labels": {"a": "b"}}})
+    )
+    assert isinstance(await world.step(), Failed)
+    assert world.synced(await world.live()) == ("False", "ReconcileError", "internal error (its change: KeyError)")
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")), "it is reconciled all the same"
+
+    await world.seen(await world.kube.apply(_named(made)))
+    assert isinstance(await world.step(), Done)
+    assert world.synced(await world.live()) == ("True", "ReconcileSuccess", "")
+
+
+async def test_an_object_that_cannot_be_read_says_so_and_keeps_what_it_has(world: World) -> None:
+    made = await world.cache()
+    world.planner = one_child
+    await world.step()
+    caches = world.hub.find(CACHES)
+    assert caches is not None
+
+    def poisoned(manifest: Manifest) -> Manifest:
+        if manifest["metadata"].get("labels"):
+            raise RecursionError
+        return manifest
+
+    caches.keeping = poisoned
+    key, named = Key(world.namespace, "subject"), _named(made)
+    await world.kube.apply({**named, "metadata": {**named["metadata"], "labels": {"a": "b"}}})
+    await until(lambda: caches.trouble(key) is not None, "the watch to meet it")
+    world.planner = available
+
+    assert await world.step() == Failed(hopeless=True)
+    assert world.writes == ["replace_status modelcaches.modelplane.ai"]
+    told = "the object cannot be read: it is nested too deep; make it flatter"
+    live = await world.live()
+    assert world.synced(live) == ("False", "ReconcileError", told)
+    assert {one["type"] for one in live["status"]["conditions"]} == {"Ready", "Synced"}, "what was known stays"
+    assert await world.step() == Failed(hopeless=True)
+    assert world.writes == []
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")), "nothing of it is taken away"
+
+    await world.kube.apply(named)
+    await until(lambda: caches.trouble(key) is None, "it to be readable again")
+    assert await world.step() == Done()
+    assert world.synced(await world.live()) == ("True", "ReconcileSuccess", "")
+
+
+def _named(manifest: Manifest) -> Manifest:
+    """What a user applies."""
+    metadata = {name: manifest["metadata"][name] for name in ("name", "namespace")}
+    return {
+        "apiVersion": manifest["apiVersion"],
+        "kind": manifest["kind"],
+        "metadata": metadata,
+        "spec": manifest["spec"],
+    }

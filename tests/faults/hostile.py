@@ -8,12 +8,25 @@ server may refuse it; what it stores has to be looked at, and has to say in its 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from tests.integration.kinds import cluster, deployment, endpoint, engine, pod, service
+from tests.integration.harness import SYSTEM
+from tests.integration.kinds import cluster, deployment, endpoint, engine, pod, secret, service
 from tests.integration.watcher import CANARY
 from tests.support.manifests import Manifest
 
 SPACE = "hostile"
+
+
+_KUBECONFIG = """
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://nobody.example:6443"}}]
+users: [{name: a, user: {token: hush}}]
+"""
+_BOMB = (
+    "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)) + _KUBECONFIG
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,37 @@ def verbose(count: int, length: int) -> Manifest:
     return template
 
 
+def _cluster(name: str, kubeconfig: str) -> Manifest:
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": kubeconfig}}}
+    made = cluster(name, {"h100": "h100"})
+    return {**made, "spec": {**made["spec"], "cluster": origin}}
+
+
+def _stack(name: str, depth: int) -> Manifest:
+    """A ServingStack; without Helm nobody reconciles it, and it is watched all the same."""
+    values: Any = 1
+    for _ in range(depth):
+        values = {"a": values}
+    chart = {"name": "deep", "namespace": "deep", "repository": "https://charts.example", "chart": "x", "version": "1"}
+    return {
+        "apiVersion": "infrastructure.modelplane.ai/v1alpha1",
+        "kind": "ServingStack",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {
+            "secrets": [{"type": "Kubeconfig", "name": "nobody", "key": "kubeconfig"}],
+            "extraCharts": [{**chart, "values": values}],
+        },
+    }
+
+
+KUBECONFIGS = (
+    ("with a typing error in its server", _KUBECONFIG.replace("https://", "https://["), "server is not a URL"),
+    ("that is an alias bomb", _BOMB, "YAML aliases"),
+    ("that is a nest of lists", "[" * 100_000, "nested more than 20 levels"),
+    ("with a date that is none", _KUBECONFIG.replace("hush", "2026-13-45"), "is not YAML"),
+)
+"""Each with what the condition of a cluster that names it says."""
+
 HOSTILE: list[Hostile] = [
     Hostile(
         "a selector that nobody can read",
@@ -74,6 +118,18 @@ HOSTILE: list[Hostile] = [
         ),
         "Synced=True",
     ),
+    *(
+        Hostile(
+            f"a kubeconfig {title}",
+            (
+                secret(SYSTEM, f"kubeconfig-{number}", kubeconfig=text),
+                _cluster(f"hostile-{number}", f"kubeconfig-{number}"),
+            ),
+            f"ClusterReady=False .*{tells}",
+        )
+        for number, (title, text, tells) in enumerate(KUBECONFIGS)
+    ),
+    Hostile("values nested 300 deep", (_stack("nested", 300),)),
     Hostile(
         "a service over a thousand entries",
         (service(SPACE, "entries", *((1, {f"label-{n}": "x"}) for n in range(1000))),),

@@ -53,8 +53,11 @@ async def endured(stage: FaultyStage, watcher: Watcher, attacks: Iterable[Hostil
     """Apply them, change the ordinary model meanwhile, see what they tell, and take them away."""
     before = await leading(stage)
     log = stage.operator.log.stat().st_size
-    stored = [(attack, await put(stage, attack)) for attack in attacks]
+    stored = list[tuple[Hostile, list[Manifest]]]()
     try:
+        for attack in attacks:
+            stored.append((attack, []))
+            await put(stage, attack, stored[-1][1])
         for replicas in (2, 1):
             await stage.hub.patch("ModelDeployment", "model", ORDINARY, spec={"replicas": replicas})
             await stage.serving(ORDINARY, replicas)
@@ -76,9 +79,8 @@ async def leading(stage: FaultyStage) -> tuple[str, int]:
     return spec["holderIdentity"], spec.get("leaseTransitions", 0)
 
 
-async def put(stage: FaultyStage, attack: Hostile) -> list[Manifest]:
-    """Have them stored, and answer those that were: an API server may refuse any of them."""
-    stored: list[Manifest] = []
+async def put(stage: FaultyStage, attack: Hostile, stored: list[Manifest]) -> None:
+    """Have them stored, and note those that were: an API server may refuse any of them."""
     for manifest in attack.manifests:
         where = path_of(manifest["kind"], "", manifest["metadata"].get("namespace", ""))
         try:
@@ -87,7 +89,6 @@ async def put(stage: FaultyStage, attack: Hostile) -> list[Manifest]:
             assert error.status in REFUSALS, f"{attack.title}: {error}"
         else:
             stored.append(manifest)
-    return stored
 
 
 async def looked_at(stage: FaultyStage, attack: Hostile, manifest: Manifest, *, last: bool) -> None:

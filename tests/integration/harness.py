@@ -73,6 +73,7 @@ PLURALS = {
     "InferenceClass": "modelplane.ai/v1alpha1/inferenceclasses",
     "InferenceCluster": "modelplane.ai/v1alpha1/inferenceclusters",
     "InferenceGateway": "modelplane.ai/v1alpha1/inferencegateways",
+    "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "HTTPRoute": "gateway.networking.k8s.io/v1/httproutes",
