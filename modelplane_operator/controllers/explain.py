@@ -29,7 +29,7 @@ async def explain(key: Key, hub: Kube, *, now: datetime) -> str:
         fleet.observe_cluster(InferenceCluster.parse(manifest))
     for manifest in replicas.result().items:
         fleet.observe_replica(ModelReplica.parse(manifest))
-    return told(schedule(ask(deployment, await _cache(deployment, hub)), fleet, now=now))
+    return told(schedule(ask(deployment, await _cache(deployment, hub), fleet.devices), fleet, now=now))
 
 
 async def _cache(deployment: ModelDeployment, hub: Kube) -> ModelCache | NoCache:

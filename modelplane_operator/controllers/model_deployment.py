@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -28,6 +29,8 @@ from modelplane_operator.controllers.world import Scheduled, uncounted
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import condition, unrouted
+from modelplane_operator.scheduling import budget
+from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.need import NoCache
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
@@ -85,6 +88,7 @@ def controller(
 
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
         hub, uid = clients.hub, deployment.metadata.uid or ""
+        await _weigh(deployment, fleet.model.devices)
         replicas = _owned(hub, REPLICAS, uid)
         routed, reached = _rotation(hub, replicas)
         return Observed(
@@ -115,6 +119,16 @@ def controller(
         woken_by_connection=_concerned,
         while_paused=lambda _: WHILE_PAUSED,
     )
+
+
+async def _weigh(deployment: ModelDeployment, devices: frozenset[Device]) -> None:
+    """Check the selectors and ask the devices in a thread, when that may take long: what it comes to is remembered.
+
+    So the decision, which is taken in one go, finds it. Nobody else decides meanwhile, and the event loop goes on.
+    """
+    selectors = budget.texts(deployment.replica)
+    if not budget.at_once(selectors, devices):
+        await asyncio.to_thread(budget.prepare, selectors, devices)
 
 
 def _owned(hub: Cluster, kind: ResourceType, uid: str) -> tuple[Manifest, ...]:

@@ -46,6 +46,7 @@ from modelplane_operator.scheduling.reasons import (
     Going,
     InvalidSelector,
     NoClusters,
+    Overdrawn,
     Problem,
     ScaledDown,
     Tainted,
@@ -187,7 +188,7 @@ def _course(seen: Observed) -> _Course:
 
 
 def _asked(seen: Observed) -> Ask:
-    asked = ask(seen.deployment, seen.cache)
+    asked = ask(seen.deployment, seen.cache, seen.fleet.devices)
     return replace(asked, replicas=min(asked.replicas, _count(seen))) if seen.frozen else asked
 
 
@@ -377,7 +378,7 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
 def _scheduled(seen: Observed, decision: Decision) -> Condition:
     kinds = {type(found): found for found in decision.problems}
     now, message = seen.now, summary(decision)
-    if InvalidSelector in kinds:
+    if InvalidSelector in kinds or Overdrawn in kinds:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)

@@ -9,11 +9,12 @@ docs/selector-language.md lists the differences.
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from modelplane_operator.scheduling.remembering import remembered
 from modelplane_operator.scheduling.selectors.compile import Program, compile_expression
 from modelplane_operator.scheduling.selectors.cost import LIMIT, worst_cost
 from modelplane_operator.scheduling.selectors.device import Attribute, Device, Version
+from modelplane_operator.scheduling.selectors.evaluate import BUDGET, Frame
 from modelplane_operator.scheduling.selectors.reasons import nearness, reason
 from modelplane_operator.scheduling.selectors.syntax import Fault, SelectorError, parse
 from modelplane_operator.scheduling.selectors.values import EvaluationError, OutOfBudget
@@ -23,10 +24,18 @@ __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Versi
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A checked selector; two with the same text are the same."""
+    """A checked selector; two with the same text are the same. Its program is kept elsewhere, within bounds."""
 
     text: str
-    program: Program = field(compare=False, repr=False)
+
+    @property
+    def program(self) -> Program:
+        return _checked(self.text).program
+
+    @property
+    def cost(self) -> int:
+        """The worst that one evaluation may cost, in the API server's units."""
+        return _checked(self.text).cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,8 @@ class Verdict:
     reason: str = ""
     nearness: float = 0.0
     """Of the devices that do not match, the one with the highest is the nearest miss."""
-
-
-_MATCHED = Verdict(matched=True)
+    steps: int = field(default=0, compare=False)
+    """What it took to find that out."""
 
 
 _TOO_MUCH = "compare shorter things: a text or list that is computed, or a type, may be of any size"
@@ -49,9 +57,57 @@ def _counted(cost: int) -> str:
     return f"{cost:,}" if cost < 10**12 else "countless"
 
 
-@lru_cache(maxsize=4096)
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    program: Program
+    cost: int
+
+
+KEPT_BYTES = 64 << 20  # of programs, and as much of verdicts
+
+
+def _program_size(text: str) -> int:
+    return 2_000 + 450 * len(text)  # as measured: up to 440 bytes for each byte of the text
+
+
+def _verdict_size(selector: Selector, _: Device) -> int:
+    return 1_000 + len(selector.text)
+
+
+@remembered(most=KEPT_BYTES, size=_program_size)
+def _looked_at(text: str) -> _Checked | SelectorError:
+    """The program of a selector, or why there is none: to refuse one takes as long as to accept it."""
+    try:
+        return _check(text)
+    except SelectorError as error:
+        return error.with_traceback(None)
+
+
+def _checked(text: str) -> _Checked:
+    found = _looked_at(text)
+    if isinstance(found, SelectorError):
+        raise SelectorError(found.message, text, found.position, found.hint)
+    return found
+
+
 def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel.compile` reads well)
     """Check a selector; raises SelectorError. Remembers the texts it was given last."""
+    _checked(text)
+    return Selector(text)
+
+
+def knows(text: str) -> bool:
+    """Whether that text was checked lately, so that it costs nothing to do it again."""
+    return _looked_at.knows(text)
+
+
+def forget() -> None:
+    """Forget all texts, and what they came to."""
+    _looked_at.cache_clear()
+    evaluate.cache_clear()
+
+
+def _check(text: str) -> _Checked:
     try:
         program = compile_expression(parse(text))
         cost = worst_cost(program.root, program)
@@ -61,29 +117,33 @@ def compile(text: str) -> Selector:  # noqa: A001  (it is what it does, and `cel
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
     if cost > LIMIT:
         raise SelectorError(f"the selector may cost {_counted(cost)} units, {LIMIT:,} are allowed", text, 0, _TOO_MUCH)
-    return Selector(text, program)
+    return _Checked(program, cost)
 
 
-@lru_cache(maxsize=65_536)
+@remembered(most=KEPT_BYTES, size=_verdict_size)
 def evaluate(selector: Selector, device: Device) -> Verdict:
     """Whether the device matches; never raises. Remembers the pairs it was asked about last.
 
     A run-time error (no such attribute, a value of another type, too much work) is a non-match with that reason.
     """
     try:
-        if _holds(selector.program, device):
-            return _MATCHED
-        why = reason(selector.text, selector.program, device)
-        return Verdict(matched=False, reason=why, nearness=nearness(selector.program, device))
+        program = selector.program
+        asked = Frame(device.fields, program.variables)
+        if _holds(program, asked):
+            return Verdict(matched=True, steps=asked.spent)
+        explained = Frame(device.fields, program.variables)
+        why = reason(selector.text, program, device, explained)
+        near = nearness(program, device, explained)
+        return Verdict(matched=False, reason=why, nearness=near, steps=asked.spent + explained.spent)
     except OutOfBudget as error:
-        return Verdict(matched=False, reason=str(error))
+        return Verdict(matched=False, reason=str(error), steps=BUDGET)
     except Exception as error:  # noqa: BLE001  (our mistake; one selector must not stop the scheduler)
-        return Verdict(matched=False, reason=f"internal error: {error!r}")
+        return Verdict(matched=False, reason=f"internal error: {error!r}", steps=BUDGET)
 
 
-def _holds(program: Program, device: Device) -> bool:
+def _holds(program: Program, frame: Frame) -> bool:
     try:
-        return program.evaluate(program.root, device.fields) is True
+        return program.evaluate(program.root, frame) is True
     except OutOfBudget:
         raise
     except EvaluationError:

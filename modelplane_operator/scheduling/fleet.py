@@ -21,6 +21,7 @@ from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
+from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
@@ -34,6 +35,7 @@ from modelplane_operator.scheduling.survey import Fit, Survey, answer
 # answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.
 LEAST_VIEWS = 64
 MOST_ANSWERS = 200_000
+MOST_VIEWS = 4_096  # a need has up to `SELECTOR_TEXT` characters of selectors, however small the fleet is
 
 SORTED_AGAIN = 16  # when more than one in so many places of a view may have changed, all are sorted again
 
@@ -140,6 +142,7 @@ class FleetModel:
         self._views: OrderedDict[Need, _View] = OrderedDict()
         self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
         self._revision = 0
+        self._devices: frozenset[Device] | None = None  # None: pools have changed since somebody asked
 
     # What is seen --------------------------------------------------------------------------------------------------
 
@@ -157,6 +160,7 @@ class FleetModel:
         if self._sites.pop(name, None) is None:
             return
         self._contents -= _contents(self._published.pop(name)[1])
+        self._devices = None
         del self._changes[name]
         for view in self._views.values():
             view.drop(name)
@@ -199,6 +203,14 @@ class FleetModel:
     def size(self) -> int:
         return len(self._sites)
 
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All different devices of the fleet."""
+        if self._devices is None:
+            offers = {offer for _, pools in self._published.values() for offer in pools.profile.offers}
+            self._devices = frozenset(offered.device for offer in offers for offered in offer.devices)
+        return self._devices
+
     def site(self, cluster: str) -> Site | None:
         return self._sites.get(cluster)
 
@@ -231,7 +243,7 @@ class FleetModel:
         if view is None:
             view = self._views[need] = _View(need)
             view.put(tuple(self._sites.values()))
-            while len(self._views) > max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)):
+            while len(self._views) > min(max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)), MOST_VIEWS):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(need)
@@ -289,6 +301,7 @@ class FleetModel:
         known = self._published.get(name)
         if known is not None and known[0] == published:
             return known[1]
+        self._devices = None
         read = clusters.read_pools(published)
         self._contents += _contents(read) - (_contents(known[1]) if known else 0)
         if len(self._interned) > 2 * self._contents + 64:

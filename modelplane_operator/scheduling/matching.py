@@ -6,7 +6,6 @@ way to fit, it is found (see `assignment`).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from modelplane_operator.scheduling import cel
@@ -15,6 +14,7 @@ from modelplane_operator.scheduling.cluster import Offer, OfferedDevice, Profile
 from modelplane_operator.scheduling.need import EngineNeed, MemberNeed, Request
 from modelplane_operator.scheduling.placement import Claim
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike
+from modelplane_operator.scheduling.remembering import remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,25 @@ class Unhosted:
 Hosting = Hosts | Unmatched | Claimless | Unhosted
 
 
-@lru_cache(maxsize=16_384)
+# Needs hold the selectors that users have written, some kilobytes or many: so answers are kept by their bytes.
+KEPT_BYTES = 32 << 20
+
+
+def _size_of_match(member: MemberNeed, _: Offer) -> int:
+    texts = sum(len(selector.text) for request in member.requests for selector in request.selectors)
+    return 1_500 + texts
+
+
+def _size_on_node(engine: EngineNeed, offer: Offer) -> int:
+    return 500 + sum(_size_of_match(member, offer) for member in engine.members)
+
+
+def _size_of_hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> int:
+    offer = next(iter(profile.offers), Offer(()))
+    return 1_000 * (1 + len(profile.offers)) + sum(_size_on_node(engine, offer) for engine in engines)
+
+
+@remembered(most=KEPT_BYTES, size=_size_of_match)
 def match(member: MemberNeed, offer: Offer) -> Match | Miss:
     """Give every request of a pod one device entry of its node, if possible one that pods claim; or say what lacks."""
     requests = member.requests
@@ -105,7 +123,7 @@ class _OnNode(NamedTuple):
     claims: tuple[tuple[Claim, ...], ...]
 
 
-@lru_cache(maxsize=16_384)
+@remembered(most=KEPT_BYTES, size=_size_on_node)
 def _on_node(engine: EngineNeed, offer: Offer) -> _OnNode:
     found = [match(member, offer) for member in engine.members]
     claims = tuple(fit.claims if isinstance(fit, Match) else () for fit in found)
@@ -129,7 +147,7 @@ class OnNodes(dict[Offer, _OnNode]):
         return found
 
 
-@lru_cache(maxsize=4_096)
+@remembered(most=KEPT_BYTES, size=_size_of_hosts)
 def hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> Hosting:
     """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
     return hosts_by([OnNodes(engine) for engine in engines], profile)

@@ -9,8 +9,8 @@ from enum import Enum
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
-from modelplane_operator.scheduling import cel
-from modelplane_operator.scheduling.cel import Selector, SelectorError
+from modelplane_operator.scheduling import budget, cel
+from modelplane_operator.scheduling.cel import Device, Selector, SelectorError
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.placement import Owner, pods
 from modelplane_operator.scheduling.reasons import (
@@ -19,6 +19,7 @@ from modelplane_operator.scheduling.reasons import (
     InvalidSelector,
     LabelConflict,
     NoEngines,
+    Overdrawn,
     Problem,
 )
 from modelplane_operator.scheduling.taints import Toleration
@@ -87,7 +88,7 @@ class Ask:
     @property
     def readable(self) -> bool:
         """Whether it is known what hardware is asked for."""
-        return not any(isinstance(problem, InvalidSelector | NoEngines) for problem in self.problems)
+        return not any(isinstance(problem, InvalidSelector | Overdrawn | NoEngines) for problem in self.problems)
 
 
 class NoCache(Enum):
@@ -97,13 +98,24 @@ class NoCache(Enum):
     NOT_FOUND = "there is none"
 
 
-def ask(deployment: ModelDeployment, cache: ModelCache | NoCache = NoCache.NOT_READ) -> Ask:
-    """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises."""
+def ask(
+    deployment: ModelDeployment,
+    cache: ModelCache | NoCache = NoCache.NOT_READ,
+    devices: frozenset[Device] = frozenset(),
+) -> Ask:
+    """Read a deployment, and the cache if it names one; what cannot be used becomes a problem. Never raises.
+
+    `devices` are those of the fleet: what it takes to ask them all is bounded.
+    """
     spec = deployment.replica
     metadata = deployment.metadata
     problems: list[Problem] = [] if spec.engines else [NoEngines()]
     wanted, conflicts = _labels(spec, cache)
-    engines = tuple(_engine(engine, problems) for engine in spec.engines)
+    if found := budget.overdrawn(budget.texts(spec), devices):
+        problems.append(found)
+        engines = ()
+    else:
+        engines = tuple(_engine(engine, problems) for engine in spec.engines)
     return Ask(
         owner=Owner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),

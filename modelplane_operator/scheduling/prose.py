@@ -33,6 +33,7 @@ from modelplane_operator.scheduling.reasons import (
     NothingToClaim,
     NotReady,
     Outdated,
+    Overdrawn,
     Problem,
     Reason,
     ScaledDown,
@@ -92,6 +93,12 @@ def problem(found: Problem) -> str:
     match found:
         case InvalidSelector(engine, role, request, message):
             return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
+        case Overdrawn(what, has, most):
+            counted = f"more than {most:,}" if has is None else f"{has:,}"
+            return (
+                f"The node selectors of all engines together come to {counted} {what}, and {most:,} are allowed: write "
+                "shorter ones, or the same one in several requests"
+            )
         case NoEngines():
             return "The deployment has no engines"
         case LabelConflict(key, deployment, cache):

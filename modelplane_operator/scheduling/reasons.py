@@ -277,6 +277,16 @@ class InvalidSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdrawn:
+    """The selectors of the deployment are more than the scheduler looks at: it is not known what is asked for."""
+
+    what: str
+    has: int | None
+    """None when nobody has counted to the end."""
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoEngines:
     """The deployment says nothing of what to run."""
 
@@ -309,7 +319,7 @@ class NoClusters:
     """The fleet has no cluster at all, or none has been read yet."""
 
 
-Problem: TypeAlias = InvalidSelector | NoEngines | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
+Problem: TypeAlias = InvalidSelector | Overdrawn | NoEngines | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
 
 
 # Why a replica goes ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from modelplane_operator.scheduling.assignment import assign
+from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import Standing
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
@@ -69,6 +70,11 @@ class Fleet(Protocol):
     @property
     def size(self) -> int:
         """Clusters."""
+        ...
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All different devices of the fleet."""
         ...
 
     def site(self, cluster: str) -> Site | None:

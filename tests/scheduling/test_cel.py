@@ -290,7 +290,7 @@ def test_threads_may_share_everything() -> None:
     texts = [generator.selector(limit=200) for _ in range(60)]
 
     def answers(_: int) -> list[str]:
-        cel.compile.cache_clear()
+        cel.forget()
         cel.evaluate.cache_clear()
         return [_answer(text) for text in texts]
 

@@ -7,7 +7,7 @@ that what is refused here is what the API server refuses.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from modelplane_operator.scheduling.selectors import evaluate as ev
 from modelplane_operator.scheduling.selectors import functions as f
@@ -54,9 +54,9 @@ class Program:
     bindings: t.Bindings
     variables: int
 
-    def evaluate(self, part: Expr, device: Mapping[str, Any]) -> Value:
+    def evaluate(self, part: Expr, frame: Frame) -> Value:
         """The value of the expression, or of a part outside any comprehension; raises EvaluationError."""
-        return self.parts[id(part)].run(Frame(device, self.variables))
+        return self.parts[id(part)].run(frame)
 
     def type_of(self, part: Expr) -> t.Type:
         """The type of a part; what nothing decided is `dyn`."""
@@ -103,6 +103,8 @@ class _Compiler:
     alike: list[tuple[Expr, t.Type, t.Type]] = field(default_factory=list[tuple[Expr, t.Type, t.Type]])
     slots: int = 0
     fresh: int = 0
+    folding: Frame = field(default_factory=lambda: Frame({}, 0))
+    """What computes constants: all of them together may take as many steps as one evaluation."""
 
     def visit(self, node: Expr) -> Typed:
         match node:
@@ -253,7 +255,7 @@ class _Compiler:
         if not all(a.constant for a in args):
             return typed
         try:
-            return _constant(typed)
+            return _constant(typed, self.folding)
         except EvaluationError as error:
             if name in _CONVERSIONS and all(map(_is_plain, node.args)):
                 raise Fault(str(error), node.start) from None  # the API server does these conversions beforehand, too
@@ -322,7 +324,7 @@ class _Compiler:
             runs.append((typed.run, optional))
 
         typed = Typed(t.list_of(element or self._free()), ev.list_of(runs), sure=True)
-        return _constant(typed) if constant else typed
+        return _constant(typed, self.folding) if constant else typed
 
     def _element(self, node: Expr, typed: Typed, *, optional: bool) -> t.Type:
         type_ = self._resolved(typed.type)
@@ -426,9 +428,9 @@ class _Compiler:
                 assert_never(node.fold)
 
 
-def _constant(typed: Typed) -> Typed:
+def _constant(typed: Typed, frame: Frame) -> Typed:
     """The value instead of what always computes the same; raises EvaluationError."""
-    value = typed.run(Frame({}, 0))
+    value = typed.run(frame)
     return replace(typed, run=ev.constant(value), constant=True)
 
 

@@ -38,6 +38,11 @@ class Frame:
         self.variables: list[Any] = [None] * variables
         self.left = BUDGET
 
+    @property
+    def spent(self) -> int:
+        """One at least, whatever the expression is."""
+        return BUDGET - self.left + 1
+
     def spend(self, steps: int) -> None:
         """Take steps off what is left; raises OutOfBudget."""
         self.left -= steps

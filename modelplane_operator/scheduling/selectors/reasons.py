@@ -7,6 +7,7 @@ from typing import Any, cast
 from modelplane_operator.scheduling.quantity import Quantity
 from modelplane_operator.scheduling.selectors.compile import Program
 from modelplane_operator.scheduling.selectors.device import Device, shown
+from modelplane_operator.scheduling.selectors.evaluate import Frame
 from modelplane_operator.scheduling.selectors.refusals import path_of
 from modelplane_operator.scheduling.selectors.syntax import Call, Expr, Ident, Literal, Logic, Select, children
 from modelplane_operator.scheduling.selectors.values import EvaluationError, Value
@@ -17,14 +18,15 @@ _WRITTEN = 80  # of a part of the selector quoted in it
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """One device asked by one selector."""
+    """One device asked by one selector; all that is asked for the answer shares the steps of one evaluation."""
 
     text: str
     program: Program
     device: Device
+    frame: Frame
 
     def value(self, node: Expr) -> Value:
-        return self.program.evaluate(node, self.device.fields)
+        return self.program.evaluate(node, self.frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class _Comparison:
     needed: Expr
 
 
-def reason(text: str, program: Program, device: Device) -> str:
+def reason(text: str, program: Program, device: Device, frame: Frame) -> str:
     """The sentence for a person; the selector must not match the device."""
-    question = _Question(text, program, device)
+    question = _Question(text, program, device, frame)
     for condition in _conditions(program.root):
         failed = _failure(question, condition)
         if failed is not None:
@@ -51,9 +53,9 @@ def reason(text: str, program: Program, device: Device) -> str:
 _FOREIGN, _ABSENT, _OTHER = 0.0, 0.25, 0.5
 
 
-def nearness(program: Program, device: Device) -> float:
+def nearness(program: Program, device: Device, frame: Frame) -> float:
     """The conditions that hold before the first that fails, plus how far that one is from holding (0 to 1)."""
-    question = _Question("", program, device)
+    question = _Question("", program, device, frame)
     for held, condition in enumerate(_conditions(program.root)):
         try:
             if question.value(condition) is not True:
