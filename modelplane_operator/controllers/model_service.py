@@ -33,8 +33,10 @@ from modelplane_operator.controllers.loop import Change, Clients, Controller, Wa
 from modelplane_operator.controllers.reading import Cluster, applied, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_service import Observed, plan
+from modelplane_operator.rendering.shares import matched, places
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, HTTP_ROUTE)
+MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
 
 Labels = Mapping[str, str]
@@ -98,13 +100,14 @@ def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     collection = hub.find(of(ModelEndpoint))
     if collection is None:
         return ()
-    found: dict[Key, Manifest] = {}
-    for entry in service.spec.endpoints:
-        wanted = entry.selector.match_labels
-        for endpoint in collection.by("labelled", _place(service.key.namespace, wanted)):
-            if wanted.items() <= labels_of(endpoint).items():
-                found[key_of(endpoint)] = endpoint
-    return found.values()
+    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
+    near = {_place(service.key.namespace, each) for each in wanted}
+    keys = sorted({key for place in near for key in collection.keys_by("labelled", place)})
+    endpoints = [endpoint for key in keys if (endpoint := collection.get(key)) is not None]
+    chosen = 0
+    for bits in matched(wanted, [*map(labels_of, endpoints)]):
+        chosen |= bits
+    return [endpoints[place] for place in places(chosen)]
 
 
 def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
@@ -116,7 +119,8 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
         carried = labels_of(endpoint).items()
         for place in _labelled(endpoint):
             for service in services.by("selecting", place):
-                if any(wanted.items() <= carried for wanted in _asked_for(service)):
+                asked = tuple(_asked_for(service))
+                if len(asked) > MANY or any(wanted.items() <= carried for wanted in asked):
                     yield key_of(service)
 
 
