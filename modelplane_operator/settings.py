@@ -195,6 +195,11 @@ class Settings:
     image_registry: str = _option("", _registry, "where the images of pickers and sidecars are mirrored: HOST[/PATH]")
     picker_image: str = _option("", _image, "of the endpoint picker beside a model: HOST/NAME:TAG or @sha256:...")
     sidecar_image: str = _option("", _image, "of the sidecar before a decoding engine; another one restarts those")
+    crash_record: Path | None = _option(
+        None,
+        Path,
+        "a folder that outlives the process: an object on which it died twice is quarantined (default: none is)",
+    )
     definitions: Path | None = _option(None, Path, "a folder with definitions of kinds to install, as the image has it")
 
     def __post_init__(self) -> None:

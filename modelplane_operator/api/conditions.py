@@ -72,6 +72,7 @@ class Synced(ConditionType):
         "False",
         "The object carries the pause annotation and is left alone, but for what the message names.",
     )
+    QUARANTINED = "Quarantined", "False", "The operator's process died twice over it; it is left alone until changed."
 
 
 class Ready(ConditionType):

@@ -34,6 +34,7 @@ BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service lead
 APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
+RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: nodes by pool that a replica has of an earlier shape, as JSON
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import nullcontext
 
 import kopf
 from kopf._core.engines.peering import Identity
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.controllers.operator import Build, assemble
+from modelplane_operator.controllers.operator import Build, Operator, assemble
+from modelplane_operator.controllers.quarantine import UNGUARDED, recorded
 from modelplane_operator.settings import Settings
 
 EXIT_SECONDS = 5.0  # for the lease and the connections, after the reconciles; then a process that was told is killed
@@ -22,7 +24,11 @@ EXIT_SECONDS = 5.0  # for the lease and the connections, after the reconciles; t
 
 async def host(settings: Settings, access: Access, build: Build) -> None:
     """Run the operator until a signal tells it to stop; raises what ended it otherwise."""
-    operator = assemble(settings, access, build)
+    with recorded(settings.crash_record) if settings.crash_record else nullcontext(UNGUARDED) as guard:
+        await _host(settings, assemble(settings, access, build, guard))
+
+
+async def _host(settings: Settings, operator: Operator) -> None:
     registry, ending, stop = kopf.OperatorRegistry(), asyncio.Event(), asyncio.Event()
     running: asyncio.Task[None] | None = None
 

@@ -35,6 +35,10 @@ from modelplane_operator.planning.plan import Plan
 R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
 
+QUARANTINED = (
+    "The operator's process died twice while it reconciled this object, so the object is left alone: change its spec, "
+    f"or the annotation {labels.RETRY}, to have it tried again"
+)
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
 TOLD = 5  # fields that are wrong with an object
 LONGEST_PART = 63
@@ -139,10 +143,12 @@ async def reconcile(
     *,
     failures: int = 0,
     turn: AbstractAsyncContextManager[object] | None = None,
+    quarantined: bool = False,
 ) -> Outcome:
     """Take one object one step towards its spec. `failures`: how often in a row that has failed before.
 
-    What is decided and made happens in its `turn`; to tell of it, it keeps nobody waiting.
+    One that is quarantined is left alone, and says so. What is decided and made happens in its `turn`; to tell of it,
+    it keeps nobody waiting.
     """
     async with turn or nullcontext():
         collection = clients.hub.find(controller.type)
@@ -151,8 +157,10 @@ async def reconcile(
             return Forgotten()
         trouble = collection.trouble(key)
         paused = annotations_of(manifest).get(labels.PAUSED) == "true"
-        goes_on = controller.while_paused(manifest) if paused else ""
-        if paused and not goes_on:
+        message = controller.while_paused(manifest) if paused else ""
+        if quarantined:
+            plan, failure, reason, message = Plan(), None, Synced.QUARANTINED, QUARANTINED
+        elif paused and not message:
             plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
         else:
             readable = trouble is None or trouble.rest is None
@@ -165,7 +173,7 @@ async def reconcile(
     if failure and isinstance(failure.error, NotLeading):
         return Failed()
     try:
-        await report(collection, manifest, plan, clients, reason=reason, message=str(failure or goes_on))
+        await report(collection, manifest, plan, clients, reason=reason, message=str(failure or message))
     except ClientError as error:
         return Failed(at_least=error.retry_after)
     except Exception:  # a status that cannot be written is this object's trouble, too

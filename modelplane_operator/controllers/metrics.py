@@ -119,6 +119,9 @@ class State(Collector):
         keys = _by("modelplane_queue_keys", "Objects that are due, run, or wait for a later look.", "kind")
         running = _by("modelplane_reconciles_running", "Reconciles under way.", "kind")
         longest = _by("modelplane_reconcile_longest_seconds", "How long the longest of them goes on.", "kind")
+        quarantined = _by(
+            "modelplane_quarantined", "Objects left alone since the process died twice over them.", "kind"
+        )
         for crew in self._operator.crews:
             kind, queue = crew.controller.type.kind, crew.workers.queue
             depth.add_metric((kind,), queue.depth)
@@ -126,7 +129,8 @@ class State(Collector):
             keys.add_metric((kind,), len(queue))
             running.add_metric((kind,), queue.running)
             longest.add_metric((kind,), crew.workers.longest(now))
-        yield from (depth, oldest, keys, running, longest)
+            quarantined.add_metric((kind,), self._operator.guard.count(kind))
+        yield from (depth, oldest, keys, running, longest, quarantined)
 
     def _hub(self) -> Iterator[Metric]:
         now, health = self._operator.pulse.now(), self._operator.hub.health

@@ -38,6 +38,7 @@ from modelplane_operator.controllers.health import Pulse, blind, stuck
 from modelplane_operator.controllers.loop import Clients
 from modelplane_operator.controllers.metrics import Metrics, State
 from modelplane_operator.controllers.probes import serving
+from modelplane_operator.controllers.quarantine import UNGUARDED, Guard
 from modelplane_operator.controllers.queue import Pace
 from modelplane_operator.controllers.wiring import Crew, crew, wanted_types, work
 from modelplane_operator.controllers.world import Kinds, World
@@ -68,6 +69,7 @@ class Operator:
     recorder: Recorder
     metrics: Metrics
     helm: Helm | None = None
+    guard: Guard = UNGUARDED
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -157,7 +159,7 @@ class Operator:
         await work(self.crews)
 
 
-def assemble(settings: Settings, access: Access, build: Build) -> Operator:
+def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
     """An operator for a hub; nothing is sent before it runs."""
     clock, metrics = asyncio.get_running_loop().time, Metrics()
     store, turn = Store(clock), asyncio.Semaphore(MEETINGS)
@@ -220,7 +222,7 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
     clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm)
     pace = Pace(resync=settings.resync)
     crews = tuple(
-        crew(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers)
+        crew(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers, guard=guard)
         for one in kinds.controllers
     )
     for collection in hub.collections:
@@ -228,7 +230,7 @@ def assemble(settings: Settings, access: Access, build: Build) -> Operator:
             listen(collection)
         for one in crews:
             one.listen(collection, hub=True)
-    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics, helm)
+    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics, helm, guard)
     metrics.registry.register(State(operator))
     return operator
 

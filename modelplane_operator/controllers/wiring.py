@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.resources import HUB, ResourceType, labels_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker, reconcile
+from modelplane_operator.controllers.quarantine import UNGUARDED, Guard, subject
 from modelplane_operator.controllers.queue import Outcome, Pace, Queue
 from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.controllers.throttle import Throttle
@@ -127,6 +129,7 @@ def crew(
     chance: Callable[[], float] = random.random,
     pace: Pace | None = None,
     workers: int = WORKERS,
+    guard: Guard = UNGUARDED,
 ) -> Crew:
     """A controller with its queue and its workers."""
 
@@ -143,7 +146,12 @@ def crew(
 
     async def run(key: Key) -> Outcome:
         began = time.monotonic()
-        outcome = await reconcile(controller, key, clients, failures=queue.failures(key), turn=turn)
+        collection, kind = clients.hub.find(controller.type), controller.type.kind
+        manifest = collection.latest(key) if collection else None
+        one = subject(kind, key, manifest or {"metadata": {}})
+        held, failures = guard.holds(one), queue.failures(key)
+        async with nullcontext() if held else guard.reconciling(one):
+            outcome = await reconcile(controller, key, clients, failures=failures, turn=turn, quarantined=held)
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 

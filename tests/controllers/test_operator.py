@@ -25,7 +25,7 @@ from modelplane_operator.api import ModelCache
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP, EVENT, LEASE, of
+from modelplane_operator.clients.resources import CONFIG_MAP, EVENT, LEASE, key_of, of
 from modelplane_operator.controllers.operator import assemble
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
@@ -357,3 +357,39 @@ async def test_an_address_that_is_taken_is_said_in_one_line(api: Api, tmp_path: 
             _, said = await process.communicate()
     assert process.returncode == 1
     assert "address already in use" in said.decode().splitlines()[-1]
+
+
+async def test_an_object_that_ends_the_process_twice_is_quarantined_until_it_is_changed(
+    api: Api, kube: Kube, namespace: str, lease: Key, tmp_path: Path
+) -> None:
+    caches, folder = of(ModelCache), tmp_path / "record"
+    flags = (*QUICK, f"--lease-namespace={lease.namespace}", f"--crash-record={folder}")
+    made = [
+        await kube.create({**rich()["ModelCache"], "metadata": {"name": name, "namespace": namespace}})
+        for name in ("deadly", *(f"other-{number}" for number in range(8)))
+    ]
+    for _ in range(2):
+        with operating(api.server.kubeconfig, tmp_path, *flags) as process:
+            assert await process.ended(START_SECONDS) == -signal.SIGKILL
+
+    def synced(name: str) -> Callable[[], Any]:
+        async def ask() -> tuple[str, str]:
+            conditions = (await kube.get(caches, Key(namespace, name))).get("status", {}).get("conditions", [])
+            return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Synced"), ("", ""))
+
+        return ask
+
+    with operating(api.server.kubeconfig, tmp_path, *flags) as process:
+        _, told = await eventually(synced("deadly"), lambda said: said[0] == "Quarantined", "the quarantine to be told")
+        assert "modelplane.ai/retry" in told
+        for number in range(8):
+            await eventually(synced(f"other-{number}"), lambda said: said[0] == "ReconcileSuccess", "the others' turns")
+        assert await process.value('modelplane_quarantined{kind="ModelCache"}') == 1.0
+
+        await api.kubectl("-n", namespace, "annotate", "modelcache", "deadly", "modelplane.ai/retry=mended")
+        await eventually(synced("deadly"), lambda said: said[0] == "ReconcileSuccess", "it to be tried again")
+        assert await process.value('modelplane_quarantined{kind="ModelCache"}') == 0.0
+        process.signal(signal.SIGTERM)
+        assert await process.ended(60) == 0
+    for one in made:
+        await kube.delete(caches, key_of(one), uid=one["metadata"]["uid"])
