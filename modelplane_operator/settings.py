@@ -176,6 +176,11 @@ class Settings:
         (), _names, "the namespaces, by commas, that Traefik serves and whose Secrets are read (default: all)"
     )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
+    chart_digests: str = _option(
+        "checked",
+        _one_of("checked", "ignored"),
+        "whether charts must be the archives that were tested; those of a mirror may be packed anew",
+    )
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
     helm_memory: int = _option(384 * MIB, _size, "how much memory one may take; two at once work on one cluster")
     helm_timeout: float = _option(300.0, _seconds, "how long one may take")

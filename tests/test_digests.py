@@ -16,7 +16,11 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from modelplane_operator.rendering.digests import DIGESTS
+from modelplane_operator.api import InferenceGateway, ServingStack
+from modelplane_operator.api.release import Release
+from modelplane_operator.rendering.digests import DIGESTS, chart_reference
+from modelplane_operator.rendering.gateway_stack import gateway_parts
+from modelplane_operator.rendering.serving_stack import parts
 from scripts.digests import (
     ARCHIVE,
     DOCKERFILE,
@@ -148,3 +152,19 @@ def test_a_release_is_told_what_has_no_digest() -> None:
 
 def test_the_table_has_nothing_that_is_not_fetched() -> None:
     assert DIGESTS.keys() <= {one.reference for one in wanted()}
+
+
+def test_charts_are_looked_up_as_they_are_written_down() -> None:
+    metadata = {"name": "any", "namespace": "platform", "uid": "u"}
+    secrets = [{"type": "Kubeconfig", "name": "any", "key": "kubeconfig"}]
+    balancer = {"version": "40.2.0", "loadBalancer": "MetalLB", "metallb": {"addressPool": "192.0.2.0/28"}}
+    stack = ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets}})
+    gateway = InferenceGateway.parse({"metadata": metadata, "spec": {"backend": "Traefik", "traefik": balancer}})
+    charts = [*parts(stack), *(part for part in gateway_parts(gateway) if part.name != "traefik")]
+    asked = {chart_reference(*_asked(part.release)) for part in charts}
+
+    assert asked == {one.reference for one in wanted() if one.kind != "image"}
+
+
+def _asked(release: Release) -> tuple[str, str, str]:
+    return release.repository, release.chart, release.version

@@ -51,6 +51,8 @@ TaintValue = Annotated[str, Field(max_length=253)]
 VERSION: Final = "^[+._~^*<>=|, a-zA-Z0-9][-+._~^*<>=|, a-zA-Z0-9]*$"
 Version = Annotated[str, Field(min_length=1, max_length=32, pattern=VERSION)]
 """Version of a chart, or a range of them. It becomes part of a file's name, so that it has no '/'."""
+Digest = Annotated[str, Field(min_length=71, max_length=71, pattern="^sha256:[0-9a-f]{64}$")]
+"""Of an archive or an image, as registries write it."""
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
 """The longest that browsers, proxies and gateways agree on."""
 UrlPath = Annotated[str, Field(max_length=1024)]

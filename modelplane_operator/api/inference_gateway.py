@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
-from modelplane_operator.api.bounds import SUBDOMAIN, ObjectName, Version
+from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
@@ -34,6 +34,8 @@ class Software(Model):
 
     version: Version
     """Version of the Helm chart."""
+    digest: Digest | None = None
+    """What the archive of the chart must be. Another one is not installed."""
     load_balancer: Literal["MetalLB"] | None = None
     """Installs a load balancer where the network has none. Leave it out where one exists."""
     metallb: MetalLB | None = None

@@ -26,11 +26,14 @@ class Release:
     values: Manifest = field(default_factory=dict[str, object])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Whose it is."""
+    archive: str | None = None
+    """What the chart's archive must be, as `sha256:...`, where whoever asks for it says so."""
 
     @property
     def digest(self) -> str:
         """Differs whenever what is asked for does."""
-        asked = json.dumps([self.repository, self.chart, self.version, self.values], sort_keys=True)
+        archive = [self.archive] if self.archive else []  # else every release would be another than before
+        asked = json.dumps([self.repository, self.chart, self.version, self.values, *archive], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()[:DIGEST]
 
 

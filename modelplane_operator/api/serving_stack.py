@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
-from modelplane_operator.api.bounds import DataKey, NamespaceName, ObjectName, OurName, String63, Version
+from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
@@ -94,6 +94,8 @@ class ComponentOverride(Model):
     """Whether it is installed at all. Turn it off where the cluster has one of its own; ours is then uninstalled."""
     version: Version | None = None
     """Version of its chart; wins over `versions`."""
+    digest: Digest | None = None
+    """What the archive of its chart must be. Without it, what was tested, where that is known of this version."""
     values: Values = {}
     """Values for its chart, laid over ours: objects are merged, everything else is replaced."""
 
@@ -111,6 +113,8 @@ class ExtraChart(Model):
     """Where the chart is: a Helm repository, or the part of an OCI reference before the chart's name."""
     version: Version
     """Version of the chart."""
+    digest: Digest | None = None
+    """What the archive of the chart must be. Another one is not installed."""
     values: Values = {}
     """Values for the chart."""
 
@@ -170,6 +174,8 @@ class ComponentStatus(Model):
     before runs again."""
     version: Annotated[str, Field(max_length=128)] | None = None
     """Version of the chart that is deployed."""
+    digest: Annotated[str, Field(max_length=71)] | None = None
+    """Digest of the archive that was installed, where the operator has installed it."""
     message: Annotated[str, Field(max_length=2048)] | None = None
     """What it waits for, or what Helm said."""
 

@@ -15,6 +15,7 @@ says into files.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import resource
@@ -42,7 +43,7 @@ from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import ClientError, Foreign
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.limits import KIB, MIB, shown
-from modelplane_operator.clients.releases import Content, Revision, content, may_be_a_release, revisions
+from modelplane_operator.clients.releases import ARCHIVE, Content, Revision, content, may_be_a_release, revisions
 from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
@@ -102,6 +103,8 @@ class Helm:
     executable: str = "helm"
     mirror: str = ""
     """Where all charts are, whatever repository they are of: a folder, a repository's URL, or `oci://...`."""
+    tested: Callable[[Release], str | None] | None = None
+    """What a chart's archive was when it was tested, where that is known; no other is installed unless asked for."""
     at_once: int = 8  # each takes some 60 MB
     timeout: float = 300.0
     memory: int = 384 * MIB
@@ -153,16 +156,18 @@ class Helm:
 
         async def run(command: _Command) -> None:
             await self._refuse_strangers(cluster, release)
-            chart, repository = located(release, self.mirror)
+            package = await command.fetched(*located(release, self.mirror), release.version)
+            archive = await asyncio.to_thread(digest_of, package)
+            if complaint := self._of_another(release, archive):
+                raise HelmError(f"the archive of chart {release.chart} {release.version} is {archive}, {complaint}")
             marks = {**release.labels, labels.RELEASE: release.digest}
             command.extra = ("--labels", ",".join(f"{name}={value}" for name, value in sorted(marks.items())))
             await command.install_or_upgrade(
                 release.key.name,
-                chart,
+                package,
                 release.values,
                 namespace=release.key.namespace,
-                repo=repository,
-                version=release.version,
+                description=f"{ARCHIVE}{archive}",
                 reset_values=True,
                 wait=wait,
             )
@@ -247,6 +252,17 @@ class Helm:
             self.memory,
         )
 
+    def _of_another(self, release: Release, archive: str) -> str:
+        """Why a chart's archive is not installed; empty when it is."""
+        tested = self.tested(release) if self.tested else None
+        match release.archive, tested:
+            case (str(wanted), _) if wanted != archive:
+                return f"and {wanted} is asked for: nothing was installed"
+            case (None, str(wanted)) if wanted != archive:
+                return f"and {wanted} was tested: nothing was installed (setting chart-digests)"
+            case _:
+                return ""
+
     async def _refuse_strangers(self, cluster: Cluster, release: Release) -> None:
         """Somebody else's release must not become ours; one that the reference made, `mp-CHART`, is taken over."""
         known = revisions(await _records(cluster, release.key)).get(release.key, ())
@@ -297,6 +313,11 @@ def located(release: Release, mirror: str) -> tuple[str, str | None]:
     raise HelmError(f"the chart mirror has no {packages[0].name}: add it to {source}")
 
 
+def digest_of(package: Path) -> str:
+    with package.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
 class _Command(Command):
     """pyhelm3 knows Helm's arguments; the process is ours."""
 
@@ -313,6 +334,24 @@ class _Command(Command):
         self._program, self._folder = executable, kubeconfig.parent
         self._arguments = ("--kubeconfig", str(kubeconfig))
         self._environment, self._seconds, self._memory = environment, timeout + OUTLIVED, memory
+
+    async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
+        """A chart's archive, in our own folder, where nobody changes it after a look; raises HelmError."""
+        ours = self._folder / "chart.tgz"
+        if repository is None and not chart.startswith("oci://"):  # of a mirror that is a folder
+            try:
+                await asyncio.to_thread(shutil.copyfile, chart, ours)
+            except OSError as error:
+                raise HelmError(f"{chart} cannot be read: {os.strerror(error.errno or 0)}") from error
+            return ours
+        pulled = self._folder / "pulled"
+        pulled.mkdir()
+        where = ["--repo", repository] if repository else []
+        await self.run(["pull", chart, *where, "--version", version, "--destination", pulled])
+        found = list(pulled.glob("*.tgz"))
+        if len(found) != 1:
+            raise HelmError(f"helm pull brought {len(found)} archives of {chart} {version}")
+        return found[0].rename(ours)
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
         """What Helm answers; raises HelmError."""

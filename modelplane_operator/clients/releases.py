@@ -29,7 +29,10 @@ UNDECIDED: Final = PENDING | {"uninstalling"}
 
 INFLATED: Final = 16 * MIB
 """What a payload may be: a Secret has at most 1 MiB, and charts and values have some ten times that when inflated."""
+ARCHIVE: Final = "chart archive "
+"""Begins the description of a revision that we have had installed; then comes the archive's digest."""
 
+_ARCHIVED = re.compile(f"{ARCHIVE}(sha256:[0-9a-f]{{64}})")  # the cluster may say anything
 _PAYLOAD = "release"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -112,6 +115,12 @@ class Content:
     values: Manifest
     description: str
     """What became of it, in Helm's words."""
+
+    @property
+    def archive(self) -> str:
+        """The digest of the chart's archive, as far as it is known."""
+        found = _ARCHIVED.fullmatch(self.description)
+        return found[1] if found else ""
 
 
 def content(secret: Manifest) -> Content:

@@ -42,6 +42,7 @@ from modelplane_operator.controllers.quarantine import UNGUARDED, Guard
 from modelplane_operator.controllers.queue import Pace
 from modelplane_operator.controllers.wiring import Crew, crew, wanted_types, work
 from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.settings import Settings
 
 OURS = frozenset(map(of, KINDS))
@@ -242,6 +243,7 @@ def _helm(settings: Settings) -> Helm | None:
         _wall_clock,
         executable=settings.helm,
         mirror=settings.chart_mirror,
+        tested=tested_archive if settings.chart_digests == "checked" else None,
         at_once=settings.helm_at_once,
         timeout=settings.helm_timeout,
         memory=settings.helm_memory,

@@ -168,6 +168,7 @@ def _reported(one: Standing, charts: Seen) -> ComponentStatus:
         name=one.part.name,
         state=one.state,
         version=held.version[:128] if held else None,  # the cluster may say anything
+        digest=(held.archive or None) if held else None,
         message=one.message[:2048] or None,
     )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from modelplane_operator.api.release import Release
+
 DIGESTS: Final[Mapping[str, str]] = {
     "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0": (
         "sha256:4cc3f15f254c26df7611e3b92ff7c82f83ad4ecb325de639c9dfb32873c6ce90"
@@ -22,3 +24,8 @@ DIGESTS: Final[Mapping[str, str]] = {
 def chart_reference(repository: str, chart: str, version: str) -> str:
     """How a chart's archive is called in the table."""
     return f"{repository.rstrip('/')}/{chart}:{version}"
+
+
+def tested_archive(release: Release) -> str | None:
+    """The digest of a chart's archive, where it is known of this version."""
+    return DIGESTS.get(chart_reference(release.repository, release.chart, release.version))

@@ -7,7 +7,7 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.inference_gateway import InferenceGateway, Software
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
@@ -49,9 +49,9 @@ def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> t
     balancer = (_metallb(gateway),) if software.load_balancer == "MetalLB" else ()
     match gateway.spec.backend:
         case "Traefik":
-            return (*balancer, _traefik(gateway, software.version, allowed))
+            return (*balancer, _traefik(gateway, software, allowed))
         case "EnvoyGateway":
-            return (*balancer, _envoy_gateway(gateway, software.version))
+            return (*balancer, _envoy_gateway(gateway, software))
 
 
 def _metallb(gateway: InferenceGateway) -> Part:
@@ -60,7 +60,7 @@ def _metallb(gateway: InferenceGateway) -> Part:
     return Part(METALLB, Release(release, METALLB, METALLB_REPOSITORY, METALLB_VERSION, values={}, labels=ours))
 
 
-def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
+def _envoy_gateway(gateway: InferenceGateway, software: Software) -> Part:
     values = {
         # What endpoints are to it.
         "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
@@ -71,10 +71,11 @@ def _envoy_gateway(gateway: InferenceGateway, version: str) -> Part:
     }
     release = Key(ENVOY_NAMESPACE, f"mp-{ENVOY_CHART}")
     ours = owner_labels(gateway)
-    return Part(ENVOY_GATEWAY, Release(release, ENVOY_CHART, ENVOY_REPOSITORY, version, values=values, labels=ours))
+    chart = Release(release, ENVOY_CHART, ENVOY_REPOSITORY, software.version, values, ours, software.digest)
+    return Part(ENVOY_GATEWAY, chart)
 
 
-def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
+def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Part:
     balancer = data_plane(gateway).load_balancer
     served = (names.SYSTEM_NAMESPACE, balancer.namespace, *allowed.tenants) if allowed.tenants else ()
     values = {
@@ -105,7 +106,8 @@ def _traefik(gateway: InferenceGateway, version: str, allowed: Allowed) -> Part:
         "gatewayClass": {"enabled": False},
     }
     release, ours = Key(balancer.namespace, "mp-traefik"), owner_labels(gateway)
-    return Part(TRAEFIK, Release(release, TRAEFIK, TRAEFIK_REPOSITORY, version, values=values, labels=ours))
+    chart = Release(release, TRAEFIK, TRAEFIK_REPOSITORY, software.version, values, ours, software.digest)
+    return Part(TRAEFIK, chart)
 
 
 def render_namespaces(gateway: InferenceGateway) -> tuple[Manifest, ...]:

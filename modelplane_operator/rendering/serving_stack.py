@@ -251,7 +251,13 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
             Part(
                 f"{extra.namespace}/{extra.name}",
                 Release(
-                    Key(extra.namespace, extra.name), extra.chart, extra.repository, extra.version, extra.values, ours
+                    Key(extra.namespace, extra.name),
+                    extra.chart,
+                    extra.repository,
+                    extra.version,
+                    extra.values,
+                    ours,
+                    extra.digest,
                 ),
                 tuple(one.name for one in wanted),
             )
@@ -265,7 +271,8 @@ def _release(
 ) -> Release:
     version = (override.version if override else None) or one.version(spec.versions or Versions())
     values = laid_over(one.values(spec), override.values if override else {})
-    return Release(one.release, one.chart, one.repository, version, values, ours)
+    digest = override.digest if override else None
+    return Release(one.release, one.chart, one.repository, version, values, ours, digest)
 
 
 def laid_over(ours: Manifest, theirs: Manifest) -> Manifest:

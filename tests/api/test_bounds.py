@@ -36,13 +36,19 @@ PATTERNS = {
     "^cr-[0-9a-f]+$": ("cr-", ""),
     "^(https?|oci)://[^ ]+$": ("oci://", ""),
     "^(/[^/:]+)+$": ("/", ""),
+    "^sha256:[0-9a-f]{64}$": ("sha256:", ""),
+    r"^[0-9a-fA-F:.]{2,39}/[0-9]{1,3}$": ("", "/128"),
     "^[1-9][0-9]{0,6}(Mi|Gi|Ti)$": ("1111111", "Gi"),
     r"^([1-9][0-9]{0,6}m?|[0-9]{1,4}\.[0-9]{1,3})$": ("1111111", "m"),
     "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$": ("", f"/{'a' * 63}"),
 }
 
 # What a pattern refuses where '!' before the text of rich.yaml is as good as any.
-REFUSED_BY = {"^[ -<>-~]+$": "A=B", r"^([^-\s]\S*)?$": "-main"}
+REFUSED_BY = {
+    "^[ -<>-~]+$": "A=B",
+    r"^([^-\s]\S*)?$": "-main",
+    "^sha256:[0-9a-f]{64}$": f"sha256:{'g' * 64}",
+}
 
 # Values at a bound that another rule refuses; the object with every field set shows one that is stored.
 REFUSED_FOR_ANOTHER_REASON = {
@@ -63,6 +69,7 @@ REFUSED_FOR_ANOTHER_REASON = {
     "subnetCidrs[] maxLength": "they are ranges of addresses",
     "subnetCidrs maxItems": "they are ranges of addresses",
     "subnetCidrs minItems": "they are ranges of addresses",
+    "loadBalancerSourceRanges maxItems": "they are ranges of addresses",
     "sharedMemorySize maxLength": "it is an amount",
     "maxSharedMemory maxLength": "it is an amount",
     "failover.after maxLength": "it is a time",

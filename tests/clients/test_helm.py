@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from localfleet.apiserver import free_ports
 from localfleet.faultproxy.client import FaultProxy
@@ -23,7 +24,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, Run, located
+from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, Run, digest_of, located
 from modelplane_operator.clients.releases import Revision, given_up, revisions
 from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
 from modelplane_operator.clients.store import Store
@@ -255,6 +256,54 @@ async def test_a_chart_that_is_missing_leaves_nothing_but_words(scene: Scene) ->
 
     assert run.error.startswith("the chart mirror has no cert-manager-v9.9.9.tgz")
     assert scene.states() == []
+
+
+@pytest.mark.fleet
+async def test_a_chart_is_installed_only_as_the_archive_that_is_wanted(scene: Scene) -> None:
+    asked, of_another = scene.release(), f"sha256:{'0f' * 32}"
+    archive = digest_of(scene.folder / "mirror" / "cert-manager-v1.0.0.tgz")
+
+    scene.helm.tested = lambda _: of_another
+    said = f"the archive of chart cert-manager v1.0.0 is {archive}, and {of_another} {{}}: nothing was installed"
+    untested = await scene.install(asked)
+    assert untested.error == f"{said.format('was tested')} (setting chart-digests)"
+    other = await scene.install(replace(asked, archive=of_another))
+    assert other.error == said.format("is asked for")
+    assert scene.states() == []
+    assert not (scene.folder / "argv").exists(), "Helm was not even called"
+    run = await scene.install(replace(asked, archive=archive))
+    assert run.error == "", "whoever asks for another archive than the tested one gets that"
+    (record,) = scene.records()
+    assert (await scene.helm.contents(scene.cluster, [record]))[scene.key, 1].archive == archive
+
+
+@pytest.mark.fleet
+async def test_a_chart_of_a_repository_is_checked_before_it_is_installed(scene: Scene) -> None:
+    """By the real Helm, from a repository on loopback that gives another archive than was tested."""
+    mirror = scene.folder / "mirror"
+    archive = digest_of(mirror / "cert-manager-v1.0.0.tgz")
+    chart = {"name": "cert-manager", "version": "v1.0.0", "urls": ["cert-manager-v1.0.0.tgz"]}
+    (mirror / "index.yaml").write_text(json.dumps({"apiVersion": "v1", "entries": {"cert-manager": [chart]}}))
+    async with serving(mirror) as url:
+        scene.helm.mirror = url
+        wrong = await scene.install(replace(scene.release(), archive=f"sha256:{'0f' * 32}"))
+        right = await scene.install(replace(scene.release(), archive=archive))
+
+    assert archive in wrong.error
+    assert right.error == ""
+    assert await scene.deployed() == {}
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[str]:
+    """The URL at which the files of a folder are served."""
+    app = web.Application()
+    app.router.add_static("/", folder)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
 
 
 @pytest.mark.fleet

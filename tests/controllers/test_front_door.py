@@ -208,6 +208,7 @@ def settings(tmp_path: Path) -> Settings:
         listen=("127.0.0.1", 0),
         helm=str(noted_helm(tmp_path)),
         chart_mirror=str(mirror),
+        chart_digests="ignored",
         helm_timeout=180.0,
         stop_grace=20,
         definitions=folder,

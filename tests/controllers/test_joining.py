@@ -60,7 +60,12 @@ def settings(tmp_path: Path) -> Settings:
         pack(mirror, one.chart, one.version(Versions()), stand_in(one.chart))
     helm = noted_helm(tmp_path)
     return Settings(
-        listen=("127.0.0.1", 0), helm=str(helm), chart_mirror=str(mirror), helm_timeout=180.0, stop_grace=20
+        listen=("127.0.0.1", 0),
+        helm=str(helm),
+        chart_mirror=str(mirror),
+        chart_digests="ignored",
+        helm_timeout=180.0,
+        stop_grace=20,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from modelplane_operator.api.release import Part
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.helm import Run
-from modelplane_operator.clients.releases import Revision
+from modelplane_operator.clients.releases import ARCHIVE, Content, Revision
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, plan
@@ -27,6 +28,7 @@ DEFINITION: Manifest = {
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "inferencepools.inference.networking.k8s.io"},
 }
+DIGEST = f"sha256:{'0f' * 32}"
 SILENCE = Unreachable("ping: no answer in time")
 
 
@@ -155,6 +157,29 @@ def test_it_is_not_ready_while_something_does_not_work(more: dict[str, Any], wor
 
     assert said(found) == {"Installed": ("ComponentsInstalled", ""), "Ready": ("Creating", words)}
     assert found.requeue_after == 15.0
+
+
+@pytest.mark.parametrize(
+    ("description", "digest"),
+    [
+        (f"{ARCHIVE}{DIGEST}", DIGEST),
+        (f"{ARCHIVE}{DIGEST}{'0' * 9999}", None),
+        (f"{ARCHIVE}anything", None),
+        ("Upgrade complete", None),
+    ],
+    ids=lambda text: text and text[:30],
+)
+def test_it_tells_which_archive_was_installed_as_far_as_the_cluster_says_so(
+    description: str, digest: str | None
+) -> None:
+    known = stack()
+    release = next(part.release for part in parts(known) if part.name == "cert-manager")
+    site = there(known, *children(known), releases=history(known))
+    contents = {(release.key, 1): Content(release.chart, release.version, {}, description)}
+    found = planned(known, replace(site, charts=replace(site.charts, contents=contents)))
+
+    assert isinstance(found.status, ServingStackStatus)
+    assert [one.digest for one in found.status.components if one.name == "cert-manager"] == [digest]
 
 
 def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() -> None:

@@ -135,7 +135,8 @@ def _chart(part: Part) -> Manifest:
     """A chart as Helm is asked for it."""
     release = part.release
     asked = {"part": part.name, "after": [*part.after], "release": str(release.key), "chart": release.chart}
-    return {**asked, "repository": release.repository, "version": release.version, "values": release.values}
+    archive = {"archive": release.archive} if release.archive else {}
+    return {**asked, "repository": release.repository, "version": release.version, **archive, "values": release.values}
 
 
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
-from modelplane_operator.rendering.digests import DIGESTS
+from modelplane_operator.rendering.digests import DIGESTS, chart_reference
 from modelplane_operator.rendering.gateway_stack import (
     METALLB,
     METALLB_REPOSITORY,
@@ -25,11 +25,27 @@ PAGE = ROOT / "docs" / "air-gapped.md"
 
 
 def charts() -> str:
-    rows = [f"| {one.chart} | {one.version(Versions())} | {one.repository} |" for one in STACK]
-    rows.append(f"| {TRAEFIK}, on the hub | the InferenceGateway says | {TRAEFIK_REPOSITORY} |")
-    rows.append(f"| {ENVOY_CHART}, on the hub, if asked for | the InferenceGateway says | {ENVOY_REPOSITORY} |")
-    rows.append(f"| {METALLB}, on the hub, if asked for | {METALLB_VERSION} | {METALLB_REPOSITORY} |")
-    return "\n".join(["| Chart | Version | Repository |", "|---|---|---|", *rows])
+    theirs = "the InferenceGateway says"
+    rows = [
+        *((one.chart, "", one.version(Versions()), one.repository) for one in STACK),
+        (TRAEFIK, ", on the hub", theirs, TRAEFIK_REPOSITORY),
+        (ENVOY_CHART, ", on the hub, if asked for", theirs, ENVOY_REPOSITORY),
+        (METALLB, ", on the hub, if asked for", METALLB_VERSION, METALLB_REPOSITORY),
+    ]
+    return "\n".join(
+        [
+            "| Chart | Version | Repository | Digest |",
+            "|---|---|---|---|",
+            *(
+                f"| {chart}{where} | {version} | {repository} | {known(chart_reference(repository, chart, version))} |"
+                for chart, where, version, repository in rows
+            ),
+        ]
+    )
+
+
+def known(reference: str) -> str:
+    return DIGESTS.get(reference, "not known")
 
 
 def images() -> str:
@@ -41,10 +57,7 @@ def images() -> str:
         [
             "| Image | Digest | Setting for another one | Where |",
             "|---|---|---|---|",
-            *(
-                f"| {image} | {DIGESTS.get(image, 'none')} | `{name}` | {where} |"
-                for image, (name, where) in rows.items()
-            ),
+            *(f"| {image} | {known(image)} | `{name}` | {where} |" for image, (name, where) in rows.items()),
         ]
     )
 
