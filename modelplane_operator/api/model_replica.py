@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -131,6 +132,9 @@ class ModelReplicaStatus(Status):
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools on more of whose nodes the replica has pods than its spec asks for: pods of an earlier shape are still
     ending there. Nothing else is placed on those nodes."""
+    unschedulable_since: datetime | None = None
+    """Since when one of its pods that claim devices has found no node. When its pool has lost nodes, the replica moves
+    after five minutes, if there is another place and it does not serve."""
 
 
 class ModelAccepted(ConditionType):

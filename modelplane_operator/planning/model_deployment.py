@@ -424,16 +424,17 @@ def _said(replica: Manifest) -> str:
 def _progressing(seen: Observed, course: _Course) -> Condition:
     paced, now = course.moves, seen.now
     moving = {*paced.go, *paced.drain, *paced.wait}
-    if not moving:
-        if course.decision.stuck:
-            return Progressing.NO_OTHER_PLACE.condition(now, message=stuck(course.decision))
-        return Progressing.SETTLED.condition(now)
     serving = sum(each.serving for each in seen.standing.values())
+    waiting = [f"{len(paced.wait)} wait until more than {course.decision.desired} serve, {serving} do"]
+    if course.decision.stuck and not paced.go and not paced.drain:
+        parts = [stuck(course.decision), *(waiting if paced.wait else [])]
+        return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(parts))
+    if not moving:
+        return Progressing.SETTLED.condition(now)
     parts = [f"{len(moving)} to be moved, changed or removed"]
     if paced.drain:
         parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
-    if paced.wait:
-        parts.append(f"{len(paced.wait)} wait until more than {course.decision.desired} serve, {serving} do")
+    parts += waiting if paced.wait else []
     reason = Progressing.MOVING if course.surge else Progressing.MOVING_WITHOUT_SURGE
     return reason.condition(now, message="; ".join(parts))
 

@@ -38,7 +38,7 @@ from modelplane_operator.clients.resources import (
     type_of,
 )
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
-from modelplane_operator.planning.symptoms import is_behind, is_ready, symptoms, told, unfinished, unrouted
+from modelplane_operator.planning.symptoms import condition, is_behind, is_ready, symptoms, told, unfinished, unrouted
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     CannotRender,
@@ -224,11 +224,30 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
             answers = ModelReady.SERVING.condition(now)
     lacks = _sentence(problem, *(engine.lacks for engine in engines), detour)
     whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
-    return _status((accepted, answers, whole), held=_held(seen))
+    return _status((accepted, answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen))
 
 
-def _status(conditions: tuple[Condition, ...], *, held: tuple[HeldNodes, ...] = ()) -> ModelReplicaStatus:
-    return ModelReplicaStatus(conditions=conditions, held_nodes=held)
+def _status(
+    conditions: tuple[Condition, ...],
+    *,
+    held: tuple[HeldNodes, ...] = (),
+    unschedulable_since: datetime | None = None,
+) -> ModelReplicaStatus:
+    return ModelReplicaStatus(conditions=conditions, held_nodes=held, unschedulable_since=unschedulable_since)
+
+
+def _unschedulable_since(seen: Observed) -> datetime | None:
+    """By our own clock, and since the first time that it was seen: that of the cluster may be wrong."""
+    if not any(map(_is_unschedulable, seen.pods)):
+        return None
+    last = seen.replica.status
+    return (last.unschedulable_since if last else None) or seen.now
+
+
+def _is_unschedulable(pod: Manifest) -> bool:
+    """Whether a pod that is to have a node for itself has found none."""
+    awaits = section(pod, "spec").get("resourceClaims") and not _is_going(pod)
+    return bool(awaits) and condition(pod, "PodScheduled").get("status") == "False"
 
 
 def _held(seen: Observed) -> tuple[HeldNodes, ...]:
@@ -280,7 +299,10 @@ def _out_of_sight(seen: Observed, error: ClientError) -> Plan:
         Ready.UNREACHABLE.condition(seen.now, message=why),
     )
     last = seen.replica.status
-    return Plan(status=_status(lost, held=last.held_nodes if last else ()), failure=error)
+    known = _status(
+        lost, held=last.held_nodes if last else (), unschedulable_since=last.unschedulable_since if last else None
+    )
+    return Plan(status=known, failure=error)
 
 
 # How it goes ----------------------------------------------------------------------------------------------------------

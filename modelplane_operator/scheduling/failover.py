@@ -1,4 +1,4 @@
-"""When a deployment gives up on a cluster that is lost, and on how many replicas at a time.
+"""When a deployment gives up on a cluster that is lost, and on how many replicas at a time; and on nodes that are.
 
 Giving a replica up means to place another elsewhere and delete it. Its cluster cannot hear that yet, so it stays,
 being deleted, until the cluster is back, and its nodes stay charged. Nothing needs to be remembered between decisions.
@@ -11,7 +11,7 @@ from modelplane_operator.scheduling.cluster import Cluster, Standing
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.need import Ask
 from modelplane_operator.scheduling.placement import Replica
-from modelplane_operator.scheduling.reasons import Lost
+from modelplane_operator.scheduling.reasons import Displaced, Lost
 
 
 def lost(
@@ -39,6 +39,36 @@ def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, Site], n
         return None
     dues = (_due(replica, sites[replica.cluster].cluster, ask.failover.after) for replica in staying)
     return min((due for due in dues if due is not None and due > now), default=None)
+
+
+PATIENCE = timedelta(minutes=5)  # a node that restarts is back by then
+
+
+def displaced(
+    staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+) -> tuple[tuple[Replica, Displaced], ...]:
+    """The replicas that wait for nodes which their pools do not have any more."""
+    return tuple(
+        (replica, why)
+        for replica in staying
+        if replica.unschedulable_since is not None
+        and replica.unschedulable_since + PATIENCE <= now
+        and (why := _short(replica, sites[replica.cluster])) is not None
+    )
+
+
+def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None:
+    """When the next replica will have waited for nodes for long enough."""
+    dues = (one.unschedulable_since + PATIENCE for one in staying if one.unschedulable_since is not None)
+    return min((due for due in dues if due > now), default=None)
+
+
+def _short(replica: Replica, site: Site) -> Displaced | None:
+    """The first of its pools that is known to have fewer nodes than its replicas take."""
+    if site.cluster.standing is not Standing.READY:
+        return None
+    free = dict(zip(site.cluster.pools.names, site.free, strict=True))
+    return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
 
 
 def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, cast
 
 import orjson
@@ -11,7 +12,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key, Metadata
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
+from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember
 
 MOST_DIGITS: Final = 9
 INDICES: Final = 2000  # as many as a deployment can have on one cluster, while all of them are replaced
@@ -77,6 +78,8 @@ class Replica:
     """It is being deleted: it no longer counts, but has its nodes until it is gone."""
     holding: tuple[tuple[str, int], ...] = ()
     """Nodes, by pool, that it took in the shape it had before, while it is not known to have let go of them."""
+    unschedulable_since: datetime | None = None
+    """Since when it has found no nodes, if it serves nobody."""
 
     @property
     def charges(self) -> Mapping[str, int]:
@@ -120,7 +123,14 @@ def read(replica: ModelReplica) -> Replica:
         ready=is_true(replica.conditions, Ready),
         going=metadata.deletion_timestamp is not None,
         holding=_holding(replica),
+        unschedulable_since=_unschedulable_since(replica),
     )
+
+
+def _unschedulable_since(replica: ModelReplica) -> datetime | None:
+    if replica.status is None or is_true(replica.conditions, ModelReady):
+        return None
+    return replica.status.unschedulable_since
 
 
 def held_nodes(was: Mapping[str, int], is_to_be: Mapping[str, int]) -> str:

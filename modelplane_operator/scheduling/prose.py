@@ -14,6 +14,7 @@ from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Contended,
     Crowded,
+    Displaced,
     Duplicate,
     Forced,
     Full,
@@ -132,6 +133,8 @@ def reason_to_move(why: Moving) -> str:
             return f"the deployment's present shape does not fit there: {reason(refused)}"
         case Lost(since):
             return f"its cluster has been lost since {since.isoformat(timespec='seconds')}"
+        case Displaced(pool, short):
+            return f"it finds no nodes: pool {pool} has {short} fewer than its replicas take"
         case Going() | Tainted():
             return reason(why)
         case _:
@@ -149,7 +152,7 @@ def leaving(why: Leaving | Moving) -> str:
             return f"{_of(replicas, 'replica')} asked for"
         case Forced(forced):
             return f"drained by force, without another place: {reason_to_move(forced)}"
-        case Outdated() | Lost() | Going() | Tainted():
+        case Outdated() | Lost() | Displaced() | Going() | Tainted():
             return f"placed elsewhere: {reason_to_move(why)}"
         case _:
             assert_never(why)

@@ -358,7 +358,15 @@ class Lost:
     since: datetime
 
 
-Moving: TypeAlias = Going | Tainted | Outdated | Lost
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """It has found no nodes for long: its pool has so many fewer than its replicas take."""
+
+    pool: str
+    short: int
+
+
+Moving: TypeAlias = Going | Tainted | Outdated | Lost | Displaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ changes nothing. It is taken in four steps.
 2. **Settle.** Every replica that stays takes the deployment's present shape: in the pools that it has, else in others
    of its cluster. One that finds no room for that stays as it is.
 3. **Scale down.** Some replicas are to move: those that could not settle, those whose cluster is being deleted or
-   carries a NoExecute taint that the deployment does not tolerate, and those whose cluster is lost. When there are
-   more replicas than the deployment asks for, these go first, then those that do not work, then those on the clusters
-   that have most of them.
+   carries a NoExecute taint that the deployment does not tolerate, those whose cluster is lost, and those that find no
+   nodes since their pool has lost some. When there are more replicas than the deployment asks for, these go first,
+   then those that do not work, then those on the clusters that have most of them.
 4. **Fill.** What is missing is placed one by one, each on the cluster that has fewest of the deployment's replicas,
    and of those on the one that is least used. When all are placed, each further place is for a replica that is to
    move, which then goes. The others stay until there is a place, unless their cluster is drained by force.
@@ -31,13 +31,14 @@ from datetime import datetime
 from modelplane_operator.api.base import Key
 from modelplane_operator.scheduling.cluster import Standing
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
-from modelplane_operator.scheduling.failover import lost, next_loss
+from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.need import Ask
 from modelplane_operator.scheduling.placement import Placement, Replica
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
+    Displaced,
     Duplicate,
     Forced,
     Going,
@@ -67,7 +68,8 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     staying, leaving = retain(ours, sites)
     settled = settle(ask, staying, sites)
     order = worst_first(staying, sites)
-    movable = to_move(ask, order, settled, lost(ask, order, namesakes, sites, now), sites)
+    given_up = (*displaced(order, sites, now), *lost(ask, order, namesakes, sites, now))
+    movable = to_move(ask, order, settled, given_up, sites)
     surplus = scale_down(ask, order, movable)
     gone = {replica.key for replica, _ in surplus}
     settled = settled.without(gone)
@@ -94,7 +96,10 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
         checked=fleet.size,
         refusals=filled.refusals,
         problems=ask.problems,
-        again_at=next_loss(ask, settled.staying, sites, now),
+        again_at=min(
+            filter(None, (next_loss(ask, settled.staying, sites, now), next_displaced(settled.staying, now))),
+            default=None,
+        ),
     )
 
 
@@ -117,7 +122,7 @@ def to_move(
     ask: Ask,
     staying: Sequence[Replica],
     settled: Settled,
-    given_up: Iterable[tuple[Replica, Lost]],
+    given_up: Iterable[tuple[Replica, Lost | Displaced]],
     sites: Mapping[str, Site],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
     """Which of the replicas are to run elsewhere, and why, in the order in which they are given.

@@ -40,6 +40,7 @@ class Pods:
 
     nodes: Mapping[tuple[str, str], int]
     """How many nodes, by cluster and pool."""
+    made: datetime
     running_since: int | None = None
     ends: int | None = None
 
@@ -65,7 +66,7 @@ class Hub:
     """Replicas made so far."""
     _ticks: int = 0
     _moved: int = 0
-    """The tick of the last decision that changed something."""
+    """The tick of the last decision that changed something, or is to be taken again by itself."""
     _uids: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -141,7 +142,7 @@ class Hub:
         return decided
 
     def _carry_out(self, decided: Plan) -> None:
-        if _effective(decided, self.endpoints):
+        if _effective(decided, self.endpoints) or decided.requeue_after is not None:
             self._moved = self._ticks
         for step in decided.steps:
             match step:
@@ -183,7 +184,8 @@ class Hub:
         self._start()
         for key, manifest in self.replicas.items():
             generation = manifest["metadata"]["generation"]
-            since = self._pods[key][-1].running_since
+            pods = self._pods[key][-1]
+            since, waiting = pods.running_since, pods if pods.running_since is None else None
             answers = since is not None and self._ticks - since >= self.starting
             status = "True" if answers else "False"
             before = condition(manifest, "ModelReady")
@@ -192,6 +194,7 @@ class Hub:
                 **manifest,
                 "status": {
                     "heldNodes": self._held(key),
+                    **({"unschedulableSince": waiting.made.isoformat()} if waiting else {}),
                     "conditions": [
                         {
                             "type": kind,
@@ -229,7 +232,8 @@ class Hub:
         if before is None or before["metadata"]["generation"] != generation:
             self._end(key)
             replica = read(ModelReplica.parse(manifest))
-            shape = Pods({(replica.cluster, pool): count for pool, count in charges(replica.engines).items()})
+            nodes = {(replica.cluster, pool): count for pool, count in charges(replica.engines).items()}
+            shape = Pods(nodes, self.now)
             self._pods.setdefault(key, []).append(shape)
             self._start()
 
@@ -243,6 +247,7 @@ class Hub:
             self._pods[key] = [group for group in groups if group.ends is None or group.ends > self._ticks]
             if not self._pods[key]:
                 del self._pods[key], self.replicas[key]
+                self._asked.discard(key)  # another may come by its name
 
     def _start(self) -> None:
         """Pods start where nodes are free, first come, first served."""

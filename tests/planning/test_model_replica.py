@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -323,3 +324,22 @@ def test_nodes_that_pods_of_an_earlier_shape_are_on_are_told_until_they_have_end
     assert isinstance(two, ModelReplicaStatus)
     assert isinstance(one, ModelReplicaStatus)
     assert (two.held_nodes, one.held_nodes) == ((HeldNodes(pool="default", nodes=2),), ())
+
+
+def test_a_replica_tells_since_when_a_pod_of_its_has_found_no_node() -> None:
+    def pod(status: str, **metadata: str) -> Manifest:
+        spec = {"resourceClaims": [{"name": "devices"}]}
+        condition = {"type": "PodScheduled", "status": status, "reason": "Unschedulable"}
+        return {"metadata": {"name": "one", **metadata}, "spec": spec, "status": {"conditions": [condition]}}
+
+    def since(*pods: Manifest, known: datetime | None = None) -> datetime | None:
+        before = subject().model_copy(update={"status": ModelReplicaStatus(unschedulable_since=known)})
+        status = plan(seen(before, pods=pods)).status
+        assert isinstance(status, ModelReplicaStatus)
+        return status.unschedulable_since
+
+    earlier = EPOCH - timedelta(minutes=3)
+    assert since(pod("False")) == EPOCH
+    assert since(pod("True"), pod("False"), known=earlier) == earlier
+    assert since(pod("True"), known=earlier) is None
+    assert since(pod("False", deletionTimestamp="2026-01-01T00:00:00Z"), known=earlier) is None

@@ -350,6 +350,22 @@ def test_a_pool_of_another_name_takes_over_what_ran_on_its_nodes() -> None:
     assert len(hub.serving) == 2
 
 
+@pytest.mark.parametrize("more", [{}, {"copies": 2}], ids=["one pod", "several"])
+def test_a_replica_that_finds_no_nodes_since_its_pool_has_lost_them_moves(more: Manifest) -> None:
+    in_place = {"maxSurge": 0, "maxUnavailable": 1}
+    nodes = more.get("copies", 1)
+    hub = settled(wanting(2, rollout=in_place, **more), a=2 * nodes)
+    hub.clusters["a"] = cluster("a", nodes=nodes)
+    hub.deployment = wanting(2, image="vllm:2", rollout=in_place, **more)
+    watched(hub, least=1, most=2)
+    assert (len(hub.serving), progressing(hub).reason) == (1, "NoOtherPlace")
+
+    hub.clusters["b"] = cluster("b", nodes=nodes)
+
+    watched(hub, least=1, most=2)
+    assert (len(hub.serving), places(hub), images(hub)) == (2, ["a", "b"], {"vllm:2"})
+
+
 def test_an_edit_that_scales_down_and_asks_for_other_hardware_keeps_the_replica_that_fits() -> None:
     hub = Hub(wanting(2), {"a": cluster("a", nodes=1), "b": b.cluster("b", b.pool("p", b.gpu("200Gi"), nodes=1))})
     hub.settle()
@@ -517,6 +533,12 @@ CHANGES = st.lists(
 )
 @example(
     changes=[("scale", 4), ("image", "vllm:2"), ("drain", "a"), ("drain", "b")], surge=0, unavailable=0, starting=1
+)
+@example(
+    changes=[("scale", 0)] * 4 + [("scale", 1), ("wait", 1), ("scale", 2), ("scale", 0)],
+    surge=0,
+    unavailable=0,
+    starting=1,
 )
 @given(changes=CHANGES, surge=st.integers(0, 2), unavailable=st.integers(0, 2), starting=st.integers(1, 5))
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])

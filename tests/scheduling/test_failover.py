@@ -9,10 +9,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.need import ask
-from modelplane_operator.scheduling.reasons import Lost, Tainted
+from modelplane_operator.scheduling.placement import read
+from modelplane_operator.scheduling.reasons import Displaced, Lost, Tainted
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -142,6 +144,51 @@ def test_what_is_drained_leaves_as_such_whether_or_not_its_cluster_is_lost() -> 
     decision = schedule(ask(b.deployment(replicas=2, failover=FIVE_MINUTES)), fleet, now=DUE)
 
     assert [type(removal.why) for removal in decision.removed] == [Tainted, Tainted]
+
+
+# Nodes that are gone -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Two replicas on cluster a, of which the second has found no node since the epoch; cluster b is empty."""
+
+    name: str
+    moves: bool
+    nodes: int = 1
+    now: datetime = DUE
+    serves: bool = False
+    unreachable: bool = False
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Shrunk("after five minutes", moves=True),
+        Shrunk("when all nodes are gone", moves=True, nodes=0),
+        Shrunk("not before", moves=False, now=DUE - timedelta(seconds=1)),
+        Shrunk("not while its pool has nodes for all", moves=False, nodes=2),
+        Shrunk("not while it serves", moves=False, serves=True),
+        Shrunk("not while nobody sees the nodes", moves=False, unreachable=True),
+    ],
+    ids=lambda case: case.name,
+)
+def test_a_replica_that_finds_no_node_in_a_pool_that_has_lost_some_moves(case: Shrunk) -> None:
+    fleet = FleetModel()
+    fleet.observe_cluster(b.cluster("a", nodes=case.nodes), unreachable_since=b.EPOCH if case.unreachable else None)
+    fleet.observe_cluster(b.cluster("b"))
+    waiting = b.unschedulable(b.replica("a", index=1))
+    if case.serves and waiting.status:
+        serving = (ModelReady.SERVING.condition(b.EPOCH),)
+        waiting = waiting.model_copy(update={"status": waiting.status.model_copy(update={"conditions": serving})})
+    for replica in (b.replica("a", ready=True), waiting):
+        fleet.observe_replica(replica)
+
+    decision = schedule(ask(b.deployment(replicas=2)), fleet, now=case.now)
+
+    moved = [Removal(read(waiting), Displaced("default", 2 - case.nodes))] if case.moves else []
+    assert list(decision.removed) == moved
+    assert decision.again_at == (DUE if case.now < DUE else None)
 
 
 def test_the_decision_says_when_to_look_again() -> None:

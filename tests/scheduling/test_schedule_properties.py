@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import product
@@ -23,14 +23,14 @@ from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.need import ask
-from modelplane_operator.scheduling.reasons import Going, Lost, Outdated, ScaledDown, Spare, Tainted
+from modelplane_operator.scheduling.reasons import Displaced, Going, Lost, Outdated, ScaledDown, Spare, Tainted
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some
 from tests.support.plain_fleet import PlainFleet
 
 NOW = b.EPOCH + timedelta(hours=1)
-MOVING = Going | Tainted | Outdated | Lost
+MOVING = Going | Tainted | Outdated | Lost | Displaced
 EXAMPLES = settings(deadline=None, max_examples=50)
 
 
@@ -59,15 +59,19 @@ class World:
             was = kept.get(replica.key)
             ready = is_true(was.conditions, Ready) if was else None
             before = placements.read(was) if was else None
-            kept[replica.key] = b.written(deployment, placement, before=before, ready=ready)
+            made = b.written(deployment, placement, before=before, ready=ready)
+            waits = was is not None and was.status is not None and was.status.unschedulable_since is not None
+            kept[replica.key] = b.unschedulable(made) if waits else made
         for removal in decision.removed:
             kept[removal.replica.key] = b.going(kept[removal.replica.key])
         return replace(self, replicas=tuple(kept.values()))
 
-    def but(self, ready: Sequence[bool]) -> World:
-        """The world where these replicas answer."""
-        states = zip(self.replicas, ready, strict=False)
-        return replace(self, replicas=tuple(b.answering(replica) if up else replica for replica, up in states))
+    def but(self, states: Sequence[Callable[[ModelReplica], ModelReplica]]) -> World:
+        """The world where the replicas have these states."""
+        return replace(self, replicas=tuple(state(one) for state, one in zip(states, self.replicas, strict=False)))
+
+
+STATES = st.sampled_from([lambda replica: replica, b.answering, b.unschedulable])
 
 
 @st.composite
@@ -78,7 +82,7 @@ def histories(draw: st.DrawFn) -> tuple[World, ModelDeployment]:
     world = world.after(neighbour, world.decide(neighbour))
     deployment = draw(some.deployments())
     world = world.after(deployment, world.decide(deployment))
-    world = world.but(draw(st.lists(st.booleans(), min_size=len(world.replicas), max_size=len(world.replicas))))
+    world = world.but(draw(st.lists(STATES, min_size=len(world.replicas), max_size=len(world.replicas))))
     if draw(st.booleans()):
         world = replace(world, clusters=draw(some.fleets))
     if draw(st.booleans()):

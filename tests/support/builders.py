@@ -294,6 +294,11 @@ def answering(replica: ModelReplica) -> ModelReplica:
     return replica.model_copy(update={"status": ModelReplicaStatus(conditions=(Ready.AVAILABLE.condition(EPOCH),))})
 
 
+def unschedulable(replica: ModelReplica) -> ModelReplica:
+    """The replica once one of its pods has found no node."""
+    return replica.model_copy(update={"status": ModelReplicaStatus(unschedulable_since=EPOCH)})
+
+
 def going(replica: ModelReplica) -> ModelReplica:
     """The replica once somebody has deleted it, and before it is gone."""
     metadata = replica.metadata.model_copy(update={"deletion_timestamp": EPOCH})
