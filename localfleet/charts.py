@@ -56,7 +56,8 @@ def _as_traefiks_chart(documents: list[str]) -> str:
     status = "        - --providers.kubernetesgateway.statusaddress.service.namespace=traefik-system\n"
     served = (
         "{{- with ((.Values.providers).kubernetesGateway).namespaces }}\n"
-        '        - --providers.kubernetesgateway.namespaces={{ join "," . }}\n{{- end }}\n'
+        '        - --providers.kubernetesgateway.namespaces={{ join "," . }}\n'
+        '        - --providers.kubernetescrd.namespaces={{ join "," . }}\n{{- end }}\n'
     )
     return "\n---\n".join(
         f"{{{{- if .Values.rbac.enabled }}}}\n{one}\n{{{{- end }}}}"

@@ -37,6 +37,7 @@ BINARIES = (
     "envoy-gateway",
     "envoy",
     "gateway-api-crds",
+    "traefik-crds",
     "envoy-gateway-crds",
 )
 API_SERVER, ETCD = "kube-apiserver", "etcd"
@@ -119,7 +120,9 @@ def commands(plan: Plan) -> dict[str, Command]:
 def kinds(binaries: Mapping[str, Path], *, hub: bool) -> tuple[Path, ...]:
     """Where the kinds are described that a new cluster serves beyond Kubernetes' own."""
     every = (binaries["gateway-api-crds"],)
-    return every if hub else (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
+    if hub:
+        return (*every, binaries["traefik-crds"] / "01-traefik-crd.yml")
+    return (*every, binaries["envoy-gateway-crds"], Path(leaderworkerset.CRD))
 
 
 def furniture(plan: Plan) -> list[list[Manifest]]:

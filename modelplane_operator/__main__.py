@@ -38,6 +38,8 @@ def main(build: Build = kinds) -> None:
         access = settings.hub()
         if asked.command == "run":
             _run(settings, access, build)
+        elif asked.command == "keys":
+            _keys(settings, access)
         else:
             sys.stdout.write(f"{asyncio.run(_explain(asked.deployment, access))}\n")
     except (ClientError, OSError) as error:
@@ -53,6 +55,8 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     why = commands.add_parser("explain", help="say where a ModelDeployment's replicas would be placed now, and why")
     why.add_argument("deployment", type=_key, metavar="NAMESPACE/NAME")
     Settings.add_flags(why, "kubeconfig")
+    keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
+    Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "log_level", "log_format")
     asked = parser.parse_args()
     return parser, asked
 
@@ -65,6 +69,13 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
     asyncio.run(host(settings, access, build))
+
+
+def _keys(settings: Settings, access: Access) -> None:
+    from modelplane_operator.controllers import key_service  # noqa: PLC0415 - other commands serve nothing
+
+    logs.configure(level=settings.log_level, json=settings.logs_json)
+    asyncio.run(key_service.run(settings.listen, access))
 
 
 def _key(text: str) -> Key:

@@ -23,6 +23,7 @@ from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.images import REFERENCE, REGISTRY, Images
+from modelplane_operator.rendering.inference_gateway import KEYS
 from modelplane_operator.rendering.model_replica import Lifecycle
 
 LogFormat = Literal["auto", "json", "console"]
@@ -162,6 +163,9 @@ class Settings:
     )
     refuse_endpoints: tuple[str, ...] = _option(
         (), _places, "more that they may not lead to: the hub's own pod and Service networks, its cluster domain"
+    )
+    keys_address: tuple[str, int] = _option(
+        KEYS, _address, "HOST:PORT at which the hub's gateway asks the key service about API keys"
     )
     helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
     front_door: str = _option(

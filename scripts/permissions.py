@@ -18,6 +18,7 @@ HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
 TENANTS = ROOT / "charts/modelplane-operator/templates/tenants.yaml"
 FRONT_DOOR = ROOT / "charts/modelplane-operator/templates/front-door.yaml"
 TRAEFIK = ROOT / "charts/modelplane-operator/templates/traefik.yaml"
+KEYS = ROOT / "charts/modelplane-operator/templates/keys.yaml"
 CLUSTER = ROOT / "examples/access/own-software.yaml"
 TABLES = {
     "hub": (HUB, "ClusterRole"),
@@ -27,7 +28,7 @@ TABLES = {
     "front door namespaces": (FRONT_DOOR, "Role"),
     "traefik": (TRAEFIK, "ClusterRole", "modelplane-traefik"),
     "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
-    "traefik system namespace": (TRAEFIK, "Role", "modelplane-traefik-own"),
+    "keys": (KEYS, "ClusterRole"),
     "cluster": (CLUSTER, "ClusterRole"),
     "cluster's own namespace": (CLUSTER, "Role"),
 }

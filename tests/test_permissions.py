@@ -105,7 +105,12 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         "patch", OURS, "inferencegateways"
     ),
     "another backend than here: tests/controllers/test_routing.py": every(
-        "get list watch create patch delete", "gateway.envoyproxy.io", "envoyproxies", "backends", "httproutefilters"
+        "get list watch create patch delete",
+        "gateway.envoyproxy.io",
+        *("envoyproxies", "backends", "httproutefilters", "securitypolicies"),
+    ),
+    "no service here asks for API keys: tests/controllers/test_routing.py": every(
+        "get create patch delete", "traefik.io", "middlewares"
     ),
     "for the controllers of clouds and caches, which are still to come": [
         *every("get create patch delete", CLOUDS, *OF_CLOUDS),

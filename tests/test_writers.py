@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from localfleet import binaries
+from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.manifests import ROOT
@@ -26,7 +27,8 @@ OPERATOR = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 TENANT = "jane"
 # More than a tenant gets: its roles are not what stops it.
-EVERYTHING = {"apiGroups": ["modelplane.ai", "gateway.networking.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+GROUPS = ["modelplane.ai", "gateway.networking.k8s.io", "traefik.io"]
+EVERYTHING = {"apiGroups": GROUPS, "resources": ["*"], "verbs": ["*"]}
 KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 FRONT_DOOR = {"name": "modelplane", "namespace": SYSTEM}
 
@@ -69,7 +71,8 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
+    programs = binaries.ensure("gateway-api-crds", "traefik-crds")
+    await api.define(programs["gateway-api-crds"], programs["traefik-crds"] / "01-traefik-crd.yml")
     for namespace in (SYSTEM, TEAM, OTHERS):
         await api.kubectl("create", "namespace", namespace)
     users = [
@@ -189,6 +192,27 @@ async def test_a_gateway_beside_the_front_door_has_a_class_of_its_own(
     }
 
     assert ("belong to the front door" in await guarded.applied(beside)) == refused
+
+
+def of_traefik(kind: str, name: str, **labelled: str) -> Manifest:
+    """An object of one of Traefik's kinds."""
+    answering = {"routes": [{"kind": "Rule", "match": "PathPrefix(`/`)", "services": [{"name": "mine", "port": 80}]}]}
+    spec = {"IngressRoute": answering, "Middleware": {"addPrefix": {"prefix": "/"}}}[kind]
+    metadata = {"name": name, "namespace": TEAM, "labels": labelled}
+    return {"apiVersion": "traefik.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["IngressRoute", "Middleware"])
+async def test_what_the_front_doors_traefik_obeys_is_the_operators(guarded: Cluster, kind: str) -> None:
+    """It is told by a label; others of the kind are for a Traefik of the tenant's own."""
+    obeyed = of_traefik(kind, "forged", **{labels.OWNER_UID: "u"})
+    refusal = "The operator alone writes what the front door's Traefik obeys"
+
+    assert refusal in await guarded.applied(obeyed)
+    assert await guarded.applied(of_traefik(kind, "own")) == ""
+    assert refusal in await guarded.applied(of_traefik(kind, "own", **{labels.OWNER_UID: "u"}))
+    assert await guarded.applied(named(obeyed, "made"), by=OPERATOR) == ""
+    assert refusal in await guarded.applied(of_traefik(kind, "made"))
 
 
 def replica(name: str, **metadata: Any) -> Manifest:

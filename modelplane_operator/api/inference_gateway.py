@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
@@ -120,6 +121,9 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     """Settings of Envoy Gateway; read only with `backend: EnvoyGateway`."""
     tls: TLS | None = None
     """A certificate and the host names that it proves: then models are reached by https."""
+    auth: Auth | None = None
+    """Who may ask the models of ModelServices that say nothing themselves. The Secrets are each service's own: those of
+    these names in its namespace."""
 
     @property
     def software(self) -> Software | None:

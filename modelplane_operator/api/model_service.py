@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import ConditionType, Ready, Synced
@@ -34,6 +35,8 @@ class ModelServiceSpec(Spec):
 
     endpoints: Annotated[tuple[WeightedEndpoints, ...], Field(min_length=1, max_length=GROUPS)]
     """Groups of endpoints, each with its share of the requests."""
+    auth: Auth | None = None
+    """Who may ask. Without it, what the InferenceGateway named default says in its own `auth`."""
 
 
 LISTED = 100  # endpoints in the status: enough to look at, small enough to write again with every change
@@ -72,6 +75,15 @@ class RoutingReady(ConditionType):
     WAITING_FOR_GATEWAY = "WaitingForGateway", "False", "There is no InferenceGateway named default with an address."
 
 
+class AuthReady(ConditionType):
+    """Whether the keys can be read that requests need; only where keys are asked for, or were."""
+
+    KEYS_FOUND = "KeysFound", "True", "Every Secret holds keys; requests without one of them get 401."
+    SECRET_NOT_FOUND = "SecretNotFound", "False", "A Secret is missing; the message names it. Its keys are refused."
+    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it."
+    NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
+
+
 class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
     """One URL over any set of endpoints: a model's replicas, a canary beside them, a provider outside."""
 
@@ -81,5 +93,5 @@ class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
         short="ms",
         scope="Namespaced",
         columns=(Column("ADDRESS", ".status.address"),),
-        conditions=(EndpointsResolved, RoutingReady, Synced, Ready),
+        conditions=(EndpointsResolved, RoutingReady, AuthReady, Synced, Ready),
     )

@@ -67,6 +67,11 @@ def service_relay(namespace: str, service: str) -> str:
     return derived("relay", namespace, service, show=service)
 
 
+def service_keys(namespace: str, service: str) -> str:
+    """The Backend by which Envoy Gateway asks the key service for a ModelService."""
+    return derived("service", namespace, service, "keys", show=f"{service}-keys")
+
+
 def route_part(route: str, number: int) -> str:
     """The HTTPRoute that holds what one of them has no room for; number 0 is the route itself."""
     return f"{route}-{number}" if number else route  # need not be a DNS label

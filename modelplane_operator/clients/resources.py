@@ -108,6 +108,8 @@ CLIENT_TRAFFIC_POLICY: Final = ResourceType(
 )
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
+SECURITY_POLICY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "SecurityPolicy", "securitypolicies")
+MIDDLEWARE: Final = ResourceType("traefik.io/v1alpha1", "Middleware", "middlewares")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
@@ -152,6 +154,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         CLIENT_TRAFFIC_POLICY,
         BACKEND,
         HTTP_ROUTE_FILTER,
+        SECURITY_POLICY,
+        MIDDLEWARE,
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,

@@ -56,7 +56,7 @@ def kinds(world: World) -> Kinds:
             model_endpoint.controller(
                 settings.reach, originals, HubRanges(world.hub, time.monotonic), Resolver(time.monotonic)
             ),
-            model_service.controller(originals),
+            model_service.controller(originals, settings.keys_address),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
         listeners=(fleet.listen, connections.listen),

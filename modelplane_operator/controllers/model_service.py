@@ -21,7 +21,9 @@ from modelplane_operator.clients.resources import (
     BACKEND,
     ENDPOINT_SLICE,
     HTTP_ROUTE,
+    MIDDLEWARE,
     SECRET,
+    SECURITY_POLICY,
     SERVICE,
     ResourceType,
     key_of,
@@ -33,9 +35,11 @@ from modelplane_operator.controllers.loop import Change, Clients, Controller, Wa
 from modelplane_operator.controllers.reading import Cluster, applied, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_service import Observed, plan
+from modelplane_operator.rendering.api_keys import asked_of
+from modelplane_operator.rendering.inference_gateway import KEYS, front_door
 from modelplane_operator.rendering.shares import matched, places
 
-CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, HTTP_ROUTE)
+CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
 
@@ -69,22 +73,25 @@ INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
 }
 
 
-def controller(originals: Originals) -> Controller[ModelService, Observed]:
-    """The controller, given how Secrets are read."""
+def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller[ModelService, Observed]:
+    """The controller, given how Secrets are read, and host and port of the key service."""
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
         endpoints = tuple(map(ModelEndpoint.parse, _selected(service, clients.hub)))
-        named = {one.spec.credentials.secret_ref.name for one in endpoints if one.spec.credentials}
-        secrets = {name: await originals.find(SECRET, Key(service.key.namespace, name)) for name in sorted(named)}
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
+        known = InferenceGateway.parse(gateway) if gateway else None
+        credentials = {one.spec.credentials.secret_ref.name for one in endpoints if one.spec.credentials}
+        named = credentials.union(asked_of(service, front_door(known).auth) or ())
+        secrets = {name: await originals.find(SECRET, Key(service.key.namespace, name)) for name in sorted(named)}
         return Observed(
             service,
             endpoints,
             {name: secret for name, secret in secrets.items() if secret},
-            InferenceGateway.parse(gateway) if gateway else None,
+            known,
             tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "")),
             originals.recheck,
             clients.now(),
+            keys,
         )
 
     woken_by: dict[ResourceType, Waker] = {
@@ -140,4 +147,4 @@ def _front(gateway: Manifest | None) -> tuple[object, ...] | None:
     if gateway is None:
         return None
     spec, status = gateway["spec"], gateway.get("status", {})
-    return spec.get("backend"), spec.get("tls"), status.get("address"), status.get("url")
+    return spec.get("backend"), spec.get("tls"), spec.get("auth"), status.get("address"), status.get("url")

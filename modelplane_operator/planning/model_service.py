@@ -17,21 +17,26 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import (
     LISTED,
+    AuthReady,
     EndpointsResolved,
     ModelService,
     ModelServiceStatus,
     ResolvedEndpoint,
     RoutingReady,
 )
-from modelplane_operator.clients.resources import HTTP_ROUTE, key_of, type_of
+from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
 from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.rendering.api_keys import asked_of, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
-from modelplane_operator.rendering.inference_gateway import front_door, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
 NAMED = 3  # how many of a kind a message names
+JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
+"""What the gateway says something of, and which conditions have to be true."""
+PARENTS = ("parents", "ancestors")  # where it does: of routes, and of policies
 
 Groups = Sequence[Sequence[ModelEndpoint]]
 
@@ -44,13 +49,19 @@ class Observed:
     endpoints: tuple[ModelEndpoint, ...]
     """Those of its namespace that its selectors match."""
     secrets: Mapping[str, Manifest]
-    """By name, the Secrets that the endpoints' credentials name and that exist."""
+    """By name, the Secrets that exist of those that the endpoints' credentials and `auth` name."""
     gateway: InferenceGateway | None
     """The one that models are served through."""
     children: tuple[Manifest, ...]
     recheck: float
     """After how many seconds the Secrets are worth another look."""
     now: datetime
+    keys: tuple[str, int] = KEYS
+    """Host and port of the key service."""
+
+    @property
+    def door(self) -> FrontDoor:
+        return front_door(self.gateway, self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +87,10 @@ def plan(seen: Observed) -> Plan:
     targets = {key: target for key, target in found.items() if isinstance(target, Target)}
     lacking = [target for target in found.values() if isinstance(target, Unusable)]
     shared = shares(service, groups, targets)
-    wanted = render_model_service(service, shared, front_door(seen.gateway))
+    wanted = render_model_service(service, shared, seen.door)
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=service.metadata.uid or ""))
-    secret = any(endpoint.spec.credentials for group in groups for endpoint in group)
-    return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secret else None)
+    secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
+    return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secrets else None)
 
 
 def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
@@ -105,18 +116,36 @@ def _status(
     models = models_url(seen.gateway) if seen.gateway else None
     resolved, counted = _resolved(seen.service, groups, lacking)
     routing, routed = _routing(seen, shared, wanted, models=models, counted=counted)
-    short = _short(seen.service, groups, shared) or (counted if lacking else "")
+    auth = _auth(seen)
+    keyless = auth[1] if auth and auth[0].status != "True" else ""
+    short = keyless or _short(seen.service, groups, shared) or (counted if lacking else "")
     if routing.status != "True":
         ready, why = Ready.CREATING, routed
     else:
         ready, why = (Ready.CREATING, short) if short else (Ready.AVAILABLE, routed)
-    judged = ((resolved, counted), (routing, routed), (ready, why))
+    judged = ((resolved, counted), (routing, routed), *([auth] if auth else []), (ready, why))
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
         address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
         conditions=tuple(reason.condition(seen.now, message=message) for reason, message in judged),
     )
+
+
+def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
+    """Whether all Secrets hold keys, and what keeps clients with theirs out; None where no key is asked for."""
+    wanted = asked_of(seen.service, seen.door.auth)
+    if wanted is None:
+        known = seen.service.status.conditions if seen.service.status else ()
+        return (AuthReady.NOT_ASKED, "") if any(one.type == AuthReady.__name__ for one in known) else None
+    for name in wanted:
+        secret = seen.secrets.get(name)
+        if secret is None:
+            return AuthReady.SECRET_NOT_FOUND, f"Secret {name} does not exist: requests with its API keys get 401"
+        if not digests(secret):
+            holds = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
+            return AuthReady.NO_KEYS, holds
+    return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(wanted)}"
 
 
 def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
@@ -152,30 +181,28 @@ def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
 
 
 def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
-    """What the gateway has not done with each of the routes, as it was observed."""
-    live = {key_of(one): one for one in seen.children if type_of(one) == HTTP_ROUTE}
-    for key in (key_of(one) for one in wanted if type_of(one) == HTTP_ROUTE):
-        route = live.get(key)
-        if route is None:
-            yield f"HTTPRoute {key.name} is not there yet"
+    """What the gateway has not done with each of the routes and policies, as they were observed."""
+    live = {(type_of(one), key_of(one)): one for one in seen.children}
+    for kind, key in ((type_of(one), key_of(one)) for one in wanted if type_of(one) in JUDGED):
+        name, child = f"{kind.kind} {key.name}", live.get((kind, key))
+        if child is None:
+            yield f"{name} is not there yet"
             continue
-        said = _said_of(route, front_door(seen.gateway).plane.controller)
-        for aspect in ("Accepted", "ResolvedRefs"):
+        said = _said_of(child, seen.door.plane.controller)
+        for aspect in JUDGED[kind]:
             condition = said.get(aspect)
-            if condition is None or condition.get("observedGeneration") != route["metadata"].get("generation"):
-                yield f"The gateway has not looked at HTTPRoute {key.name} yet"
+            if condition is None or condition.get("observedGeneration") != child["metadata"].get("generation"):
+                yield f"The gateway has not looked at {name} yet"
             elif condition["status"] != "True":
-                yield f"The gateway says of HTTPRoute {key.name}: {condition['reason']}: {condition.get('message', '')}"
+                yield f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
 
 
-def _said_of(route: Manifest, controller: str) -> Mapping[str, Manifest]:
-    """The conditions that our gateway has put on a route; what another one said stays there when it has gone."""
-    parents: list[Manifest] = route.get("status", {}).get("parents") or []
-    ours = (
-        one
-        for one in parents
-        if (one["parentRef"].get("name"), one.get("controllerName")) == (names.HUB_GATEWAY, controller)
-    )
+def _said_of(child: Manifest, controller: str) -> Mapping[str, Manifest]:
+    """The conditions that our gateway has put on a route or a policy; what another one said stays when it has gone."""
+    status: Manifest = child.get("status", {})
+    told = ((one.get("parentRef") or one.get("ancestorRef"), one) for part in PARENTS for one in status.get(part) or ())
+    here = (names.HUB_GATEWAY, controller)
+    ours = (one for reference, one in told if (reference.get("name"), one.get("controllerName")) == here)
     return {condition["type"]: condition for parent in ours for condition in parent.get("conditions") or ()}
 
 

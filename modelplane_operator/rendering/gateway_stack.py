@@ -85,8 +85,12 @@ def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) ->
                 "statusAddress": {"service": {"name": balancer.name, "namespace": balancer.namespace}},
                 **({"namespaces": list(served)} if served else {}),
             },
-            # IngressRoutes of any namespace would answer at any path, and the API server's policies do not know them.
-            "kubernetesCRD": {"enabled": False},
+            # Only what the operator made: IngressRoutes of anybody else would answer at any path.
+            "kubernetesCRD": {
+                "enabled": True,
+                "labelSelector": labels.OWNER_UID,
+                **({"namespaces": list(served)} if served else {}),
+            },
             "kubernetesIngress": {"enabled": False},
         },
         # What its namespace demands (render_namespaces), whatever the chart's version says by itself.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from modelplane_operator.api import names
+from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
@@ -16,6 +17,9 @@ from modelplane_operator.rendering.gateway_pods import envoy_provider
 from modelplane_operator.rendering.owned import on_hub
 
 _ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
+
+KEYS: Final = (f"modelplane-keys.{names.SYSTEM_NAMESPACE}.svc.cluster.local", 8081)
+"""Where the chart has the key service."""
 
 Dialect = Literal["GatewayAPI", "EnvoyGateway"]
 
@@ -88,13 +92,18 @@ class FrontDoor:
     plane: DataPlane = TRAEFIK
     tls_only: bool = field(default=False)
     """Whether clients are answered by https alone."""
+    auth: Auth | None = None
+    """Who may ask, where a service says nothing."""
+    keys: tuple[str, int] = KEYS
+    """Host and port of the key service."""
 
 
-def front_door(gateway: InferenceGateway | None) -> FrontDoor:
+def front_door(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS) -> FrontDoor:
     if gateway is None:
-        return FrontDoor()
+        return FrontDoor(keys=keys)
     tls = gateway.spec.tls
-    return FrontDoor(data_plane(gateway), tls_only=tls is not None and tls.http == "Refused")
+    tls_only = tls is not None and tls.http == "Refused"
+    return FrontDoor(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys)
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:

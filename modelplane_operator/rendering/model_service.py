@@ -18,7 +18,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering import two_passes
+from modelplane_operator.rendering import api_keys, two_passes
 from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
 from modelplane_operator.rendering.model_endpoint import asked_name, slice_labels
 from modelplane_operator.rendering.owned import on_hub
@@ -49,13 +49,18 @@ def render_model_service(
     So when it leads to a group, the gateway knows that group already.
     """
     groups = grouped(shared)
-    rules = _rules(service.key, groups, door.plane)
+    secrets = api_keys.asked_of(service, door.auth)
+    rules = _rules(service.key, groups, door.plane, guarded=secrets is not None)
     # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
     first = [[next(rules)]] if door.tls_only else []
     parts = [*first, *iter(lambda: list(islice(rules, MAX_RULES)), [])]
+    if secrets is not None:
+        parts = [api_keys.guarded(service.key, part, door) for part in parts]
     routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
+    named = [route["metadata"]["name"] for route in routes]
+    guard = () if secrets is None else api_keys.render_guard(service, secrets, named, door)
     relay = _relay(service, door.plane) if _comes_back(groups, door.plane) else ()
-    return (*_fallback(service), *relay, *reversed(routes))
+    return (*_fallback(service), *relay, *guard, *reversed(routes))
 
 
 def _fallback(service: ModelService) -> Iterator[Manifest]:
@@ -66,10 +71,11 @@ def _fallback(service: ModelService) -> Iterator[Manifest]:
     yield _slice(service, name, "IPv4", [])
 
 
-def _rules(service: Key, groups: Sequence[Group], plane: DataPlane) -> Iterator[Manifest]:
+def _rules(service: Key, groups: Sequence[Group], plane: DataPlane, *, guarded: bool) -> Iterator[Manifest]:
     if plane.dialect == "EnvoyGateway" and groups[0].members:
-        return two_passes.rules(service, groups, prefix=service_prefix(service), relay_port=plane.balancer_port)
-    return (_rule(service, group, plane) for group in groups)
+        prefix = service_prefix(service)
+        return two_passes.rules(service, groups, prefix=prefix, relay_port=plane.balancer_port, guarded=guarded)
+    return (_rule(service, group, plane, guarded=guarded) for group in groups)
 
 
 def _comes_back(groups: Sequence[Group], plane: DataPlane) -> bool:
@@ -136,9 +142,9 @@ def _route(service: ModelService, number: int, rules: list[Manifest], door: Fron
     }
 
 
-def _rule(service: Key, group: Group, plane: DataPlane) -> Manifest:
+def _rule(service: Key, group: Group, plane: DataPlane, *, guarded: bool) -> Manifest:
     weights = fitted([member.weight for member in group.members])
-    backends = [_backend(service, *each, plane) for each in zip(group.members, weights, strict=True)]
+    backends = [_backend(service, *each, plane, guarded=guarded) for each in zip(group.members, weights, strict=True)]
     return {
         "matches": [{"path": {"type": "PathPrefix", "value": service_prefix(service, group.number)}}],
         "backendRefs": backends or [_reference(names.service_route(*service), PORT, 1)],
@@ -146,13 +152,14 @@ def _rule(service: Key, group: Group, plane: DataPlane) -> Manifest:
     }
 
 
-def _backend(service: Key, member: Share | Group, weight: int, plane: DataPlane) -> Manifest:
+def _backend(service: Key, member: Share | Group, weight: int, plane: DataPlane, *, guarded: bool) -> Manifest:
     if isinstance(member, Group):
         rewrite = _replaced(service_prefix(service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
         return {**_reference(names.service_relay(*service), plane.balancer_port, weight), "filters": filters}
     reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
-    return {**reference, **({"filters": filters} if (filters := [*_rewrites(member), *_credentials(member)]) else {})}
+    filters = [*_rewrites(member), *_credentials(member, guarded=guarded)]
+    return {**reference, **({"filters": filters} if filters else {})}
 
 
 def _reference(name: str, port: int, weight: int) -> Manifest:
@@ -171,9 +178,11 @@ def _replaced(path: str) -> Manifest:
     return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}
 
 
-def _credentials(share: Share) -> Iterator[Manifest]:
-    """The endpoint's own credentials, and never the client's beside them."""
+def _credentials(share: Share, *, guarded: bool) -> Iterator[Manifest]:
+    """The endpoint's own credentials, and never the client's beside them; nobody gets a key that was for us."""
     header = share.target.header
+    if header is None and guarded:
+        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": [AUTHORIZATION]}}
     if header is not None:
         others = {} if header.name.lower() == AUTHORIZATION.lower() else {"remove": [AUTHORIZATION]}
         modifier = {"set": [{"name": header.name, "value": header.value}], **others}

@@ -20,13 +20,15 @@ from modelplane_operator.rendering.shares import Group, Share, fitted
 HEADER = "x-modelplane-to"
 
 
-def rules(service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int) -> Iterator[Manifest]:
+def rules(
+    service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int, guarded: bool = False
+) -> Iterator[Manifest]:
     """The rules of a service under a path, the one that clients meet first; there are endpoints."""
     first, *others = groups
     met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     alone = first.members[0]
     if len(first.members) == 1 and isinstance(alone, Share):
-        yield {**met, **_endpoint(alone, alone.endpoint.spec.rewrite_path)}
+        yield {**met, **_endpoint(alone, alone.endpoint.spec.rewrite_path, guarded=guarded)}
         return
     back = f"{prefix.rstrip('/')}~/"
     yield {**met, "filters": [_rewritten(path=back)], **_shared_out(service, first, relay_port)}
@@ -35,7 +37,7 @@ def rules(service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int
         yield {**_named(back, _name(group)), **_shared_out(service, group, relay_port)}
     for share in (member for group in groups for member in group.members if isinstance(member, Share)):
         path = share.endpoint.spec.rewrite_path
-        yield {**_named(back, _name(share)), **_endpoint(share, prefix if path is None else path)}
+        yield {**_named(back, _name(share)), **_endpoint(share, prefix if path is None else path, guarded=guarded)}
 
 
 def _name(member: Share | Group) -> str:
@@ -62,22 +64,25 @@ def _shared_out(service: Key, group: Group, port: int) -> Manifest:
     }
 
 
-def _endpoint(share: Share, path: str | None) -> Manifest:
+def _endpoint(share: Share, path: str | None, *, guarded: bool) -> Manifest:
     target, name = share.target, asked_name(share.endpoint, share.target.backend)
     rewritten = [_rewritten(path=path, name=name)] if path is not None or name else []
     reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
     return {
-        "filters": [*rewritten, *_credentials(share)],
+        "filters": [*rewritten, *_credentials(share, guarded=guarded)],
         "backendRefs": [reference],
         "timeouts": {"request": "0s"},
     }
 
 
-def _credentials(share: Share) -> Iterator[Manifest]:
-    """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole."""
+def _credentials(share: Share, *, guarded: bool) -> Iterator[Manifest]:
+    """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole.
+
+    Nobody gets a key that was for us.
+    """
     header = share.target.header
     if header is None:
-        yield _headers(remove=[HEADER])
+        yield _headers(remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
         return
     others = [] if header.name.lower() == AUTHORIZATION.lower() else [AUTHORIZATION]
     if header.secret is None:

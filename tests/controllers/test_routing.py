@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -45,6 +49,7 @@ pytestmark = pytest.mark.fleet
 
 WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
 HOST = "models.example.com"
+KEYS = "keys.example.com"  # where gateways find the key service
 SPECS: Mapping[str, Manifest] = {
     "Traefik": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
     "EnvoyGateway": {"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}},
@@ -131,6 +136,27 @@ class Hub:
             pytest.fail(f"{service} went on to answer {answered}")
 
 
+@dataclass(slots=True)
+class KeyService:
+    """`modelplane_operator keys`, as a process."""
+
+    kubeconfig: Path
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        told = [f"--kubeconfig={self.kubeconfig}", f"--listen=127.0.0.1:{self.port}", "--log-level=debug"]
+        with self.log.open("a") as log:
+            command = [sys.executable, "-m", "modelplane_operator", "keys", *told]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def end(self) -> None:
+        if self.process:
+            self.process.terminate()
+            self.process.wait(timeout=30)
+
+
 def endpoint(name: str, url: str, **spec: Any) -> Manifest:
     metadata = {"name": name, "namespace": TEAM, "labels": {"name": name}}
     return {
@@ -168,13 +194,32 @@ async def front(
     request: pytest.FixtureRequest, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Front]:
     folder = tmp_path_factory.mktemp("front")
-    (folder / "hosts").write_text("127.0.0.1 localhost modelplane.envoy-gateway-system.svc.cluster.local\n")
+    (folder / "hosts").write_text(
+        f"127.0.0.1 localhost traefik.traefik-system.svc modelplane.envoy-gateway-system.svc.cluster.local {KEYS}\n"
+    )
     async with opened(request.param, api, folder) as it:
         yield it
 
 
+@pytest.fixture(scope="module")
+async def keys(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KeyService]:
+    """The program as the image runs it."""
+    (port,) = free_ports(1)
+    service = KeyService(api.server.kubeconfig, port, tmp_path_factory.mktemp("keys") / "log")
+    service.begin()
+    yield service
+    service.end()
+
+
 @pytest.fixture
-async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) -> AsyncIterator[Hub]:  # noqa: F811
+async def hub(  # noqa: PLR0917 - fixtures
+    api: Api,
+    access: Access,  # noqa: F811
+    kube: Kube,  # noqa: F811
+    front: Front,
+    backend: str,
+    keys: KeyService,
+) -> AsyncIterator[Hub]:
     loop = asyncio.get_running_loop()
     calls: list[Call] = []
     originals = Originals(lambda: connection.kube, loop.time, 1.0)
@@ -186,7 +231,7 @@ async def hub(api: Api, access: Access, kube: Kube, front: Front, backend: str) 
             HubRanges(lambda: connection.kube, loop.time),
             Resolver(loop.time),
         ),
-        model_service.controller(originals),
+        model_service.controller(originals, (KEYS, keys.port)),
     )
     near, _ = wanted_types(controllers)
     watched = [
@@ -370,3 +415,156 @@ async def test_endpoints_and_routes_follow_to_another_front_door(hub: Hub) -> No
     found = await hub.api.kubectl("-n", TEAM, "get", "services,backends.gateway.envoyproxy.io", *owned)
     assert found.startswith("service/" if here == "Traefik" else "backend.gateway.envoyproxy.io/")
     assert len(found.split()) == 1
+
+
+# With API keys --------------------------------------------------------------------------------------------------------
+
+FIRST, SECOND, THIRD = "canary-of-the-first-key", "canary-of-the-second-key", "canary-of-the-third-key"
+PATH = "/inner/v1/models?all=1"
+WITHOUT_AUTH = '[{"op": "remove", "path": "/spec/auth"}]'
+
+
+def asking(*secrets: str) -> Manifest:
+    return {"apiKeys": {"secretRefs": [{"name": name} for name in secrets]}}
+
+
+def bearer(key: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def guarded(name: str, *selected: str, auth: Manifest) -> Manifest:
+    plain = service(name, *selected)
+    return {**plain, "spec": {**plain["spec"], "auth": auth}}
+
+
+async def test_a_service_that_asks_for_keys_answers_nobody_without_one(hub: Hub) -> None:
+    """All that can become of the keys, in the order in which it may."""
+    chat_keys = f"chat-keys-{hub.front.backend.lower()}"
+    await hub.apply(hub.gateway("default"), endpoint("behind", hub.backend), service("kept", "behind"))
+    await hub.until_answered("kept", 200, PATH)
+
+    await hub.apply(guarded("kept", "behind", auth=asking(chat_keys)))
+    await hub.until_answered("kept", 401)
+    lacking = ("False", "SecretNotFound", f"Secret {chat_keys} does not exist: requests with its API keys get 401")
+    await until(lambda: hub.said(ModelService, "kept", "AuthReady") == lacking, "the Secret to be missed")
+    await hub.until_ready(ModelService, "kept", "False")
+    assert (await hub.answer("kept", **bearer(FIRST)))[0] == 401
+
+    await hub.apply(secret(chat_keys, one=f"{FIRST}\n", two=SECOND))
+    await hub.until_answered("kept", 200, PATH, **bearer(FIRST))
+    await hub.until_answered("kept", 200, PATH, **bearer(SECOND))
+    await hub.until_ready(ModelService, "kept")
+    assert hub.said(ModelService, "kept", "AuthReady")[1] == "KeysFound"
+    for wrong in (f"Bearer {THIRD}", f"Bearer {FIRST}x", FIRST, "Bearer ", "Basic b25lOnR3bw=="):
+        assert (await hub.answer("kept", Authorization=wrong))[0] == 401, wrong
+    assert (await hub.answer("kept"))[0] == 401
+
+    await hub.api.kubectl("-n", TEAM, "patch", "modelservice", "kept", "--type=json", f"--patch={WITHOUT_AUTH}")
+    await hub.until_answered("kept", 200, PATH)
+    assert hub.said(ModelService, "kept", "AuthReady")[1] == "NotAsked"
+
+
+async def test_keys_rotate_while_both_are_taken(hub: Hub, measured: Callable[[str], None]) -> None:
+    await hub.apply(
+        hub.gateway("default"),
+        endpoint("behind", hub.backend),
+        secret("rotating", one=FIRST),
+        guarded("rotated", "behind", auth=asking("rotating")),
+    )
+    await hub.until_answered("rotated", 200, PATH, **bearer(FIRST))
+
+    await hub.apply(secret("rotating", one=FIRST, two=SECOND))
+    added = time.monotonic()
+    await hub.until_answered("rotated", 200, PATH, **bearer(SECOND))
+    taken = time.monotonic() - added
+    assert (await hub.answer("rotated", **bearer(FIRST)))[0] == 200
+
+    await hub.apply(secret("rotating", two=SECOND))
+    removed = time.monotonic()
+    await hub.until_answered("rotated", 401, **bearer(FIRST))
+    refused = time.monotonic() - removed
+    assert (await hub.answer("rotated", **bearer(SECOND)))[0] == 200
+    measured(
+        f"{hub.front.backend}: a new API key is taken after {taken:.2f} s, an old one refused after {refused:.2f} s"
+    )
+
+
+async def test_no_endpoint_is_reached_past_the_keys_nor_gets_one(hub: Hub) -> None:
+    """Whatever is behind: one endpoint or more than a rule takes, with credentials of its own or none."""
+    many = [f"many-{number}" for number in range(18)]
+    await hub.apply(
+        hub.gateway("default"),
+        secret("provider", key="ours"),
+        secret("keys-of-many", one=FIRST),
+        endpoint("paid", hub.backend, credentials={"secretRef": {"name": "provider", "key": "key"}}),
+        *(endpoint(name, hub.backend) for name in many),
+        guarded("alone", "many-0", auth=asking("keys-of-many")),
+        guarded("bought", "paid", auth=asking("keys-of-many")),
+        guarded("two", "many-0", "many-1", auth=asking("keys-of-many")),
+        guarded("crowd", *many, auth=asking("keys-of-many")),
+    )
+    await hub.until_answered("bought", 200, PATH, "Authorization=Bearer", "ours", **bearer(FIRST))
+    for name in ("alone", "two", "crowd"):
+        await hub.until_answered(name, 200, PATH, **bearer(FIRST))
+
+    for name in ("alone", "bought", "two", "crowd"):
+        assert {(await hub.answer(name))[0] for _ in range(20)} == {401}
+        assert {(await hub.answer(name, **bearer(FIRST)))[0] for _ in range(20)} == {200}
+    inner = {"x-modelplane-to": "many-0"}
+    for path in ("crowd~", "crowd~1", "two~", "two~1", "bought~", "crowd/../crowd", "./crowd", "crowd/%2e%2e/crowd~1"):
+        assert (await hub.answer(path, **inner))[0] in {400, 401, 404}, path
+
+
+async def test_the_front_door_may_ask_for_keys_of_every_service(hub: Hub) -> None:
+    await hub.apply(
+        hub.gateway("default", auth=asking("api-keys")),
+        endpoint("behind", hub.backend),
+        secret("api-keys", one=FIRST),
+        secret("own-keys", one=SECOND),
+        service("silent", "behind"),
+        guarded("own", "behind", auth=asking("own-keys")),
+        guarded("open", "behind", auth={"mode": "None"}),
+    )
+
+    await hub.until_answered("open", 200, PATH)
+    await hub.until_answered("silent", 200, PATH, **bearer(FIRST))
+    await hub.until_answered("own", 200, PATH, **bearer(SECOND))
+    assert (await hub.answer("silent", **bearer(SECOND)))[0] == 401
+    assert (await hub.answer("own", **bearer(FIRST)))[0] == 401
+    await hub.api.kubectl("patch", "inferencegateway", "default", "--type=json", f"--patch={WITHOUT_AUTH}")
+    await hub.until_answered("silent", 200, PATH)
+
+
+async def test_without_the_key_service_nobody_is_answered(hub: Hub, keys: KeyService) -> None:
+    await hub.apply(
+        hub.gateway("default"),
+        endpoint("behind", hub.backend),
+        secret("closing", one=FIRST),
+        guarded("closed", "behind", auth=asking("closing")),
+    )
+    await hub.until_answered("closed", 200, PATH, **bearer(FIRST))
+
+    keys.end()
+    try:
+        assert (await hub.answer("closed", **bearer(FIRST)))[0] in {500, 503}
+    finally:
+        keys.begin()
+    await hub.until_answered("closed", 200, PATH, **bearer(FIRST))
+
+
+async def test_a_key_is_found_in_no_object_and_in_no_log(hub: Hub, keys: KeyService) -> None:
+    await hub.apply(
+        hub.gateway("default"),
+        endpoint("behind", hub.backend),
+        secret("quiet", one=FIRST),
+        guarded("quiet", "behind", auth=asking("quiet")),
+    )
+    await hub.until_answered("quiet", 200, PATH, **bearer(FIRST))
+    await hub.until_answered("quiet", 401, **bearer(THIRD))
+
+    kinds = "httproutes,services,configmaps,events,modelservices,middlewares,securitypolicies,backends"
+    written = await hub.api.kubectl("get", kinds, "--all-namespaces", "-o", "yaml")
+    for told in (written, hub.front.log.read_text(), keys.log.read_text()):
+        assert "canary-of-the" not in told
+        for key in (FIRST, SECOND, THIRD):
+            assert base64.b64encode(key.encode()).decode() not in told

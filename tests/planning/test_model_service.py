@@ -351,3 +351,79 @@ def test_a_plan_is_a_fixpoint(before: list[ModelEndpoint], after: list[ModelEndp
 
     assert again.children == second.children
     assert plan(again) == plan(second)
+
+
+# API keys -------------------------------------------------------------------------------------------------------------
+
+
+def guarded(*secrets: str, **of_gateway: Any) -> Observed:
+    """A service that asks for keys of Secrets, or of none itself, with an endpoint that answers."""
+    asked = {"apiKeys": {"secretRefs": [{"name": name} for name in secrets]}}
+    known = service((1, "a")).to_manifest()
+    subject = ModelService.parse({**known, "spec": {**known["spec"], **({"auth": asked} if secrets else {})}})
+    front = gateway().to_manifest()
+    return seen(
+        subject, endpoint("e"), behind=InferenceGateway.parse({**front, "spec": {**front["spec"], **of_gateway}})
+    )
+
+
+def holding(**data: str) -> Manifest:
+    return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
+
+
+@pytest.mark.parametrize(
+    ("secrets", "reason", "message"),
+    [
+        ({}, "SecretNotFound", "Secret chat does not exist: requests with its API keys get 401"),
+        (
+            {"chat": {}, "shared": holding(one="k")},
+            "NoKeys",
+            "Secret chat holds no API key: write one as a line of printable ASCII under its client's name",
+        ),
+        (
+            {"chat": holding(one="k")},
+            "SecretNotFound",
+            "Secret shared does not exist: requests with its API keys get 401",
+        ),
+        (
+            {"chat": holding(one="k\n"), "shared": holding(two="l")},
+            "KeysFound",
+            "Requests need an API key of Secret chat or shared",
+        ),
+    ],
+    ids=["none is there", "one holds nothing", "one is missing", "all are there"],
+)
+def test_a_service_says_whose_keys_are_missing(secrets: dict[str, Manifest], reason: str, message: str) -> None:
+    observed = settled(replace(guarded("chat", "shared"), secrets=secrets))
+    (auth,) = (one for one in status(observed).conditions if one.type == "AuthReady")
+    (ready,) = (one for one in status(observed).conditions if one.type == "Ready")
+
+    assert (auth.reason, auth.message) == (reason, message)
+    assert (ready.status, message in (ready.message or "")) == (
+        ("True", False) if reason == "KeysFound" else ("False", True)
+    )
+    assert plan(observed).requeue_after == 30.0
+
+
+def test_without_a_word_on_keys_nothing_is_said_of_them() -> None:
+    assert "AuthReady" not in {one.type for one in status(settled(guarded())).conditions}
+
+
+def test_the_gateways_default_counts_where_a_service_says_nothing() -> None:
+    observed = guarded(auth={"apiKeys": {"secretRefs": [{"name": "api-keys"}]}})
+
+    (auth,) = (one for one in status(observed).conditions if one.type == "AuthReady")
+    assert auth.message == "Secret api-keys does not exist: requests with its API keys get 401"
+
+
+def test_where_keys_are_asked_for_no_rule_goes_without_and_no_key_goes_on() -> None:
+    """Past the guard nothing leads to an endpoint, and to no endpoint a key."""
+    many = [endpoint(f"e{number}") for number in range(40)]
+    observed = written(replace(guarded("chat"), endpoints=tuple(many)))
+    rules = [rule for one in observed.children if type_of(one) == HTTP_ROUTE for rule in one["spec"]["rules"]]
+    leading = [one for rule in rules for one in rule["backendRefs"] if one["name"].startswith("e")]
+    removed = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["Authorization"]}}
+
+    assert len(leading) == 40
+    assert all(rule["filters"][0]["type"] == "ExtensionRef" for rule in rules)
+    assert all(removed in one["filters"] for one in leading)

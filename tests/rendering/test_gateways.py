@@ -30,6 +30,7 @@ import yaml
 
 from localfleet import binaries, hostgateway
 from localfleet.apiserver import free_ports
+from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
@@ -184,8 +185,9 @@ async def front(request: pytest.FixtureRequest, api: Api, backends: tuple[Backen
 @asynccontextmanager
 async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
     """A gateway at work, for which this process renders: on ports that are free, without a load balancer before it."""
-    programs = binaries.ensure("gateway-api-crds", "envoy-gateway-crds", "traefik")
-    await api.define(*(programs[kinds] for kinds in ("gateway-api-crds", "envoy-gateway-crds")))
+    programs = binaries.ensure("gateway-api-crds", "envoy-gateway-crds", "traefik", "traefik-crds")
+    kinds = (programs["gateway-api-crds"], programs["envoy-gateway-crds"])
+    await api.define(*kinds, programs["traefik-crds"] / "01-traefik-crd.yml")
     await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(namespaces()))
     running = traefik(api.server.kubeconfig, programs["traefik"], folder)
     if backend == "EnvoyGateway":
@@ -216,6 +218,7 @@ def traefik(kubeconfig: Path, program: Path, folder: Path) -> Iterator[Front]:
     arguments = [
         *(f"--entryPoints.web.address=:{port}", f"--entryPoints.websecure.address=:{secure}"),
         *("--entryPoints.websecure.http.tls=true", "--providers.kubernetesgateway=true"),
+        *("--providers.kubernetescrd=true", f"--providers.kubernetescrd.labelselector={labels.OWNER_UID}"),
         *("--providers.providersThrottleDuration=100ms", "--global.checknewversion=false"),
         *("--global.sendanonymoususage=false", f"--providers.kubernetesgateway.statusaddress.ip={ADDRESS}"),
     ]

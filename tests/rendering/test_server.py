@@ -43,6 +43,7 @@ NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement"}
 async def server(api: Api) -> Api:
     """The API server with the kinds of others that we write, and the namespaces that our objects are in."""
     bundled = [binaries.ensure(name)[name] for name in ("gateway-api-crds", "envoy-gateway-crds")]
+    bundled.append(binaries.ensure("traefik-crds")["traefik-crds"] / "01-traefik-crd.yml")
     await api.define(*bundled, ROOT / "localfleet/leaderworkerset/crd.yaml")
     namespaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": known}}

@@ -9,6 +9,12 @@ app.kubernetes.io/name: {{ include "operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* What the pods of the key service are found by. */}}
+{{- define "operator.keys" -}}
+app.kubernetes.io/name: modelplane-keys
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "operator.labels" -}}
 {{ include "operator.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -1,0 +1,42 @@
+"""Who may ask a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.bounds import ObjectName
+from modelplane_operator.api.model import Model, Rule, list_map
+
+
+class KeySecret(Model):
+    """A Secret with API keys, in the namespace of the ModelService."""
+
+    name: ObjectName
+    """Name of the Secret. Each of its keys is the name of a client, and the value is that client's API key."""
+
+
+class APIKeys(Model):
+    """Keys that clients send as `Authorization: Bearer KEY`, as every client for OpenAI's API does."""
+
+    secret_refs: Annotated[tuple[KeySecret, ...], Field(min_length=1, max_length=8), list_map("name")]
+    """Secrets in the namespace of the ModelService; a key of any of them is taken. To change a key, put the new one
+    beside the old one, and take that away when no client sends it any more: both count within two seconds."""
+
+
+class Auth(Model):
+    """Who may ask a model."""
+
+    rules: ClassVar = (
+        Rule(
+            "(self.mode == 'APIKeys') == has(self.apiKeys)",
+            "Mode APIKeys needs Secrets with keys, mode None takes none: write `apiKeys: {secretRefs: [{name: ...}]}` "
+            "or `mode: None`.",
+        ),
+    )
+
+    mode: Literal["APIKeys", "None"] = "APIKeys"
+    """`APIKeys`: requests without one of the keys get 401. `None`: whoever reaches the front door may ask."""
+    api_keys: APIKeys | None = None
+    """Where the keys are."""

@@ -1,0 +1,127 @@
+"""API keys: whose are asked for, how the hub's gateway is told, and what is kept of a key.
+
+The gateway asks the key service about each request, at a path that names the Secrets; the client's own path has no part
+in it. Traefik does so by a ForwardAuth, Envoy Gateway by its ExtAuth (docs/decisions/0054).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
+
+from modelplane_operator.api import names
+from modelplane_operator.api.auth import Auth
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_endpoint import AUTHORIZATION
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.rendering.inference_gateway import FrontDoor
+from modelplane_operator.rendering.owned import on_hub
+
+PREFIX: Final = "/keys/"
+LONGEST: Final = 4096  # of a key
+ANSWER: Final = 4096  # the most that the key service says
+_SCHEME: Final = "bearer "
+
+
+def asked_of(service: ModelService, default: Auth | None) -> tuple[str, ...] | None:
+    """The Secrets of which a request has to have a key; None: whoever asks is answered."""
+    auth = service.spec.auth or default
+    if auth is None or auth.mode == "None":
+        return None
+    return tuple(ref.name for ref in auth.api_keys.secret_refs) if auth.api_keys else ()
+
+
+def path_of(namespace: str, secrets: Sequence[str]) -> str:
+    """Where the key service is asked about keys of these Secrets."""
+    return f"{PREFIX}{'/'.join((namespace, *secrets))}"
+
+
+def secrets_at(path: str) -> tuple[Key, ...]:
+    """The Secrets that a path names; none when it names none."""
+    namespace, *secrets = path.removeprefix(PREFIX).split("/")
+    return tuple(Key(namespace, name) for name in secrets)
+
+
+def render_guard(
+    service: ModelService, secrets: Sequence[str], routes: Sequence[str], door: FrontDoor
+) -> Iterator[Manifest]:
+    """What has the gateway ask the key service before these routes lead anywhere."""
+    name, path = names.service_route(*service.key), path_of(service.key.namespace, secrets)
+    host, port = door.keys
+    match door.plane.dialect:
+        case "GatewayAPI":
+            asked = {
+                "address": f"http://{host}:{port}{path}",
+                "authRequestHeaders": [AUTHORIZATION],
+                "maxResponseBodySize": ANSWER,
+            }
+            yield {
+                "apiVersion": "traefik.io/v1alpha1",
+                "kind": "Middleware",
+                "metadata": on_hub(service, name),
+                "spec": {"forwardAuth": asked},
+            }
+        case "EnvoyGateway":
+            backend = names.service_keys(*service.key)
+            yield {
+                "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+                "kind": "Backend",
+                "metadata": on_hub(service, backend),
+                "spec": {"endpoints": [{"fqdn": {"hostname": host, "port": port}}]},
+            }
+            reference = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": backend, "port": port}
+            yield {
+                "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+                "kind": "SecurityPolicy",
+                "metadata": on_hub(service, name),
+                "spec": {
+                    "targetRefs": [
+                        {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route} for route in routes
+                    ],
+                    "extAuth": {
+                        "failOpen": False,
+                        "statusOnError": 503,
+                        "timeout": "5s",
+                        "headersToExtAuth": [AUTHORIZATION],
+                        "http": {"backendRefs": [reference], "pathOverride": path},
+                    },
+                },
+            }
+        case _:
+            assert_never(door.plane.dialect)
+
+
+def guarded(service: Key, rules: Sequence[Manifest], door: FrontDoor) -> list[Manifest]:
+    """The rules, each behind the guard. Envoy Gateway's policy names the routes, and not the other way round."""
+    if door.plane.dialect == "EnvoyGateway":
+        return [*rules]
+    reference = {"group": "traefik.io", "kind": "Middleware", "name": names.service_route(*service)}
+    first = {"type": "ExtensionRef", "extensionRef": reference}
+    return [{**rule, "filters": [first, *rule.get("filters", ())]} for rule in rules]
+
+
+def sent(header: str) -> str | None:
+    """The key that an Authorization header carries."""
+    return header[len(_SCHEME) :].strip() or None if header.lower().startswith(_SCHEME) else None
+
+
+def digest(key: str) -> bytes:
+    """What is kept of a key."""
+    return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
+
+
+def digests(secret: Manifest) -> tuple[bytes, ...]:
+    """Of each key that a Secret holds. What no header can carry is none; a file's last line break is no part of it."""
+    data: dict[str, str] = secret.get("data") or {}
+    held = (base64.b64decode(value).decode(errors="replace").strip() for value in data.values())
+    return tuple(digest(key) for key in held if key and key.isascii() and key.isprintable() and len(key) <= LONGEST)
+
+
+def matches(key: str, known: Sequence[bytes]) -> bool:
+    """Whether a key is among those known, in a time that does not tell how nearly."""
+    asked = digest(key)
+    return sum([hmac.compare_digest(asked, one) for one in known]) > 0

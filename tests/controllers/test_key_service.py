@@ -1,0 +1,102 @@
+"""The key service: what it makes of Secrets on a real API server, of one that is gone, and of what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+import yaml
+
+from localfleet.apiserver import free_ports
+from modelplane_operator.api.base import Key
+from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.controllers.key_service import FRESH, Keyring, UnknownKeysError, serving
+from modelplane_operator.rendering.api_keys import path_of
+from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
+from tests.controllers.test_routing import secret
+from tests.support.api import Api
+
+pytestmark = pytest.mark.fleet
+
+TEAM = "default"
+NOWHERE = """
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: a, user: {token: a}}]
+"""
+
+
+@pytest.fixture
+async def gone() -> AsyncIterator[Kube]:
+    """An API server that does not answer."""
+    async with connect(read_kubeconfig(NOWHERE)) as nobody:
+        yield nobody
+
+
+async def holds(api: Api, name: str, **keys: str) -> Key:
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(secret(name, TEAM, **keys)))
+    return Key(TEAM, name)
+
+
+async def test_a_key_of_any_secret_is_taken_and_no_other(api: Api, access: Access, kube: Kube) -> None:  # noqa: F811
+    keyring = Keyring(kube, lambda: 0.0)
+    first, second = await holds(api, "first", a="k"), await holds(api, "second", b="l\n")
+    missing, impossible = Key(TEAM, "missing"), Key(TEAM, "..")
+
+    assert [await keyring.allows(key, (first, second)) for key in ("k", "l", "m", "")] == [True, True, False, False]
+    assert not await keyring.allows("l", (first,))
+    assert await keyring.allows("k", (missing, first))
+    assert not await keyring.allows("k", (missing, impossible))
+    assert not await keyring.allows("k", ())
+
+
+async def test_what_was_read_holds_for_a_second_and_no_longer(api: Api, kube: Kube) -> None:  # noqa: F811
+    now = 0.0
+    keyring = Keyring(kube, lambda: now)
+    changing = await holds(api, "changing", a="old")
+    assert await keyring.allows("old", (changing,))
+    await api.kubectl("-n", TEAM, "delete", "secret", "changing")
+
+    now = FRESH / 2
+    assert await keyring.allows("old", (changing,))
+    now = FRESH
+    assert not await keyring.allows("old", (changing,))
+
+
+async def test_while_no_api_server_answers_the_last_word_holds(api: Api, kube: Kube, gone: Kube) -> None:  # noqa: F811
+    now = 0.0
+    keyring = Keyring(kube, lambda: now)
+    known, never_read = await holds(api, "known", a="k"), await holds(api, "unread", a="l")
+    assert await keyring.allows("k", (known,))
+
+    now, keyring.kube = 10.0, gone
+    assert await keyring.allows("k", (known, never_read))
+    assert not await keyring.allows("m", (known,))
+    with pytest.raises(UnknownKeysError):
+        await keyring.allows("m", (known, never_read))
+
+
+async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: Kube, gone: Kube) -> None:  # noqa: F811
+    (port,) = free_ports(1)
+    asked = await holds(api, "asked", a="k")
+    keyring = Keyring(kube, lambda: 0.0)
+    path = path_of(TEAM, (asked.name,))
+    async with serving(("127.0.0.1", port), keyring), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+        async def answer(path: str, **headers: str) -> tuple[int, str]:
+            async with session.post(path, headers=headers) as told:
+                body = await told.json() if told.content_type == "application/json" else {}
+                return told.status, body.get("error", {}).get("code", "")
+
+        right, wrong = {"Authorization": "Bearer k"}, {"Authorization": "Bearer x"}
+        assert await answer(path, **right) == (200, "")
+        assert await answer(path, **wrong) == (401, "invalid_api_key")
+        assert await answer(path) == (401, "missing_api_key")
+        assert await answer(f"{path}?/{TEAM}", **right) == (200, "")
+        assert await answer("/keys/", **right) == (401, "invalid_api_key")
+        assert await answer("/", **right) == (403, "not_found")
+        keyring.kube = gone
+        assert await answer(path_of(TEAM, ("another",)), **right) == (503, "keys_unavailable")

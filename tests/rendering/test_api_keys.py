@@ -1,0 +1,56 @@
+"""What counts as a key, in a Secret and in a header."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from modelplane_operator.api.base import Key
+from modelplane_operator.rendering.api_keys import LONGEST, digest, digests, matches, path_of, secrets_at, sent
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        ("Bearer k", "k"),
+        ("bearer  k ", "k"),
+        ("BEARER a b", "a b"),
+        ("", None),
+        ("k", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("Bearerk", None),
+        ("Basic ays6aw==", None),
+    ],
+)
+def test_a_key_is_what_a_bearer_brings(header: str, key: str | None) -> None:
+    assert sent(header) == key
+
+
+def test_a_secret_holds_those_keys_that_a_header_can_carry() -> None:
+    held = {
+        "good": b"k",
+        "of-a-file": b"l\n",
+        "empty": b"",
+        "blank": b" \n",
+        "two-lines": b"a\nb",
+        "foreign": "\u00e9".encode(),
+    }
+    longest = {"longest": b"x" * LONGEST, "too-long": b"x" * (LONGEST + 1)}
+    data = {name: base64.b64encode(value).decode() for name, value in {**held, **longest}.items()}
+
+    assert digests({"data": data}) == (digest("k"), digest("l"), digest("x" * LONGEST))
+    assert digests({}) == ()
+
+
+def test_a_key_matches_itself_alone() -> None:
+    known = (digest("a"), digest("b"))
+
+    assert [matches(key, known) for key in ("a", "b", "c", "", "ab")] == [True, True, False, False, False]
+    assert not matches("a", ())
+
+
+def test_a_path_names_the_secrets_that_were_asked_for() -> None:
+    assert secrets_at(path_of("team", ("a", "b.c"))) == (Key("team", "a"), Key("team", "b.c"))
+    assert secrets_at("/keys/team") == ()
