@@ -127,15 +127,24 @@ class Operator:
 
 
 @contextmanager
-def operator(kubeconfig: Path, folder: Path, name: str = "operator", flags: Sequence[str] = ()) -> Generator[Operator]:
+def operator(
+    kubeconfig: Path,
+    folder: Path,
+    name: str = "operator",
+    flags: Sequence[str] = (),
+    *,
+    module: str = "modelplane_operator",
+    environment: Mapping[str, str] | None = None,
+) -> Generator[Operator]:
     """An operator on a hub, started but not waited for; it is asked to end at the end."""
     (port,) = free_ports(1)
-    argv = ["-m", "modelplane_operator", "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"]
+    argv = ["-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"]
     argv += ["--log-format=json", f"--identity={name}", *flags]
     if profiles := os.environ.get(PROFILE):
         argv = ["-m", "cProfile", "-o", f"{profiles}/{name}.{os.getpid()}.prof", *argv]
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}  # as in the image, it finds itself compiled
-    command = Command(name, [sys.executable, *argv], folder / f"{name}.log", environment)
+    # As in the image, it finds itself compiled.
+    known = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", **(environment or {})}
+    command = Command(name, [sys.executable, *argv], folder / f"{name}.log", known)
     one = Operator(start(command), port)
     try:
         yield one
