@@ -137,7 +137,7 @@ IDLE: Mapping[str, Iterable[str]] = {
     ],
     "a picker is given it, and nobody can give what he does not have": [
         *every("get", "", "pods"),
-        *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives"),
+        *every("get list watch", "inference.networking.x-k8s.io", "inferenceobjectives", "inferencemodelrewrites"),
     ],
     "a token lasts longer than the test: tests/controllers/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",

@@ -146,12 +146,17 @@ class ModelAccepted(ConditionType):
 
 
 class ModelReady(ConditionType):
-    """Whether the engines answer."""
+    """Whether requests are answered."""
 
     WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet."
     MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet."
+    PICKER_NOT_READY = (
+        "PickerNotReady",
+        "False",
+        "The engines answer, and the endpoint picker does not: the gateway refuses every request without it.",
+    )
     CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers."
-    SERVING = "Serving", "True", "Every engine answers."
+    SERVING = "Serving", "True", "Every engine answers, and so does the endpoint picker, where there is one."
 
 
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):

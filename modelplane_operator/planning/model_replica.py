@@ -146,15 +146,34 @@ def _around(seen: Observed) -> Surroundings:
 
     A cluster may begin to serve InferencePools at any time, and its gateway may not route to them.
     """
-    routes = [child for child in seen.children if type_of(child) == HTTP_ROUTE]
-    backends = (
-        ref for route in routes for rule in entries(route, "spec", "rules") for ref in entries(rule, "backendRefs")
-    )
     serving = seen.replica.spec.serving
     asks_for_pools = serving is not None and serving.mode == "PrefillDecode"
-    if not routes or asks_for_pools or any(ref.get("kind") == INFERENCE_POOL.kind for ref in backends):
+    if not _routes(seen) or asks_for_pools or _is_pooled(seen):
         return seen.around
     return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
+
+
+def _routes(seen: Observed) -> Sequence[Manifest]:
+    return [child for child in seen.children if type_of(child) == HTTP_ROUTE]
+
+
+def _is_pooled(seen: Observed) -> bool:
+    """Whether the route leads to an InferencePool, so that a picker says where each request goes."""
+    rules = [rule for route in _routes(seen) for rule in entries(route, "spec", "rules")]
+    return any(ref.get("kind") == INFERENCE_POOL.kind for rule in rules for ref in entries(rule, "backendRefs"))
+
+
+def _is_pickers(manifest: Manifest, seen: Observed) -> bool:
+    """Whether it is the picker's workload, or a pod of it."""
+    name = names.picker(seen.replica.metadata.name)
+    return manifest["metadata"]["name"] == name or labels_of(manifest).get(labels.PICKER_APP) == name
+
+
+def _unpicked(seen: Observed) -> str:
+    """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
+    if not _is_pooled(seen) or any(is_ready(pod) for pod in seen.pods if _is_pickers(pod, seen)):
+        return ""
+    return "no pod of its endpoint picker is ready"
 
 
 def _engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[_Engine]:
@@ -208,7 +227,7 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
     now = seen.now
     absent = [engine.name for engine in engines if engine.workload is None]
     silent = [engine.name for engine in engines if not engine.answers]
-    detour, ill = _unrouted(seen), told(symptoms(seen.pods))
+    detour, unpicked, ill = _unrouted(seen), _unpicked(seen), told(symptoms(seen.pods))
     if absent:
         why = problem or f"no workload yet of engine {', '.join(absent)}"
         accepted = ModelAccepted.DEPLOYING.condition(now, message=why)
@@ -218,11 +237,13 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
         if silent:
             why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", ill)
             answers = ModelReady.MODEL_STARTING.condition(now, message=why)
+        elif unpicked:
+            answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
         elif detour:
             answers = ModelReady.MODEL_STARTING.condition(now, message=detour)
         else:
             answers = ModelReady.SERVING.condition(now)
-    lacks = _sentence(problem, *(engine.lacks for engine in engines), detour)
+    lacks = _sentence(problem, *(engine.lacks for engine in engines), unpicked, detour)
     whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
     return _status((accepted, answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen))
 
@@ -270,7 +291,7 @@ def _sentence(*parts: str) -> str:
 
 
 def _unrouted(seen: Observed) -> str:
-    routes = [child for child in seen.children if type_of(child) == HTTP_ROUTE]
+    routes = _routes(seen)
     return unrouted(routes[0]) if routes else "it has no route yet"
 
 
@@ -319,13 +340,16 @@ def _teardown(seen: Observed) -> Plan:
         return Plan(status=_going(seen, why), failure=seen.site.error)
     if not seen.site.connected:
         return Plan(requeue_after=SOON)
-    workloads = [child for child in seen.children if type_of(child) in WORKLOADS]
-    if workloads or seen.pods:
+    workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not _is_pickers(child, seen)]
+    engines = [pod for pod in seen.pods if not _is_pickers(pod, seen)]
+    if workloads or engines:  # the picker stays as long as any of them answers
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not _is_going(each))
-        return Plan(steps, _going(seen, f"waiting for {_count(seen.pods, 'pod')} to end"))
+        return Plan(steps, _going(seen, f"waiting for {_count(engines, 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
+    if seen.pods:
+        return Plan(status=_going(seen, f"waiting for {_count(seen.pods, 'pod')} to end"))
     if seen.namespace is not None and not _is_going(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), Release()))
     return Plan((Release(),))

@@ -174,6 +174,59 @@ def test_a_replica_behind_a_service_stays_there_when_its_cluster_begins_to_serve
     assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, *behind, serves=pools)))}
 
 
+def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:
+    crashed = {"name": "epp", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    return {
+        "metadata": {"name": "picker-pod", "labels": {labels.PICKER_APP: names.picker(one.metadata.name)}},
+        "spec": {"nodeName": "n"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [] if ready else [crashed],
+        },
+    }
+
+
+POOLS = frozenset({INFERENCE_POOLS})
+
+
+def test_behind_a_picker_that_does_not_run_nothing_is_ready_however_well_the_engines_do() -> None:
+    one = subject()
+    behind = children(one, serves=POOLS)
+
+    dead = told(plan(seen(one, *behind, pods=[pod(one), picker_pod(one, ready=False)], serves=POOLS)))
+    none = told(plan(seen(one, *behind, pods=[pod(one)], serves=POOLS)))
+    well = told(plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS)))
+
+    why = "no pod of its endpoint picker is ready; pod picker-pod epp: crash loop, exit code unknown"
+    assert dead["ModelReady"] == ("False", "PickerNotReady", why)
+    assert dead["Ready"] == ("False", "Creating", why)
+    assert none["ModelReady"] == ("False", "PickerNotReady", "no pod of its endpoint picker is ready")
+    assert (well["ModelReady"], well["Ready"]) == (("True", "Serving", ""), ("True", "Available", ""))
+
+
+def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
+    one = subject()
+    all_of_it = children(one, serves=POOLS)
+    (picker,) = (
+        child
+        for child in all_of_it
+        if child["metadata"]["name"] == names.picker(one.metadata.name) and child["kind"] == "Deployment"
+    )
+    rest = [child for child in all_of_it if child["kind"] != "Deployment" or child is picker]
+
+    first = leaving(*all_of_it, pods=[pod(one), picker_pod(one)])
+    second = leaving(*rest, pods=[pod(one), picker_pod(one)])
+    third = leaving(*rest, pods=[picker_pod(one)])
+    last = leaving(pods=[picker_pod(one)])
+
+    assert [step.key.name for step in first.steps if isinstance(step, Delete)] == [
+        names.workload(one.metadata.name, "main")
+    ]
+    assert deleted(second) == []
+    assert "Deployment" in deleted(third)
+    assert (last.steps, told(last)["Ready"][2]) == ((), "waiting for 1 pod to end")
+
+
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
     made = subject().to_manifest()
     container = made["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]

@@ -70,7 +70,7 @@ def render_model_replica(
         *render_copies(replica, seen.originals),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, seen.images, pooled=INFERENCE_POOLS in seen.serves),
+        *_front(replica, seen.images, lifecycle, pooled=INFERENCE_POOLS in seen.serves),
     )
 
 
@@ -112,7 +112,9 @@ def _workload(replica: ModelReplica, engine: PlacedEngine, part: Part, lifecycle
     return render(replica, engine, part, lifecycle)
 
 
-def _front(replica: ModelReplica, images: Images, *, pooled: bool) -> Sequence[Manifest]:
+def _front(replica: ModelReplica, images: Images, lifecycle: Lifecycle, *, pooled: bool) -> Sequence[Manifest]:
     """What requests pass on their way to the pods; the route last, so that it never leads to nothing."""
-    behind = (*render_picker(replica, images), render_pool(replica)) if pooled else (render_service(replica),)
+    behind = (
+        (*render_picker(replica, images, lifecycle), render_pool(replica)) if pooled else (render_service(replica),)
+    )
     return [*behind, render_route(replica, pooled=pooled)]

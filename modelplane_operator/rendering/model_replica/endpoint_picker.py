@@ -14,6 +14,7 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
 POOL_GROUP = "inference.networking.k8s.io"
@@ -41,7 +42,9 @@ def render_pool(replica: ModelReplica) -> Manifest:
     }
 
 
-def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manifest, ...]:
+def render_picker(
+    replica: ModelReplica, images: Images = TESTED, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
+) -> tuple[Manifest, ...]:
     """The picker of a replica, with what it may read and how it judges."""
     config = picker_config(replica)
     return (
@@ -57,7 +60,11 @@ def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manif
             "rules": [
                 {"apiGroups": [""], "resources": ["pods"], "verbs": READ},
                 {"apiGroups": [POOL_GROUP], "resources": ["inferencepools"], "verbs": READ},
-                {"apiGroups": ["inference.networking.x-k8s.io"], "resources": ["inferenceobjectives"], "verbs": READ},
+                {
+                    "apiGroups": ["inference.networking.x-k8s.io"],
+                    "resources": ["inferenceobjectives", "inferencemodelrewrites"],
+                    "verbs": READ,
+                },
             ],
         },
         {
@@ -83,7 +90,7 @@ def render_picker(replica: ModelReplica, images: Images = TESTED) -> tuple[Manif
             "metadata": _metadata(replica),
             "data": {CONFIG_FILE: config},
         },
-        _deployment(replica, config, images.of_picker(replica.spec.pod_revision)),
+        _deployment(replica, config, images.of_picker(replica.spec.pod_revision), lifecycle),
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -111,8 +118,9 @@ def _metadata(replica: ModelReplica) -> Manifest:
     return on_cluster(replica, names.picker(replica.metadata.name))
 
 
-def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
+def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifecycle) -> Manifest:
     name = names.picker(replica.metadata.name)
+    in_the_path = replica.spec.pod_revision >= 2
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -134,6 +142,8 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                         "runAsUser": 65532,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
+                    # Without the picker a gateway refuses every request: it stays as long as engines answer theirs.
+                    **({"terminationGracePeriodSeconds": lifecycle.grace_seconds} if in_the_path else {}),
                     "volumes": [{"name": "config", "configMap": {"name": name}}],
                     "containers": [
                         {
@@ -150,7 +160,7 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                                 {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
                                 {"name": "grpc-health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
                             ],
-                            "readinessProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 5},
+                            **(_probes(lifecycle) if in_the_path else _ANY_CONNECTION),
                             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
                             "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": True}],
                             "securityContext": {
@@ -162,6 +172,19 @@ def _deployment(replica: ModelReplica, config: str, image: str) -> Manifest:
                 },
             },
         },
+    }
+
+
+_ANY_CONNECTION = {"readinessProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 5}}
+
+
+def _probes(lifecycle: Lifecycle) -> Manifest:
+    """Ready while it knows its pool; restarted after a minute and a half in which it does not say so."""
+    ask = {"grpc": {"port": HEALTH_PORT}, "timeoutSeconds": 5}
+    return {
+        "readinessProbe": {**ask, "periodSeconds": 5},
+        "livenessProbe": {**ask, "periodSeconds": 15, "failureThreshold": 6},
+        "lifecycle": drain(lifecycle),
     }
 
 

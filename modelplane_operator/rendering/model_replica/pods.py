@@ -21,7 +21,7 @@ REVISION: Final = 2
 changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
 
 1: capabilities are dropped, and /dev/shm has a size.
-2: copies are spread over nodes and zones.
+2: copies are spread over nodes and zones; the endpoint picker is asked by gRPC, and ends as late as engines.
 """
 PORT_NAME = "http"
 
@@ -116,7 +116,7 @@ def render_pod(
                     **_command(replica, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
                     **({"ports": [_port(part.port)], **_probes(part.port, lifecycle)} if serves else {}),
-                    "lifecycle": _drain(lifecycle),
+                    "lifecycle": drain(lifecycle),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
                         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
@@ -295,7 +295,7 @@ def _probes(port: int, lifecycle: Lifecycle) -> Manifest:
     }
 
 
-def _drain(lifecycle: Lifecycle) -> Manifest:
+def drain(lifecycle: Lifecycle) -> Manifest:
     return {"preStop": {"sleep": {"seconds": lifecycle.drain_seconds}}}
 
 
@@ -310,6 +310,6 @@ def _sidecar(part: Part, image: str, lifecycle: Lifecycle) -> Manifest:
             "periodSeconds": 10,
             "timeoutSeconds": 5,
         },
-        "lifecycle": _drain(lifecycle),
+        "lifecycle": drain(lifecycle),
         "securityContext": {**UNPRIVILEGED, "capabilities": {"drop": ["ALL"]}},
     }
