@@ -41,8 +41,9 @@ class UnknownKeysError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    began: float
-    digests: tuple[bytes, ...]
+    at: float
+    digests: tuple[bytes, ...] | None
+    """None: it could not be read, and never was."""
 
 
 @dataclass(slots=True)
@@ -70,12 +71,14 @@ class Keyring:
         try:
             async with lock:  # many who ask at once are one question
                 known = self._known.get(secret)
-                if known is None or self.now() - known.began >= FRESH:
+                if known is None or self.now() - known.at >= FRESH:
                     known = await self._read(secret, known)
                     self._known[secret] = known
                     self._known.move_to_end(secret)
                     if len(self._known) > MOST:
                         self._known.popitem(last=False)
+                if known.digests is None:
+                    raise UnknownKeysError(secret)
                 return known.digests
         finally:
             if not lock.locked():
@@ -87,10 +90,9 @@ class Keyring:
             async with asyncio.timeout(PATIENCE):
                 manifest = await self.kube.find(SECRET, secret)
         except (ClientError, TimeoutError) as error:
-            log.warning("Secret not read", secret=str(secret), error=type(error).__name__, known=known is not None)
-            if known is None:
-                raise UnknownKeysError(secret) from error
-            return _Reading(began, known.digests)
+            last = known.digests if known else None
+            log.warning("Secret not read", secret=str(secret), error=type(error).__name__, known=last is not None)
+            return _Reading(self.now(), last)  # from the end on: or each who waits would wait for an answer of his own
         return _Reading(began, api_keys.digests(manifest) if manifest else ())
 
 

@@ -57,6 +57,7 @@ def render_guard(
             asked = {
                 "address": f"http://{host}:{port}{path}",
                 "authRequestHeaders": [AUTHORIZATION],
+                "trustForwardHeader": False,
                 "maxResponseBodySize": ANSWER,
             }
             yield {

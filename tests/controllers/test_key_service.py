@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -100,3 +102,31 @@ async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: 
         assert await answer("/", **right) == (403, "not_found")
         keyring.kube = gone
         assert await answer(path_of(TEAM, ("another",)), **right) == (503, "keys_unavailable")
+
+
+async def test_an_api_server_that_takes_connections_and_says_nothing_holds_up_each_request_once(
+    api: Api,
+    kube: Kube,  # noqa: F811
+) -> None:
+    asked = 0
+
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()
+        writer.close()
+
+    keyring = Keyring(kube, time.monotonic)
+    known, never_read = await holds(api, "of-before", a="k"), Key(TEAM, "unheard-of")
+    assert await keyring.allows("k", (known,))
+    await asyncio.sleep(FRESH)
+    async with await asyncio.start_server(silence, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connect(read_kubeconfig(NOWHERE.replace("127.0.0.1:1", f"127.0.0.1:{port}"))) as hanging:
+            keyring.kube = hanging
+            assert all(await asyncio.gather(*(keyring.allows("k", (known,)) for _ in range(20))))
+            found = await asyncio.gather(
+                *(keyring.allows("k", (never_read,)) for _ in range(20)), return_exceptions=True
+            )
+    assert {type(one) for one in found} == {UnknownKeysError}
+    assert asked <= 8, "each of those who wait has waited for an answer of its own"

@@ -26,6 +26,7 @@ METADATA: Final = (
     *("fd00:ec2::/32", "fd20:ce::/32", "fe80::a9fe:a9fe/128"),
 )
 DNS_PORT: Final = 53
+API_SERVER_PORT: Final = 6443  # of one on a node of its cluster; others are outside
 # Of those that can be asked for, the ones that Pod Security's level `baseline` refuses.
 BEYOND_BASELINE: Final = frozenset(("IPC_LOCK", "NET_RAW", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE"))
 # Little: it is for containers of which nobody knows anything, and a request that no node has room for starts nothing.
@@ -81,17 +82,9 @@ def _network_policy(namespace: str, uid: str, network: NetworkIsolation) -> Mani
             "egress": [
                 # Some plugins do not count pods among the addresses of a block.
                 {"to": [{"namespaceSelector": {}}, _block("0.0.0.0/0", kept_out), _block("::/0", kept_out)]},
-                # A node's cache of names is at such an address, and a cloud's names are where its metadata is.
-                *(
-                    [
-                        {
-                            "to": [{"ipBlock": {"cidr": one}} for one in kept_out],
-                            "ports": [_port("UDP", DNS_PORT), _port("TCP", DNS_PORT)],
-                        }
-                    ]
-                    if kept_out
-                    else []
-                ),
+                # Nor do they count nodes, where a cache of names and the API server of many clusters are; a cloud's
+                # names are where its metadata is.
+                {"ports": [_port("UDP", DNS_PORT), _port("TCP", DNS_PORT), _port("TCP", API_SERVER_PORT)]},
             ],
         },
     }
