@@ -20,7 +20,7 @@ from localfleet.engine.settings import Hang, Settings
 from tests.localfleet.engine_support import ADDRESSES, Manifest, engine_pod, eventually, running
 
 FIRST, SECOND = ADDRESSES
-PORT = 18000
+PORT = 17171  # not 18000, where an Envoy Gateway of another test listens at every address
 CHAT = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}]}
 QUICK = Settings(first_token_seconds=0, tokens_per_second=0)
 
