@@ -54,6 +54,7 @@ SPECS: Mapping[str, Manifest] = {
     "Traefik": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
     "EnvoyGateway": {"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}},
 }
+ANSWERED = 120.0  # seconds until a gateway follows, on a machine that is busy with other gateways
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class Hub:
     async def until_answered_by_https(self, service: str, authority: trustme.CA) -> None:
         said: object = None
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(ANSWERED):
                 while True:
                     try:
                         said = await self.answer_by_https(service, authority)
@@ -123,10 +124,16 @@ class Hub:
         except TimeoutError:
             pytest.fail(f"{service} went on to answer {said} by https")
 
+    async def until_always(self, service: str, status: int, **headers: str) -> None:
+        """Until twenty requests, one after the other, are answered so: a gateway may not know all parts at once."""
+        async with asyncio.timeout(ANSWERED):
+            while {(await self.answer(service, **headers))[0] for _ in range(20)} != {status}:
+                pass
+
     async def until_answered(self, service: str, status: int, *body: str, **headers: str) -> None:
         answered: tuple[int, list[str]] | None = None
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(ANSWERED):
                 while answered != (status, [*body]):
                     try:
                         answered = await self.answer(service, **headers)
@@ -454,14 +461,14 @@ async def test_a_service_that_asks_for_keys_answers_nobody_without_one(hub: Hub)
     await hub.until_answered("kept", 200, PATH, **bearer(FIRST))
     await hub.until_answered("kept", 200, PATH, **bearer(SECOND))
     await hub.until_ready(ModelService, "kept")
-    assert hub.said(ModelService, "kept", "AuthReady")[1] == "KeysFound"
+    await until(lambda: hub.said(ModelService, "kept", "AuthReady")[1] == "KeysFound", "the keys to be told")
     for wrong in (f"Bearer {THIRD}", f"Bearer {FIRST}x", FIRST, "Bearer ", "Basic b25lOnR3bw=="):
         assert (await hub.answer("kept", Authorization=wrong))[0] == 401, wrong
     assert (await hub.answer("kept"))[0] == 401
 
     await hub.api.kubectl("-n", TEAM, "patch", "modelservice", "kept", "--type=json", f"--patch={WITHOUT_AUTH}")
     await hub.until_answered("kept", 200, PATH)
-    assert hub.said(ModelService, "kept", "AuthReady")[1] == "NotAsked"
+    await until(lambda: hub.said(ModelService, "kept", "AuthReady")[1] == "NotAsked", "the status to follow the route")
 
 
 async def test_keys_rotate_while_both_are_taken(hub: Hub, measured: Callable[[str], None]) -> None:
@@ -509,7 +516,7 @@ async def test_no_endpoint_is_reached_past_the_keys_nor_gets_one(hub: Hub) -> No
 
     for name in ("alone", "bought", "two", "crowd"):
         assert {(await hub.answer(name))[0] for _ in range(20)} == {401}
-        assert {(await hub.answer(name, **bearer(FIRST)))[0] for _ in range(20)} == {200}
+        await hub.until_always(name, 200, **bearer(FIRST))
     inner = {"x-modelplane-to": "many-0"}
     for path in ("crowd~", "crowd~1", "two~", "two~1", "bought~", "crowd/../crowd", "./crowd", "crowd/%2e%2e/crowd~1"):
         assert (await hub.answer(path, **inner))[0] in {400, 401, 404}, path
