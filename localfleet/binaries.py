@@ -426,7 +426,7 @@ def build_failed(module: str, code: int, seconds: float, log: Path) -> BuildFail
     advice = next((advice for sign, advice in ADVICE if sign in words), "see the compiler's words above")
     return BuildFailedError(
         f"building {module} failed (exit {code}) after {seconds:.0f} s:\n{last_lines(words)}\n"
-        f"whole log: {log}\nto go on: {advice}; then run: python -m localfleet build"
+        f"whole log: {log}\nto go on: {advice}; then run: .venv/bin/python -m localfleet build"
     )
 
 

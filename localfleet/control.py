@@ -30,7 +30,7 @@ def connected(path: Path) -> socket.socket:
         control.connect(str(path))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         control.close()
-        raise NoFleetError("no fleet is up; start one: python -m localfleet up") from error
+        raise NoFleetError("no fleet is up; start one: .venv/bin/python -m localfleet up") from error
     return control
 
 

@@ -1,0 +1,157 @@
+"""What the pages tell their reader to type or to open is there: files, anchors, commands, values, manifests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from localfleet.__main__ import app
+from modelplane_operator.api import KINDS
+from modelplane_operator.settings import Settings
+from tests.support.manifests import ROOT, Manifest, change, load
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+"""Not what `make crds` writes: its patterns of fields look like links."""
+# what is generated has patterns that look like links
+GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
+"""The pages that say what is so now; a decision says what was so when it was made."""
+BY_NAME = {kind.definition.kind: kind for kind in KINDS}
+VALUES: Manifest = yaml.safe_load((ROOT / "charts/modelplane-operator/values.yaml").read_text())
+FOLDERS = "benchmarks|charts|crds|docs|examples|localfleet|modelplane_operator|scripts|tests"
+
+
+def said(pages: list[Path], pattern: str) -> list[Any]:
+    """What a pattern finds on the pages, as parameters named after the page."""
+    return [
+        pytest.param(page, *found.groups(), id=f"{page.relative_to(ROOT)} {' '.join(filter(None, found.groups()))}")
+        for page in pages
+        for found in re.finditer(pattern, page.read_text(), re.MULTILINE)
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("page", "target"), said(WRITTEN, r"\]\((?!https?:)([^)\s]+)\)"))
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    file, _, anchor = target.partition("#")
+    there = (page.parent / file).resolve() if file else page
+
+    assert there.exists()
+    if anchor:
+        assert anchor in anchors(there)
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    """Decisions and the reference by their folder."""
+    linked, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        linked.add(page)
+        targets = re.findall(r"\]\((?!https?:)([^)#\s]+\.md)", page.read_text())
+        waiting += {there for target in targets if (there := (page.parent / target).resolve()) not in linked}
+
+    assert {page for page in GUIDES if page.parent == ROOT / "docs"} <= linked
+
+
+@pytest.mark.parametrize(("page", "path"), said(GUIDES, rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*\w)(?![\w*{{]|/\*)"))
+def test_a_path_that_a_page_names_is_there(page: Path, path: str) -> None:
+    assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), page
+
+
+@pytest.mark.parametrize(("page", "target"), said(GUIDES, r"(?:`|\$ |^)make ([a-z][a-z-]*)"))
+def test_a_make_target_is_there(page: Path, target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), page
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_is_that_of_the_checkout_or_of_the_image(page: Path) -> None:
+    """A bare `python` has none of our dependencies."""
+    bare = re.findall(r"(?<![\w/])python3? -m (?:modelplane_operator|localfleet|benchmarks).*", page.read_text())
+
+    assert [line for line in bare if "in the image" not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "sub"), said(GUIDES, r"python -m localfleet ([a-z]+)(?: (cut|heal|[a-z]+))?")
+)
+def test_a_command_of_the_local_fleet_is_there(page: Path, command: str, sub: str | None) -> None:
+    commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    assert command in commands, page
+    if command == "fault":
+        assert sub in commands[command].commands
+
+
+@pytest.mark.parametrize(("page", "value"), said(GUIDES, r"--set[= ]'?([a-zA-Z]+(?:[.][\w-]+)*)="))
+def test_a_value_of_the_chart_that_is_set_is_there(page: Path, value: str) -> None:
+    first, *rest = value.split(".")
+    if first == "settings":
+        assert rest[0].replace("-", "_") in {option.name for option in fields(Settings)}, page
+        return
+    held: Any = VALUES
+    for key in (first, *rest):
+        held = held[key]
+
+
+def blocks(page: Path) -> Iterator[str]:
+    yield from re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+OBJECTS = [
+    pytest.param(manifest, id=f"{page.relative_to(ROOT)} {manifest['kind']} {manifest['metadata']['name']}")
+    for page in GUIDES
+    for block in blocks(page)
+    for manifest in yaml.safe_load_all(block)
+    if isinstance(manifest, dict) and manifest.get("kind") in BY_NAME
+]
+
+
+@pytest.mark.parametrize("manifest", OBJECTS)
+def test_a_manifest_of_a_page_says_nothing_that_its_kind_does_not_know(manifest: Manifest) -> None:
+    if manifest["kind"] == "ServingStack":  # is applied over the operator's own, which has the required ones
+        manifest = change(manifest, "spec.secrets", [{"name": "k", "key": "kubeconfig", "type": "Kubeconfig"}])
+
+    assert BY_NAME[manifest["kind"]].parse(manifest).to_manifest() == manifest
+
+
+def fields_of(schema: Manifest, path: str = "") -> Iterator[str]:
+    """Every field of a schema as people write it: `spec.engines.members`, whether that is a list or not."""
+    yield path
+    for name, child in schema.get("properties", {}).items():
+        yield from fields_of(child, f"{path}.{name}".lstrip("."))
+    for below in ("items", "additionalProperties"):
+        if isinstance(schema.get(below), dict):
+            yield from fields_of(schema[below], path)
+
+
+FIELDS = {
+    field
+    for file in (ROOT / "crds").glob("*.yaml")
+    for definition in load(file)
+    for field in fields_of(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+}
+
+
+@pytest.mark.parametrize(("page", "field"), said(GUIDES, r"`((?:spec|status)\.[a-zA-Z.\[\]]+)`"))
+def test_a_field_that_a_page_names_is_one_of_some_kind(page: Path, field: str) -> None:
+    assert field.replace("[]", "") in FIELDS, page
+
+
+def test_tenants_may_write_what_tenants_write_and_nothing_else() -> None:
+    """examples/access/tenants.yaml names each namespaced kind of models; replicas are the operator's to write."""
+    edit, view = (role["rules"][0] for role in load(ROOT / "examples/access/tenants.yaml"))
+    ours = {kind.definition.plural for kind in KINDS if kind.definition.plural.startswith("model")}
+
+    assert set(edit["resources"]) == {*ours - {"modelreplicas"}, "modeldeployments/scale"}
+    assert set(view["resources"]) == {*ours, "modeldeployments/scale"}
