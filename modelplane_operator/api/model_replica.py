@@ -116,6 +116,11 @@ class ModelReplicaSpec(Spec):
     ]
     """The engines of the replica."""
 
+    @property
+    def is_split(self) -> bool:
+        """Whether some engines read prompts and others write answers."""
+        return self.serving is not None and self.serving.mode == "PrefillDecode"
+
 
 class HeldNodes(Model):
     """Nodes of one pool."""

@@ -38,7 +38,16 @@ from modelplane_operator.clients.resources import (
     type_of,
 )
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
-from modelplane_operator.planning.symptoms import condition, is_behind, is_ready, symptoms, told, unfinished, unrouted
+from modelplane_operator.planning.symptoms import (
+    condition,
+    is_behind,
+    is_ready,
+    refuses_backend,
+    symptoms,
+    told,
+    unfinished,
+    unrouted,
+)
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     CannotRender,
@@ -144,11 +153,12 @@ def plan(seen: Observed) -> Plan:
 def _around(seen: Observed) -> Surroundings:
     """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
 
-    A cluster may begin to serve InferencePools at any time, and its gateway may not route to them.
+    A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
+    of the first route that leads to one.
     """
-    serving = seen.replica.spec.serving
-    asks_for_pools = serving is not None and serving.mode == "PrefillDecode"
-    if not _routes(seen) or asks_for_pools or _is_pooled(seen):
+    if _is_pooled(seen):
+        return replace(seen.around, pools_refused=any(map(refuses_backend, _routes(seen))))
+    if not _routes(seen) or seen.replica.spec.is_split:
         return seen.around
     return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
 

@@ -146,3 +146,12 @@ def unrouted(route: Manifest) -> str:
         if found.get("status") != "True":
             return f"the gateway does not accept the route: {_reason(found)}"
     return ""
+
+
+def refuses_backend(route: Manifest) -> bool:
+    """Whether the gateway of a route has said that it routes to nothing of the kind that the route leads to."""
+    resolved = [_of_type(entries(one, "conditions"), "ResolvedRefs") for one in entries(route, "status", "parents")]
+    generation = route["metadata"].get("generation", 0)
+    return any(
+        one.get("reason") == "InvalidKind" and one.get("observedGeneration", 0) >= generation for one in resolved
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,6 +37,23 @@ def subject(**said: Any) -> ModelReplica:
     return made.model_copy(
         update={"metadata": made.metadata.model_copy(update={"uid": UID, "generation": 1, "finalizers": HELD})}
     )
+
+
+def split(*, prefill: Sequence[str] = (), decode: Sequence[str] = ()) -> ModelReplica:
+    """One engine that reads prompts and one that writes answers, with these arguments."""
+    one = subject().to_manifest()
+    [engine] = one["spec"]["engines"]
+    parts = {"Prefill": prefill, "Decode": decode}
+    engines = [
+        change({**engine, "name": phase.lower(), "phase": phase}, "members[0].template", template(args))
+        for phase, args in parts.items()
+    ]
+    spec = {**one["spec"], "serving": {"mode": "PrefillDecode"}, "engines": engines}
+    return ModelReplica.parse({**one, "spec": spec})
+
+
+def template(args: Sequence[str]) -> Manifest:
+    return {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.11.0", "args": list(args)}]}}
 
 
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
@@ -172,6 +189,44 @@ def test_a_replica_behind_a_service_stays_there_when_its_cluster_begins_to_serve
     assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, serves=pools)))}
     behind = children(one, serves=pools)
     assert "InferencePool" in {each["kind"] for each in applied(plan(seen(one, *behind, serves=pools)))}
+
+
+def refused(child: Manifest) -> Manifest:
+    """A route as a gateway leaves it that does not know the kind of its backend."""
+    if child["kind"] != "HTTPRoute":
+        return child
+    fine = {"type": "Accepted", "status": "True", "observedGeneration": 1}
+    unknown = {"type": "ResolvedRefs", "status": "False", "reason": "InvalidKind", "observedGeneration": 1}
+    return {**child, "status": {"parents": [{"conditions": [fine, unknown]}]}}
+
+
+def test_a_gateway_that_routes_to_no_pool_gets_a_service_and_keeps_it() -> None:
+    one, pools = subject(), frozenset({INFERENCE_POOLS})
+    pooled = [refused(child) for child in children(one, serves=pools)]
+
+    decided = plan(seen(one, *pooled, pods=[pod(one)], serves=pools))
+
+    made = [each for each in applied(decided) if each["kind"] not in AROUND]
+    gone = {step.type.kind for step in decided.steps if isinstance(step, Delete)}
+    assert "Service" in {each["kind"] for each in made}
+    assert {"InferencePool", "ServiceAccount", "Role", "RoleBinding", "ConfigMap"} <= gone
+    assert {each["kind"] for each in made}.isdisjoint({"InferencePool", "Role"})
+    behind = [stored(each) for each in made]
+    again = plan(seen(one, *behind, pods=[pod(one)], serves=pools))
+    assert [each for each in applied(again) if each["kind"] not in AROUND] == made
+    assert told(again)["Ready"][1] == "Available"
+
+
+def test_a_gateway_that_routes_to_no_pool_is_a_reason_for_prefill_and_decode() -> None:
+    one, pools = split(), frozenset({INFERENCE_POOLS})
+    pooled = [refused(child) for child in children(one, serves=pools)]
+
+    decided = plan(seen(one, *pooled, pods=[pod(one)], serves=pools))
+
+    assert decided.steps == ()
+    assert "the gateway of cluster a routes to no InferencePool" in told(decided)["Ready"][2]
+    stale = [change(child, "metadata.generation", 2) if child["kind"] == "HTTPRoute" else child for child in pooled]
+    assert plan(seen(one, *stale, pods=[pod(one)], serves=pools)).steps, "it has not judged the route as it is now"
 
 
 def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:

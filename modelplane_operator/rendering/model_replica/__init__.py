@@ -51,6 +51,13 @@ class Surroundings:
     isolation: Isolation = field(default_factory=Isolation)
     """What its cluster says of it."""
     images: Images = TESTED
+    pools_refused: bool = False
+    """Whether the cluster's gateway has said of the replica's route that it routes to no InferencePool."""
+
+    @property
+    def pools(self) -> bool:
+        """Whether an InferencePool can stand before the pods."""
+        return INFERENCE_POOLS in self.serves and not self.pools_refused
 
 
 def render_model_replica(
@@ -70,7 +77,7 @@ def render_model_replica(
         *render_copies(replica, seen.originals),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
-        *_front(replica, seen.images, lifecycle, pooled=INFERENCE_POOLS in seen.serves),
+        *_front(replica, seen.images, lifecycle, pooled=seen.pools),
     )
 
 
@@ -89,11 +96,17 @@ def _problem(replica: ModelReplica, seen: Surroundings) -> CannotRender | None:
                 f"engine {engine.name} is a gang, and cluster {replica.spec.cluster_name} does not serve "
                 f"{LEADER_WORKER_SETS}: install LeaderWorkerSet there",
             )
-    if replica.spec.serving and replica.spec.serving.mode == "PrefillDecode" and INFERENCE_POOLS not in seen.serves:
+    if replica.spec.is_split and not seen.pools:
+        cluster = replica.spec.cluster_name
+        lack = (
+            f"the gateway of cluster {cluster} routes to no InferencePool: install Envoy AI Gateway there and name it "
+            "as the extension of Envoy Gateway"
+            if seen.pools_refused
+            else f"cluster {cluster} does not serve {INFERENCE_POOLS}: install the Inference Extension there"
+        )
         return CannotRender(
             Cause.NO_INFERENCE_POOL,
-            f"serving mode PrefillDecode needs an endpoint picker, and cluster {replica.spec.cluster_name} does not "
-            f"serve {INFERENCE_POOLS}: install the Gateway API Inference Extension there, or use mode Unified",
+            f"serving mode PrefillDecode needs an endpoint picker, and {lack}, or use mode Unified",
         )
     return None
 

@@ -192,8 +192,8 @@ def _probes(lifecycle: Lifecycle) -> Manifest:
 
 def picker_config(replica: ModelReplica) -> str:
     """The picker's configuration: JSON, which is YAML too, and reads the same whatever wrote it."""
-    split = replica.spec.serving is not None and replica.spec.serving.mode == "PrefillDecode"
-    return json.dumps(_split(_block_size(replica)) if split else _unified(_block_size(replica)), indent=2) + "\n"
+    render = _split if replica.spec.is_split else _unified
+    return json.dumps(render(_block_size(replica)), indent=2) + "\n"
 
 
 def _unified(block_size: int) -> Manifest:
