@@ -45,6 +45,7 @@ FIELD_MANAGER = "modelplane"
 PICKER_ROLE = "llm-d.ai/role"
 PICKER_SERVING = "llm-d.ai/inference-serving"
 PICKER_APP = "app"
+PICKER = f"{PREFIX}picker"  # on the pods of a picker: nobody else can have a pod that its Service leads to
 
 # Kubernetes' own.
 SERVICE_NAME = "kubernetes.io/service-name"

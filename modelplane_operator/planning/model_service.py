@@ -5,6 +5,7 @@ The route and the address stay whatever becomes of the endpoints: a client then 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,6 +102,8 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
         return Unusable(endpoint.key, "waiting for Backend")
     if len(endpoint.spec.rewrite_path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
+    if re.search("[^!-~]", endpoint.spec.rewrite_path or ""):  # with it Envoy would refuse the routes of everybody
+        return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters")
     credentials = endpoint.spec.credentials
     if credentials is None:
         return Target(backend)

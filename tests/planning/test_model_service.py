@@ -269,6 +269,15 @@ def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> N
     assert plan(observed).requeue_after == 30.0
 
 
+def test_a_path_with_a_line_break_from_before_its_pattern_costs_its_own_endpoint_and_no_other() -> None:
+    observed = seen(service((1, "a")), endpoint("one"), endpoint("two", rewritePath="/x\ny"))
+
+    assert backends(observed) == [("one", 80, 1)]
+    assert told(plan(observed))["EndpointsResolved"][2] == (
+        "Matched 2 endpoint(s); 1 with a rewritePath of other than printable ASCII characters"
+    )
+
+
 def test_a_path_that_no_route_takes_costs_its_own_endpoint_and_no_other() -> None:
     observed = seen(service((1, "a")), endpoint("one"), endpoint("two", rewritePath="/" * 1025))
 

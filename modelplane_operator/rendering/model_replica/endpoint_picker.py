@@ -96,7 +96,10 @@ def render_picker(
             "kind": "Service",
             "metadata": _metadata(replica),
             "spec": {
-                "selector": {labels.PICKER_APP: names.picker(replica.metadata.name)},
+                # By `app` alone a tenant's own pod could be taken for the picker, and send the gateway anywhere.
+                "selector": _ours(replica)
+                if replica.spec.pod_revision >= 2
+                else {labels.PICKER_APP: names.picker(replica.metadata.name)},
                 "ports": [
                     {
                         "name": "grpc-ext-proc",
@@ -118,6 +121,10 @@ def _metadata(replica: ModelReplica) -> Manifest:
     return on_cluster(replica, names.picker(replica.metadata.name))
 
 
+def _ours(replica: ModelReplica) -> dict[str, str]:
+    return {labels.PICKER: names.picker(replica.metadata.name)}
+
+
 def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifecycle) -> Manifest:
     name = names.picker(replica.metadata.name)
     in_the_path = replica.spec.pod_revision >= 2
@@ -130,7 +137,11 @@ def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifec
             "selector": {"matchLabels": {labels.PICKER_APP: name}},
             "template": {
                 "metadata": {
-                    "labels": {**owner_labels(replica), labels.PICKER_APP: name},
+                    "labels": {
+                        **owner_labels(replica),
+                        labels.PICKER_APP: name,
+                        **(_ours(replica) if in_the_path else {}),
+                    },
                     # The picker reads its file once: another file is another pod.
                     "annotations": {labels.PICKER_CONFIG_CHECKSUM: hashlib.sha256(config.encode()).hexdigest()},
                 },
