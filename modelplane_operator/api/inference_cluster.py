@@ -346,8 +346,8 @@ class PodIsolation(Model):
     `example.com/`. Keys without a prefix and those under `app.kubernetes.io/`, `kubectl.kubernetes.io/` and
     `prometheus.io/` are allowed in any case."""
     allowed_labels: AllowedKeys = ()
-    """Labels that pods may carry, in the same way. Keys without a prefix and those under `app.kubernetes.io/` are
-    allowed in any case."""
+    """Labels that pods may carry, in the same way. Keys without a prefix are allowed in any case, but for `app` and
+    `aadpodidbinding`; so are those under `app.kubernetes.io/`. Those under `modelplane.ai/` are in none."""
     max_shared_memory: Bytes = "64Gi"
     """The most that a pod may put into /dev/shm."""
     allowed_capabilities: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()

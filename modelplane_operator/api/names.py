@@ -22,6 +22,7 @@ SYSTEM_NAMESPACE: Final = "modelplane-system"
 HUB_GATEWAY: Final = "modelplane"
 CLUSTER_GATEWAY: Final = "inference-gateway"
 FENCE: Final = "modelplane"  # the NetworkPolicy and the LimitRange of a namespace on a workload cluster
+PICKER_FENCE: Final = "modelplane-pickers"  # the NetworkPolicy of the endpoint pickers there
 DEFAULT_GATEWAY: Final = "default"  # the InferenceGateway that models are served through
 
 _PICKER = "-epp"
@@ -147,6 +148,11 @@ def inference_pool(replica: str) -> str:
 def picker(replica: str) -> str:
     """The endpoint picker of a replica, and everything it needs."""
     return f"{replica}{_PICKER}"
+
+
+def is_picker(name: str) -> bool:
+    """Whether something is called as an endpoint picker is."""
+    return name.endswith(_PICKER)
 
 
 def cache_volume(namespace: str, cache: str) -> str:

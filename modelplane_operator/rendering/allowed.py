@@ -23,7 +23,9 @@ from modelplane_operator.api.shared import (
     in_bytes,
 )
 
-# Kubernetes presumes that keys without a prefix are their user's own, so that nothing acts on them.
+# Kubernetes presumes that keys without a prefix are their user's own. These are not: Services select by `app`, and by
+# the other a pod gets an identity of Azure.
+TAKEN_LABELS: Final = ("aadpodidbinding", "app")
 ANNOTATIONS: Final = ("app.kubernetes.io/", "kubectl.kubernetes.io/", "prometheus.io/")
 LABELS: Final = ("app.kubernetes.io/",)
 # Every runtime gives these by default, and they end where the container does: for images that change users or owners.
@@ -73,7 +75,8 @@ def left_out(template: PodTemplate, may: PodIsolation) -> Iterator[LeftOut]:
 
 def _of_metadata(template: PodTemplate, may: PodIsolation) -> Iterator[_Asked]:
     if given := template.metadata:
-        annotations, labels = ([key for key in keys if "/" in key] for keys in (given.annotations, given.labels))
+        annotations = [key for key in given.annotations if "/" in key]
+        labels = [key for key in given.labels if "/" in key or key in TAKEN_LABELS]
         yield _Asked(_ANNOTATION, "allowedAnnotations", annotations, (*ANNOTATIONS, *may.allowed_annotations))
         yield _Asked(_LABEL, "allowedLabels", labels, (*LABELS, *may.allowed_labels))
 

@@ -67,8 +67,9 @@ async def test_an_engine_has_little_power_and_nobody_is_let_in_beside_it_who_has
     (limits,) = await worker.list("LimitRange", remote(space))
     assert limits["spec"]["limits"] == [{"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "256Mi"}}]
     assert memory == {"medium": "Memory", "sizeLimit": "32Gi"}
-    (policy,) = await worker.list("NetworkPolicy", remote(space))
-    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    policies = {one["metadata"]["name"]: one["spec"] for one in await worker.list("NetworkPolicy", remote(space))}
+    assert policies["modelplane"]["policyTypes"] == ["Ingress", "Egress"]
+    assert [*policies] == ["modelplane", "modelplane-pickers"]
     intruder: Manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -88,14 +89,15 @@ async def test_fences_that_somebody_takes_away_are_put_back_and_go_when_the_plat
     worker = stage.workers[name]
 
     async def there() -> bool:
-        return all([await worker.list(kind, remote(space)) for kind in FENCES])
+        found = [one["metadata"]["name"] for kind in FENCES for one in await worker.list(kind, remote(space))]
+        return sorted(found) == ["modelplane", "modelplane", "modelplane-pickers"]
 
     async def gone() -> bool:
         return not any([await worker.list(kind, remote(space)) for kind in FENCES])
 
     for kind in FENCES:
-        (fence,) = await worker.list(kind, remote(space))
-        await worker.delete(kind, fence["metadata"]["name"], remote(space))
+        for fence in await worker.list(kind, remote(space)):
+            await worker.delete(kind, fence["metadata"]["name"], remote(space))
     await until("the fences to be put back", there)
     none = {"mode": "Disabled"}
     try:

@@ -247,6 +247,20 @@ def test_what_a_cluster_does_not_allow_is_left_out_of_the_pods_told_and_holds_up
     assert "annotation example.com/mesh (allowedAnnotations), annotation example.com/note (allowedAnnotations)" in new
 
 
+def test_labels_that_others_select_pods_by_are_left_out_like_those_with_a_prefix() -> None:
+    on_template = "spec.template.spec.engines[].members[].template.metadata.labels"
+    given = {"app": "x", "aadpodidbinding": "vault", "team": "a"}
+    subject = ModelDeployment.parse(change(deployment().to_manifest(), on_template, given))
+
+    (one,) = placed(subject, cluster("a"))
+    said = told(plan(seen(subject, cluster("a"))))["PodTemplateAllowed"][2]
+    (other,) = placed(subject, cluster("a", isolation={"pods": {"allowedLabels": ["app"]}}))
+
+    assert on_pods(one) == {"labels": {"team": "a"}}
+    assert "label aadpodidbinding (allowedLabels), label app (allowedLabels)" in said
+    assert on_pods(other) == {"labels": {"app": "x", "team": "a"}}
+
+
 def test_what_a_cluster_begins_to_allow_reaches_the_pods_as_any_change_does() -> None:
     subject = annotated(note="x")
     (one,) = placed(subject, cluster("a"))

@@ -108,6 +108,7 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
     assert [made["kind"] for made in applied(decided)] == [
         "Namespace",
         "NetworkPolicy",
+        "NetworkPolicy",
         "LimitRange",
         "ResourceClaimTemplate",
         "Deployment",
@@ -320,7 +321,7 @@ def test_fences_that_a_cluster_is_to_have_no_more_are_deleted() -> None:
     gone = plan(seen(one, *children(one), pods=[pod(one)], fences=fences, isolation=no_more))
 
     assert not deleted(kept)
-    assert deleted(gone) == ["NetworkPolicy", "LimitRange"]
+    assert deleted(gone) == ["NetworkPolicy", "NetworkPolicy", "LimitRange"]
 
 
 # A cluster that cannot be seen ----------------------------------------------------------------------------------------

@@ -13,7 +13,16 @@ import pytest
 import yaml
 
 from localfleet import binaries
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Capability
+from modelplane_operator.rendering.model_replica import (
+    INFERENCE_POOLS,
+    LEADER_WORKER_SETS,
+    CannotRender,
+    Surroundings,
+    render_model_replica,
+)
 from modelplane_operator.rendering.model_replica.fences import BEYOND_BASELINE
 from tests.rendering.cases import CASES, render
 from tests.support.api import Api
@@ -133,3 +142,69 @@ def templates(manifest: Manifest) -> list[Manifest]:
             return [gang["leaderTemplate"], gang["workerTemplate"]]
         case _:
             return []
+
+
+@pytest.mark.parametrize("revision", [0, 1, 2])
+async def test_no_pod_of_a_user_is_behind_a_service_or_a_door_that_is_not_its_own(server: Api, revision: int) -> None:
+    """The gateway asks whatever a picker's Service leads to where requests go: that may be no engine."""
+    ours = of_a_user(revision, "mine", {})
+    taken = {key: text for one in ours for key, text in selector(one).items()}
+    theirs = [
+        made
+        for number, (key, text) in enumerate(sorted(taken.items()))
+        for made in of_a_user(revision, f"evil-{number}", {key: text, labels.SERVING: names_of("mine")})
+    ]
+    tried = [{**pod, "metadata": {**pod["metadata"], "namespace": f"r{revision}"}} for pod in pods([*ours, *theirs])]
+    spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"r{revision}"}}]
+    await server.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all([*spaces, *tried]))
+
+    async def selected(expression: str) -> set[str]:
+        found = await server.kubectl("get", "pods", "-n", f"r{revision}", "-l", expression, "-o", "name")
+        return {line.removeprefix("pod/") for line in found.split()}
+
+    evil = {pod["metadata"]["name"] for pod in pods(theirs) if pod["spec"]["containers"][0]["name"] == "engine"}
+    led = {one["metadata"]["name"]: ",".join(f"{k}={v}" for k, v in selector(one).items()) for one in ours}
+    for name, expression in led.items():
+        if expression:
+            found = await selected(expression)
+            assert found, f"{name} selects nothing by {expression}"
+            assert not found & evil, f"{name} selects {found & evil} by {expression}"
+    (fence,) = [one for one in ours if one["metadata"]["name"] == "modelplane-pickers"]
+    parts = fence["spec"]["podSelector"]["matchExpressions"]
+    behind = await selected(",".join(p["key"] if p["operator"] == "Exists" else f"!{p['key']}" for p in parts))
+    assert behind
+    assert not behind & evil
+
+
+def names_of(deployment: str) -> str:
+    return names.replica("ml-team", deployment, "c", 0)
+
+
+def of_a_user(revision: int, name: str, given: Manifest) -> Sequence[Manifest]:
+    """A replica with an engine and a gang behind a picker, whose pods are to have these labels."""
+    template = {"metadata": {"labels": given}, "spec": {"containers": [{"name": "engine", "image": "engine:v1"}]}}
+    roles = {"one": ["Standalone"], "gang": ["Leader", "Worker"]}
+    engines = [
+        {
+            "name": engine,
+            "members": [
+                {"role": role, "nodePoolName": "p", "deviceRequests": [], "template": template} for role in members
+            ],
+        }
+        for engine, members in roles.items()
+    ]
+    replica = ModelReplica.parse(
+        {
+            "metadata": {"name": names_of(name), "namespace": "ml-team", "uid": name},
+            "spec": {"clusterName": "c", "podRevision": revision, "engines": engines},
+        }
+    )
+    found = render_model_replica(replica, Surroundings("n", frozenset({LEADER_WORKER_SETS, INFERENCE_POOLS})))
+    assert not isinstance(found, CannotRender)
+    return found
+
+
+def selector(manifest: Manifest) -> dict[str, str]:
+    """The labels by which something of ours finds pods."""
+    found = manifest.get("spec", {}).get("selector") or {}
+    return dict(found.get("matchLabels", found))

@@ -96,7 +96,7 @@ def render_picker(
             "kind": "Service",
             "metadata": _metadata(replica),
             "spec": {
-                # By `app` alone a tenant's own pod could be taken for the picker, and send the gateway anywhere.
+                # Whatever this selects is asked by the gateway where requests go, and may answer any address.
                 "selector": _ours(replica)
                 if replica.spec.pod_revision >= 2
                 else {labels.PICKER_APP: names.picker(replica.metadata.name)},

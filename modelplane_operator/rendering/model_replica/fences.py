@@ -8,6 +8,7 @@ which we never make. A pod's own node always reaches it, so that the kubelet's p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Final
 
@@ -39,7 +40,7 @@ def render_fences(namespace: str, uid: str, isolation: Isolation) -> tuple[Manif
     network, limits = isolation.network_policy or NetworkIsolation(), isolation.limit_range or LimitRangeIsolation()
     return (
         render_remote_namespace(namespace, uid, level=_level(isolation.pods or PodIsolation())),
-        *([_network_policy(namespace, uid, network)] if network.mode == "Enforced" else []),
+        *(_network_policies(namespace, uid, network) if network.mode == "Enforced" else []),
         *([_limit_range(namespace, uid, limits)] if limits.mode == "Enforced" else []),
     )
 
@@ -50,18 +51,18 @@ def _level(pods: PodIsolation) -> str:
     return "baseline" if BEYOND_BASELINE.isdisjoint(pods.allowed_capabilities) else "privileged"
 
 
-def _metadata(namespace: str, uid: str) -> Manifest:
+def _metadata(namespace: str, uid: str, name: str = names.FENCE) -> Manifest:
     return {
-        "name": names.FENCE,
+        "name": name,
         "namespace": names.remote_namespace(namespace),
         "labels": namespace_labels(namespace, uid),
     }
 
 
-def _network_policy(namespace: str, uid: str, network: NetworkIsolation) -> Manifest:
+def _network_policies(namespace: str, uid: str, network: NetworkIsolation) -> Iterator[Manifest]:
     """Engines fetch models from anywhere, and find each other by addresses that nobody knows before."""
     kept_out = METADATA if network.metadata_service == "Blocked" else ()
-    return {
+    yield {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _metadata(namespace, uid),
@@ -70,13 +71,7 @@ def _network_policy(namespace: str, uid: str, network: NetworkIsolation) -> Mani
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
                 {"from": [{"podSelector": {}}]},
-                *(
-                    {
-                        "from": [{"namespaceSelector": _named(gateway), "podSelector": {"matchLabels": ENVOYS}}],
-                        "ports": [_port("TCP", SERVING_PORT), _port("TCP", GRPC_PORT)],
-                    }
-                    for gateway in network.gateway_namespaces
-                ),
+                *_from_gateways(network, SERVING_PORT),
                 *({"from": [{"namespaceSelector": _named(one)}]} for one in network.monitoring_namespaces),
             ],
             "egress": [
@@ -88,6 +83,28 @@ def _network_policy(namespace: str, uid: str, network: NetworkIsolation) -> Mani
             ],
         },
     }
+    yield {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(namespace, uid, names.PICKER_FENCE),
+        "spec": {
+            # Pickers of before have no label of their own; an engine has one that says that it is an engine.
+            "podSelector": {
+                "matchExpressions": [
+                    {"key": labels.PICKER_APP, "operator": "Exists"},
+                    {"key": labels.WORKLOAD, "operator": "DoesNotExist"},
+                ]
+            },
+            "policyTypes": ["Ingress"],
+            "ingress": [*_from_gateways(network, GRPC_PORT)],
+        },
+    }
+
+
+def _from_gateways(network: NetworkIsolation, port: int) -> Iterator[Manifest]:
+    for gateway in network.gateway_namespaces:
+        envoys = {"namespaceSelector": _named(gateway), "podSelector": {"matchLabels": ENVOYS}}
+        yield {"from": [envoys], "ports": [_port("TCP", port)]}
 
 
 def _named(namespace: str) -> Manifest:

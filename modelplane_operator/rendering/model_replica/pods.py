@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +60,7 @@ def render_pod(
     return {
         "metadata": {
             "labels": {
-                **(user.labels if user else {}),
+                **(_harmless(user.labels) if user else {}),
                 **owner_labels(replica),
                 **_deployment_label(replica),
                 labels.WORKLOAD: name,
@@ -137,6 +137,18 @@ def render_pod(
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 UNPRIVILEGED = {"allowPrivilegeEscalation": False}
+
+
+def _harmless(users: Mapping[str, str]) -> dict[str, str]:
+    """A user's labels but for those that our Services select by, whatever the cluster allows, or did.
+
+    `app` of a picker stands in the Services of pickers of before: a pod with it would be asked where requests go.
+    """
+    return {
+        key: text
+        for key, text in users.items()
+        if not key.startswith(labels.PREFIX) and not (key == labels.PICKER_APP and names.is_picker(text))
+    }
 
 
 def _deployment_label(replica: ModelReplica) -> dict[str, str]:
