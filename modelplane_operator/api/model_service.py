@@ -80,6 +80,8 @@ class AuthReady(ConditionType):
 
     KEYS_FOUND = "KeysFound", "True", "Every Secret holds keys; requests without one of them get 401."
     SECRET_NOT_FOUND = "SecretNotFound", "False", "A Secret is missing; the message names it. Its keys are refused."
+    SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it."
+    SECRET_TOO_LARGE = "SecretTooLarge", "False", "A Secret holds too many keys or bytes, so that none of them counts."
     NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it."
     NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import product
 
 from modelplane_operator.api import labels
@@ -34,14 +34,24 @@ EVERYWHERE = ("",)
 
 
 async def look(
-    site: Cluster, owner: str, parts: Iterable[Part], clients: Clients, *, namespaces: Collection[str] = EVERYWHERE
+    site: Cluster,
+    owner: str,
+    parts: Iterable[Part],
+    clients: Clients,
+    *,
+    homes: Container[str],
+    namespaces: Collection[str] = EVERYWHERE,
 ) -> Seen:
-    """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces."""
+    """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces.
+
+    `homes`: where the owner's releases can be. Records elsewhere are anybody's, and Helm deletes what a record says.
+    """
     helm = clients.helm
     if helm is None:
         raise HelmError("this operator runs no Helm")
     runs = helm.runs(site.name)  # before its records: of a run that has ended here, those tell what it left
-    history = revisions(await _records(site, owner, namespaces))
+    records = await _records(site, owner, namespaces)
+    history = revisions(record for record in records if key_of(record).namespace in homes)
     asked = {*history, *(part.release.key for part in parts)}
     return Seen(
         cluster=site.name,

@@ -36,7 +36,12 @@ def controller(
         return Observed(
             routed,
             charts=await look(
-                hub, gateway.metadata.uid or "", gateway_parts(gateway, allowed), clients, namespaces=_namespaces(hub)
+                hub,
+                gateway.metadata.uid or "",
+                gateway_parts(gateway, allowed),
+                clients,
+                homes=NAMESPACES,
+                namespaces=_namespaces(hub),
             ),
             taken=_taken(gateway, hub),
             definitions=() if going else await ours(hub.kube, definitions),

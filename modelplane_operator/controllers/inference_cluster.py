@@ -35,7 +35,7 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
+from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
@@ -111,7 +111,7 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             secrets=_secrets(cluster, clients.hub),
             now=now,
             helm=helm,
-            stack=next(applied(clients.hub, (STACKS,), cluster.metadata.uid or ""), None),
+            stack=_stack(cluster, clients.hub),
         )
 
     return Controller(
@@ -147,16 +147,14 @@ class _Versions:
 
 
 async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, now: datetime) -> There:
-    children = tuple(
-        child for kind in CHILDREN if (found := site.find(kind)) for child in found.owned_by(cluster.metadata.uid or "")
-    )
+    made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
-        children=children,
-        has_namespace=await _has_namespace(site, children),
+        children=made,
+        has_namespace=await _has_namespace(site, made),
         others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
     )
 
@@ -185,9 +183,9 @@ def _hardware(site: Cluster) -> Seen | ClientError | None:
     return Seen(tuple(nodes or ()), tuple(slices or ()))
 
 
-async def _has_namespace(site: Cluster, children: Iterable[Manifest]) -> bool:
+async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
     """Whether our namespace is there and of somebody else's making."""
-    kinds = {child["kind"] for child in children}
+    kinds = {child["kind"] for child in made}
     if kinds & {"Namespace", "EnvoyProxy"}:
         return "Namespace" not in kinds  # what is in it needs it
     return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
@@ -202,6 +200,13 @@ def _of_models(site: Cluster) -> Iterator[str]:
 
 
 # On the hub -----------------------------------------------------------------------------------------------------------
+
+
+def _stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
+    """The cluster's stack. ServingStacks are written by others too, so that the labels alone tell nothing."""
+    wanted = Key(names.SYSTEM_NAMESPACE, names.serving_stack(cluster.metadata.name))
+    found = applied(hub, (STACKS,), cluster.metadata.uid or "", (wanted.namespace,))
+    return next((one for one in found if key_of(one) == wanted), None)
 
 
 def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:

@@ -11,7 +11,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, key_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, applied, find
+from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.inference_gateway import Observed, plan
 
@@ -24,7 +24,7 @@ _owner = owner_of_kind(InferenceGateway.definition.kind)
 async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
     return Observed(
         gateway,
-        tuple(applied(clients.hub, CHILDREN, gateway.metadata.uid or "")),
+        tuple(applied(clients.hub, CHILDREN, gateway.metadata.uid or "", OUR_OWN)),
         namespace=find(clients.hub, NAMESPACE, HOME) is not None,
         now=clients.now(),
     )

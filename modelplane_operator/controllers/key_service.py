@@ -2,7 +2,12 @@
 
 It is a process of its own, so that requests are answered while the operator is not there. It reads the Secrets itself,
 by name, when it is asked, and keeps hashes of what it read for a second: so a change counts within two. While the API
-server says nothing the last that it said holds, as nobody can change a Secret then; what was never read is refused.
+server says nothing at all the last that it said holds, as nobody can change a Secret then; what was never read is
+refused. An API server that goes on to answer others is there: then what it last said of a Secret holds for a few
+seconds more and no longer, whoever keeps it, or us, busy.
+
+What a Secret may hold, and what is asked about one namespace at a time, is bounded: a tenant's Secrets keep nobody
+else's requests waiting.
 """
 
 from __future__ import annotations
@@ -12,8 +17,9 @@ import signal
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 from aiohttp import web
@@ -21,15 +27,21 @@ from aiohttp import web
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.errors import ClientError, Forbidden, Misbehaving
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import OF_HUB
+from modelplane_operator.clients.limits import KIB, OF_HUB
 from modelplane_operator.clients.resources import SECRET
 from modelplane_operator.rendering import api_keys
 
 FRESH: Final = 1.0
 PATIENCE: Final = 1.0  # with the API server; the two are how late a change counts
 MOST: Final = 10_000  # Secrets that are remembered
+MOST_DIGESTS: Final = 200_000  # of all of them: some 30 MB
+OVERDUE: Final = 10.0  # how long the last word holds although the server answers others
+OLDEST: Final = 3600.0  # and although it answers nobody
+OF_A_NAMESPACE: Final = 4  # Secrets of one that are read at the same time
+LIMITS: Final = replace(OF_HUB, answer=256 * KIB)
+"""Four times what a Secret of keys may have: the metadata are the rest. More than that is not even parsed."""
 _PROBE: Final = "/healthz"
 
 log = structlog.get_logger(__name__)
@@ -42,8 +54,13 @@ class UnknownKeysError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Reading:
     at: float
-    digests: tuple[bytes, ...] | None
-    """None: it could not be read, and never was."""
+    """When it was tried."""
+    digests: frozenset[bytes] | None
+    """None: it could not be read, and never was, or too long ago."""
+    told: float
+    """When the server last said so."""
+    failing: float | None = None
+    """Since when it says nothing of it."""
 
 
 @dataclass(slots=True)
@@ -54,29 +71,31 @@ class Keyring:
     now: Callable[[], float]
     _known: OrderedDict[Key, _Reading] = field(default_factory=OrderedDict[Key, _Reading], init=False)
     _asking: dict[Key, asyncio.Lock] = field(default_factory=dict[Key, asyncio.Lock], init=False)
+    _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(
+        default_factory=WeakValueDictionary[str, asyncio.Semaphore], init=False
+    )
+    _digests: int = field(default=0, init=False)
+    _answered: float = field(default=float("-inf"), init=False)
+    """When the server last said anything, of whichever Secret."""
 
     async def allows(self, key: str, secrets: Sequence[Key]) -> bool:
         """Whether one of the Secrets holds the key; raises UnknownKeysError when that cannot be known."""
         found = await asyncio.gather(*map(self._find, secrets), return_exceptions=True)
-        held = [digest for one in found if not isinstance(one, BaseException) for digest in one]
-        if api_keys.matches(key, held):
+        if any(api_keys.matches(key, one) for one in found if not isinstance(one, BaseException)):
             return True
         for one in found:
             if isinstance(one, BaseException):
                 raise one
         return False
 
-    async def _find(self, secret: Key) -> tuple[bytes, ...]:
+    async def _find(self, secret: Key) -> frozenset[bytes]:
         lock = self._asking.setdefault(secret, asyncio.Lock())
         try:
             async with lock:  # many who ask at once are one question
                 known = self._known.get(secret)
                 if known is None or self.now() - known.at >= FRESH:
                     known = await self._read(secret, known)
-                    self._known[secret] = known
-                    self._known.move_to_end(secret)
-                    if len(self._known) > MOST:
-                        self._known.popitem(last=False)
+                    self._keep(secret, known)
                 if known.digests is None:
                     raise UnknownKeysError(secret)
                 return known.digests
@@ -84,16 +103,45 @@ class Keyring:
             if not lock.locked():
                 self._asking.pop(secret, None)
 
+    def _keep(self, secret: Key, reading: _Reading) -> None:
+        """Remember a reading, and forget those that nobody has asked for in the longest time."""
+        before = self._known.pop(secret, None)
+        self._known[secret] = reading
+        self._digests += len(reading.digests or ()) - len((before and before.digests) or ())
+        while len(self._known) > MOST or self._digests > MOST_DIGESTS or self._is_old():
+            _, oldest = self._known.popitem(last=False)
+            self._digests -= len(oldest.digests or ())
+
+    def _is_old(self) -> bool:
+        """Whether the reading that is the oldest can be of no use to anybody."""
+        return next(iter(self._known.values())).at < self.now() - OLDEST
+
     async def _read(self, secret: Key, known: _Reading | None) -> _Reading:
         began = self.now()
+        turn = self._turns.setdefault(secret.namespace, asyncio.Semaphore(OF_A_NAMESPACE))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE), turn:
                 manifest = await self.kube.find(SECRET, secret)
+        except (Forbidden, Misbehaving) as error:  # an answer: nothing of it counts
+            log.warning("Secret not taken", secret=str(secret), error=type(error).__name__)
+            self._answered = max(self._answered, began)
+            return _Reading(began, frozenset(), began)
         except (ClientError, TimeoutError) as error:
-            last = known.digests if known else None
-            log.warning("Secret not read", secret=str(secret), error=type(error).__name__, known=last is not None)
-            return _Reading(self.now(), last)  # from the end on: or each who waits would wait for an answer of his own
-        return _Reading(began, api_keys.digests(manifest) if manifest else ())
+            reading = self._unread(known, began)
+            held = reading.digests is not None
+            log.warning("Secret not read", secret=str(secret), error=type(error).__name__, known=held)
+            return reading
+        self._answered = max(self._answered, began)
+        return _Reading(began, api_keys.digests(manifest) if manifest else frozenset(), began)
+
+    def _unread(self, known: _Reading | None, began: float) -> _Reading:
+        """The last word on a Secret of which the server says nothing now, as long as that may hold."""
+        now = self.now()  # from the end on: or each who waits would wait for an answer of his own
+        if known is None:
+            return _Reading(now, None, began, began)
+        failing = began if known.failing is None else known.failing
+        holds = now - known.told <= OLDEST and self._answered - failing <= OVERDUE
+        return _Reading(now, known.digests if holds else None, known.told, failing)
 
 
 def _refusal(status: int, message: str, code: str) -> web.Response:
@@ -138,6 +186,6 @@ async def run(listen: tuple[str, int], access: Access) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with connect(access, limits=OF_HUB) as kube, serving(listen, Keyring(kube, loop.time)):
+    async with connect(access, limits=LIMITS) as kube, serving(listen, Keyring(kube, loop.time)):
         log.info("Key service listens", address=f"{listen[0]}:{listen[1]}")
         await stop.wait()

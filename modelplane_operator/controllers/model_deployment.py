@@ -20,10 +20,10 @@ from modelplane_operator.api import (
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.clients.resources import HTTP_ROUTE, ResourceType, annotations_of, entries, key_of, of, section
+from modelplane_operator.clients.resources import HTTP_ROUTE, annotations_of, entries, key_of, of, section
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, backends, find
+from modelplane_operator.controllers.reading import Cluster, backends, children, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.controllers.world import Scheduled, uncounted
 from modelplane_operator.planning.model_deployment import Observed, plan
@@ -89,7 +89,8 @@ def controller(
     async def observe(deployment: ModelDeployment, clients: Clients) -> Observed:
         hub, uid = clients.hub, deployment.metadata.uid or ""
         await _weigh(deployment, fleet.model.devices)
-        replicas = _owned(hub, REPLICAS, uid)
+        homes = (deployment.key.namespace,)
+        replicas = tuple(children(hub, (REPLICAS,), uid, homes))
         routed, reached = _rotation(hub, replicas)
         return Observed(
             deployment=deployment,
@@ -97,7 +98,7 @@ def controller(
             fleet=fleet.model,
             clusters=fleet.clusters,
             replicas=replicas,
-            endpoints=_owned(hub, ENDPOINTS, uid),
+            endpoints=tuple(children(hub, (ENDPOINTS,), uid, homes)),
             routed=routed,
             reached=reached,
             grace=grace,
@@ -129,11 +130,6 @@ async def _weigh(deployment: ModelDeployment, devices: frozenset[Device]) -> Non
     selectors = budget.texts(deployment.replica)
     if not budget.at_once(selectors, devices):
         await asyncio.to_thread(budget.prepare, selectors, devices)
-
-
-def _owned(hub: Cluster, kind: ResourceType, uid: str) -> tuple[Manifest, ...]:
-    found = hub.find(kind)
-    return tuple(found.owned_by(uid)) if found else ()
 
 
 def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCache:

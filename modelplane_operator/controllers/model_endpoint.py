@@ -37,7 +37,7 @@ from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
-from modelplane_operator.rendering.inference_gateway import front_door, url_of
+from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, DataPlane, front_door, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 
 ENDPOINTS = of(ModelEndpoint)
@@ -59,17 +59,18 @@ def controller(
             clients.hub.find(BACKEND_TLS_POLICY),
             endpoint.spec.credentials,
         )
-        secret = Key(endpoint.key.namespace, credentials.secret_ref.name) if credentials else None
-        children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or ""))
+        ref = credentials.secret_ref if credentials else None
+        secret = (Key(endpoint.key.namespace, ref.name), frozenset((ref.key,))) if ref else None
+        children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         site = _site(endpoint, clients.hub)
         hub = await ranges.find() if site is None else None
         return Observed(
             endpoint,
             children,
-            front_door(InferenceGateway.parse(front) if front else None).plane,
+            _plane(front, children),
             reach.of_users(hub.services, hub.pods) if hub else reach,
             tls_policies=policies is not None and policies.served,
-            secret=await originals.find(SECRET, secret) if secret else None,
+            secret=await originals.find(SECRET, *secret) if secret else None,
             recheck=originals.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
@@ -83,6 +84,13 @@ def controller(
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
     return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=its_deletion)
+
+
+def _plane(front: Manifest | None, children: Iterable[Manifest]) -> DataPlane:
+    """How endpoints are written; while there is no front door, as they were."""
+    if front is None and BACKEND in map(type_of, children):
+        return ENVOY_GATEWAY
+    return front_door(InferenceGateway.parse(front) if front else None).plane
 
 
 def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:

@@ -28,6 +28,7 @@ from modelplane_operator.clients.resources import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    ResourceType,
     key_of,
     labels_of,
     of,
@@ -36,6 +37,7 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
 from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
+from modelplane_operator.controllers.reading import children as labelled
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.symptoms import is_ready, symptoms, told
@@ -87,8 +89,9 @@ def controller(
         fences: tuple[Manifest, ...] = ()
         namespace = None
         if cluster is not None and site.connected:
-            pods = tuple(found.owned_by(uid)) if (found := cluster.find(POD)) else ()
-            children = tuple(applied(cluster, CHILDREN, uid))
+            homes = (names.remote_namespace(replica.key.namespace),)
+            pods = tuple(labelled(cluster, (POD,), uid, homes))
+            children = tuple(applied(cluster, CHILDREN, uid, homes))
             if replica.metadata.deletion_timestamp is not None:
                 namespace = _vacant(replica, clients.hub, cluster)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
@@ -140,8 +143,7 @@ def _isolation(name: str, hub: Cluster) -> Isolation:
 
 def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest, ...]:
     """What is around the replica's namespace there. Without a namespace on the hub to own it, nothing is ours."""
-    home = names.remote_namespace(replica.key.namespace)
-    return tuple(one for one in applied(cluster, FENCES, uid) if key_of(one).namespace == home)
+    return tuple(applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
 def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
@@ -156,8 +158,12 @@ def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
 
 async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manifest, ...]:
     kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
-    wanted = {(kinds[source.kind], Key(replica.key.namespace, source.name)) for source in sources(replica)}
-    found = [await originals.find(kind, key) for kind, key in sorted(wanted)]
+    wanted: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
+    for source in sources(replica):
+        place = kinds[source.kind], Key(replica.key.namespace, source.name)
+        before = wanted.get(place, frozenset())
+        wanted[place] = None if before is None or source.use == "PullSecret" else before | source.keys
+    found = [await originals.find(*place, wanted[place]) for place in sorted(wanted)]
     return tuple(filter(None, found))
 
 
@@ -174,11 +180,11 @@ def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest |
 
 def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
-    found, pods = find(hub, REPLICAS, key), cluster.find(POD)
+    found, homes = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
     if found is None or not found["metadata"].get("deletionTimestamp"):
         return found is not None
     uid = found["metadata"]["uid"]
-    return any(applied(cluster, CHILDREN, uid)) or (pods is not None and any(pods.owned_by(uid)))
+    return any(applied(cluster, CHILDREN, uid, homes)) or any(labelled(cluster, (POD,), uid, homes))
 
 
 _owner = owner_of_kind("ModelReplica")

@@ -17,6 +17,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.errors import Forbidden
 from modelplane_operator.clients.resources import (
     BACKEND,
     ENDPOINT_SLICE,
@@ -80,18 +81,26 @@ def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller
         endpoints = tuple(map(ModelEndpoint.parse, _selected(service, clients.hub)))
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         known = InferenceGateway.parse(gateway) if gateway else None
-        credentials = {one.spec.credentials.secret_ref.name for one in endpoints if one.spec.credentials}
-        named = credentials.union(asked_of(service, front_door(known).auth) or ())
-        secrets = {name: await originals.find(SECRET, Key(service.key.namespace, name)) for name in sorted(named)}
+        refs = [one.spec.credentials.secret_ref for one in endpoints if one.spec.credentials]
+        asked = asked_of(service, front_door(known).auth) or ()
+        secrets: dict[str, Manifest | None] = {}
+        forbidden: dict[str, str] = {}
+        for name in sorted({*asked, *(ref.name for ref in refs)}):
+            entries = None if name in asked else frozenset(ref.key for ref in refs if ref.name == name)
+            try:
+                secrets[name] = await originals.find(SECRET, Key(service.key.namespace, name), entries)
+            except Forbidden as error:  # an answer like another: the guard is written, whoever reads the keys
+                forbidden[name] = str(error)
         return Observed(
             service,
             endpoints,
             {name: secret for name, secret in secrets.items() if secret},
             known,
-            tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "")),
+            tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,))),
             originals.recheck,
             clients.now(),
             keys,
+            forbidden,
         )
 
     woken_by: dict[ResourceType, Waker] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Container, Iterable, Iterator
+from typing import Final, Protocol
 
+from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Token
@@ -13,6 +14,9 @@ from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import ResourceType, entries, key_of
+
+OUR_OWN: Final = ("", names.SYSTEM_NAMESPACE)
+"""The namespaces of children that belong to the platform: none, and that of the platform itself."""
 
 
 class Cluster(Protocol):
@@ -61,12 +65,22 @@ def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
     return collection.get(key) if collection else None
 
 
-def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str) -> Iterator[Manifest]:
-    """The children of an object that we applied. Controllers copy labels, ours too, to what they make themselves."""
+def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+    """What carries the labels of an object's children, in the namespaces where its children are; "" is none.
+
+    Elsewhere anybody may have written the labels: what they say is not enough to believe an object, or to delete it.
+    """
+    for kind in kinds:
+        if (collection := cluster.find(kind)) is not None:
+            yield from (child for child in collection.owned_by(uid) if key_of(child).namespace in homes)
+
+
+def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+    """Those of them that we applied. Controllers copy labels, ours too, to what they make themselves."""
     for kind in kinds:
         if (collection := cluster.find(kind)) is None:
             continue
-        for child in collection.owned_by(uid):
+        for child in children(cluster, (kind,), uid, homes):
             entry = collection.entry(key_of(child))
             if entry and entry.owned:
                 yield child

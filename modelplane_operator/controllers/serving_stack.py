@@ -28,10 +28,10 @@ from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import cluster_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, applied, find
+from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, find
 from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, plan
-from modelplane_operator.rendering.serving_stack import GPU_DRIVER, parts, render_namespaces
+from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
+from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
@@ -90,8 +90,8 @@ def controller(
 async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: tuple[Manifest, ...]) -> There:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
-    charts = await look(site, uid, wanted, clients)
-    children = tuple(applied(site, CHILDREN, uid))
+    children = tuple(applied(site, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
+    charts = await look(site, uid, wanted, clients, homes=homes(stack))
     going = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
     return There(

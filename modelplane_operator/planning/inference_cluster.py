@@ -54,7 +54,12 @@ from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
 from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete
 from modelplane_operator.planning.symptoms import condition
-from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.cluster_gateway import (
+    gateway_among,
+    gateway_of,
+    render_cluster_gateway,
+    render_system_namespace,
+)
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -269,7 +274,7 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None) -> Con
     if address:
         words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
-    gateway = _gateway(there)
+    gateway = gateway_among(there.children)
     said = condition(gateway, "Programmed").get("message") if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
@@ -357,13 +362,9 @@ def _missing_software(there: There) -> str:
     return " and ".join(words for name, words in needed.items() if name not in there.apis)
 
 
-def _gateway(there: There) -> Manifest | None:
-    return next((child for child in there.children if type_of(child) == GATEWAY), None)
-
-
 def _address(there: There) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
-    gateway = _gateway(there)
+    gateway = gateway_among(there.children)
     if gateway is None or condition(gateway, "Programmed").get("status") != "True":
         return None
     return address_of(gateway)

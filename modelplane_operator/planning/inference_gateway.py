@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_gateway import (
     TLS,
@@ -25,6 +27,8 @@ from modelplane_operator.rendering.inference_gateway import (
     secure_listeners,
     url_of,
 )
+
+HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def _not_served(seen: Observed) -> InferenceGatewayStatus:
 
 
 def _status(seen: Observed) -> InferenceGatewayStatus:
-    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY, names.HUB_GATEWAY), seen.gateway.spec.tls
+    plane, live, tls = data_plane(seen.gateway), _child(seen, GATEWAY, HUB_GATEWAY), seen.gateway.spec.tls
     known = seen.gateway.status or InferenceGatewayStatus()
     # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
     found = address_of(live) if live else None
@@ -73,9 +77,8 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     asked_before = any(one.type == TLSReady.__name__ for one in known.conditions)
     secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED if asked_before else None, "")
     url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
-    controller = "".join(
-        _lacks(f"GatewayClass {plane.gateway_class}", _child(seen, GATEWAY_CLASS, plane.gateway_class), "Accepted")
-    )
+    gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.gateway_class))
+    controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", gateway_class, "Accepted"))
     lacking = [
         *([controller] if controller else []),
         *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
@@ -132,9 +135,8 @@ def _listens(said: Mapping[str, Manifest], generation: int | None) -> tuple[TLSR
     return TLSReady.SERVED, ""
 
 
-def _child(seen: Observed, kind: ResourceType, name: str) -> Manifest | None:
-    wanted = (kind, name)
-    return next((child for child in seen.children if (type_of(child), key_of(child).name) == wanted), None)
+def _child(seen: Observed, kind: ResourceType, key: Key) -> Manifest | None:
+    return next((child for child in seen.children if (type_of(child), key_of(child)) == (kind, key)), None)
 
 
 def _lacks(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:

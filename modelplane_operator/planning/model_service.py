@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from modelplane_operator.api import names
@@ -27,7 +27,7 @@ from modelplane_operator.api.model_service import (
 )
 from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
 from modelplane_operator.planning.plan import Apply, Plan, prune
-from modelplane_operator.rendering.api_keys import asked_of, digests
+from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
@@ -59,6 +59,8 @@ class Observed:
     now: datetime
     keys: tuple[str, int] = KEYS
     """Host and port of the key service."""
+    forbidden: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By name, the Secrets that the operator may not read, and what the API server says."""
 
     @property
     def door(self) -> FrontDoor:
@@ -89,7 +91,10 @@ def plan(seen: Observed) -> Plan:
     lacking = [target for target in found.values() if isinstance(target, Unusable)]
     shared = shares(service, groups, targets)
     wanted = render_model_service(service, shared, seen.door)
+    # Who asks for keys by default, and which gateway answers, only an InferenceGateway says: until there is one again,
+    # routes and guards stay as they are, and nothing is opened.
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=service.metadata.uid or ""))
+    steps = steps if seen.gateway else ()
     secrets = asked_of(service, seen.door.auth) or any(e.spec.credentials for group in groups for e in group)
     return Plan(steps, _status(seen, groups, shared, lacking, wanted), seen.recheck if secrets else None)
 
@@ -109,7 +114,9 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
         return Target(backend)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
-        return Unusable(endpoint.key, "without credentials", header.message)
+        name = credentials.secret_ref.name
+        refused = f"Secret {name} may not be read: {seen.forbidden[name]}" if name in seen.forbidden else ""
+        return Unusable(endpoint.key, "without credentials", refused or header.message)
     return Target(backend, header)
 
 
@@ -138,13 +145,19 @@ def _status(
 def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
     """Whether all Secrets hold keys, and what keeps clients with theirs out; None where no key is asked for."""
     wanted = asked_of(seen.service, seen.door.auth)
+    if wanted is None and seen.gateway is None:
+        return None  # what was known stays
     if wanted is None:
         known = seen.service.status.conditions if seen.service.status else ()
         return (AuthReady.NOT_ASKED, "") if any(one.type == AuthReady.__name__ for one in known) else None
     for name in wanted:
         secret = seen.secrets.get(name)
+        if name in seen.forbidden:
+            return AuthReady.SECRET_FORBIDDEN, f"Secret {name} may not be read by the operator: {seen.forbidden[name]}"
         if secret is None:
             return AuthReady.SECRET_NOT_FOUND, f"Secret {name} does not exist: requests with its API keys get 401"
+        if excess := beyond(secret):
+            return AuthReady.SECRET_TOO_LARGE, f"Secret {name} has {excess}: requests with its API keys get 401"
         if not digests(secret):
             holds = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
             return AuthReady.NO_KEYS, holds

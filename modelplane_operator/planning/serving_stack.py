@@ -6,7 +6,7 @@ each after those that need it; then the namespaces. Definitions of kinds stay: o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -35,9 +35,11 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.rendering.cluster_gateway import gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
     ENVOY,
+    NAMESPACES,
     parts,
     render_before,
     render_gateway,
@@ -50,6 +52,7 @@ CHILDREN = (NAMESPACE, RESOURCE_QUOTA, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFI
 SOON = 0.5  # until a connection that has just begun has seen everything
 UNREADY = 15.0  # until we look again for what no event tells of: pods that come up, devices that are published
 NAMED = 3  # of many, in a message
+LISTED = 32  # components in a status
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +110,23 @@ def _in_service(seen: Observed, there: There) -> Plan:
     stack, charts = seen.stack, there.charts
     wanted = parts(stack)
     standings = judge(wanted, charts)
-    removals = [remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})]
+    removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
     problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
     ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
     address = _address(there)
     status = ServingStackStatus(
         conditions=(
-            _installed(seen, standings, removals),
+            _installed(seen, standings, [words for words, _ in removals.values()]),
             ready or Ready.AVAILABLE.condition(seen.now),
             *_verified(seen),
         ),
         gateway=StackGatewayStatus(address=address) if address else None,
-        components=tuple(_reported(one, charts) for one in standings),
+        components=(*(_reported(one, charts) for one in standings), *_removed(removals))[:LISTED],
     )
     again = [one.again for one in standings if one.again is not None]
     again += [UNREADY] if problems else []
     again += [LOOK] if removals else []
-    steps = (*_steps(seen, there, standings), *(step for _, step in removals if step))
+    steps = (*_steps(seen, there, standings), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(again, default=None))
 
 
@@ -157,8 +160,22 @@ def _device_problems(there: There) -> Iterator[str]:
 
 
 def _address(there: There) -> str | None:
-    gateway = next((child for child in there.children if type_of(child) == GATEWAY), None)
+    gateway = gateway_among(there.children)
     return address_of(gateway) if gateway else None
+
+
+def _removed(removals: Mapping[Key, tuple[str, Step | None]]) -> Iterator[ComponentStatus]:
+    """Releases that are no longer wanted, until they are gone: so it stays known where they are (`homes`)."""
+    for release, (words, _) in removals.items():
+        yield ComponentStatus(name=str(release), state="Uninstalling", message=words[:2048])
+
+
+def homes(stack: ServingStack) -> frozenset[str]:
+    """The namespaces where releases of the stack can be: where its charts go, and where some still have to go."""
+    last = stack.status.components if stack.status else ()
+    named = (one.name.partition("/") for one in last)
+    before = (namespace for namespace, slash, _ in named if slash)
+    return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
 
 
 def _reported(one: Standing, charts: Seen) -> ComponentStatus:
@@ -173,7 +190,7 @@ def _reported(one: Standing, charts: Seen) -> ComponentStatus:
     )
 
 
-def _installed(seen: Observed, standings: Iterable[Standing], removals: Sequence[tuple[str, Step | None]]) -> Condition:
+def _installed(seen: Observed, standings: Iterable[Standing], removals: Sequence[str]) -> Condition:
     """What most needs to be known, of all charts."""
     said = {
         Installed.FAILED: [one for one in standings if one.state == "Failed"],
@@ -186,7 +203,7 @@ def _installed(seen: Observed, standings: Iterable[Standing], removals: Sequence
             words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in concerned]
             return reason.condition(seen.now, message="; ".join(words))
     if removals:
-        return Installed.UPGRADING.condition(seen.now, message="; ".join(words for words, _ in removals))
+        return Installed.UPGRADING.condition(seen.now, message="; ".join(removals))
     return Installed.INSTALLED.condition(seen.now)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, assert_never
 
 from modelplane_operator.api import names
@@ -23,6 +22,9 @@ from modelplane_operator.rendering.owned import on_hub
 
 PREFIX: Final = "/keys/"
 LONGEST: Final = 4096  # of a key
+MOST: Final = 256  # keys of a Secret
+LARGEST: Final = 64 * 1024  # bytes of their names and their content, as the Secret has it
+SECRETS: Final = 8  # that one request is checked against; the schema's bound
 ANSWER: Final = 4096  # the most that the key service says
 _SCHEME: Final = "bearer "
 
@@ -42,8 +44,8 @@ def path_of(namespace: str, secrets: Sequence[str]) -> str:
 
 def secrets_at(path: str) -> tuple[Key, ...]:
     """The Secrets that a path names; none when it names none."""
-    namespace, *secrets = path.removeprefix(PREFIX).split("/")
-    return tuple(Key(namespace, name) for name in secrets)
+    namespace, *secrets = path.removeprefix(PREFIX).split("/", SECRETS + 1)
+    return tuple(Key(namespace, name) for name in secrets[:SECRETS])
 
 
 def render_guard(
@@ -115,14 +117,27 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
 
 
-def digests(secret: Manifest) -> tuple[bytes, ...]:
-    """Of each key that a Secret holds. What no header can carry is none; a file's last line break is no part of it."""
+def beyond(secret: Manifest) -> str:
+    """What of a Secret is too much for it to be one of API keys; empty when nothing is."""
+    data: dict[str, str] = secret.get("data") or {}
+    if len(data) > MOST:
+        return f"{len(data)} entries, and {MOST} are allowed"
+    size = sum(len(name) + len(value) for name, value in data.items())
+    return f"{size // 1024} KiB, and {LARGEST // 1024} are allowed" if size > LARGEST else ""
+
+
+def digests(secret: Manifest) -> frozenset[bytes]:
+    """Of each key that a Secret holds: none of one that holds too much, which is told before anything is decoded.
+
+    What no header can carry is none; a file's last line break is no part of it.
+    """
+    if beyond(secret):
+        return frozenset()
     data: dict[str, str] = secret.get("data") or {}
     held = (base64.b64decode(value).decode(errors="replace").strip() for value in data.values())
-    return tuple(digest(key) for key in held if key and key.isascii() and key.isprintable() and len(key) <= LONGEST)
+    return frozenset(digest(key) for key in held if key and key.isascii() and key.isprintable() and len(key) <= LONGEST)
 
 
-def matches(key: str, known: Sequence[bytes]) -> bool:
-    """Whether a key is among those known, in a time that does not tell how nearly."""
-    asked = digest(key)
-    return sum([hmac.compare_digest(asked, one) for one in known]) > 0
+def matches(key: str, known: Collection[bytes]) -> bool:
+    """Whether a key is among those known. How long that takes tells something of hashes, from which no key follows."""
+    return digest(key) in known

@@ -5,6 +5,7 @@ It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from modelplane_operator.api import labels, names
@@ -30,6 +31,13 @@ def render_system_namespace(owner: Owner) -> Manifest:
     """Where what is ours and no model's lives on a workload cluster; for clusters that have none of that name yet."""
     marks = {labels.POD_SECURITY: "restricted", **owner_labels(owner)}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE, "labels": marks}}
+
+
+def gateway_among(children: Iterable[Manifest]) -> Manifest | None:
+    """The gateway, as it was observed, by its full name: another Gateway's address is another's."""
+    wanted = ("Gateway", names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)
+    told = ((one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"], one) for one in children)
+    return next((one for *identity, one in told if tuple(identity) == wanted), None)
 
 
 def gateway_of(cluster: InferenceCluster) -> StackGateway:

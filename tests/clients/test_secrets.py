@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from modelplane_operator.api.base import Key
+from modelplane_operator.clients import secrets
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import ClientError, Unreachable
 from modelplane_operator.clients.kube import Kube, connect
@@ -106,3 +107,19 @@ async def test_what_nobody_asks_for_is_not_kept(reader: Reader, kube: Kube, conf
 
     assert len(reader.originals._known) == 1
     assert len(reader.originals._asking) == 1
+
+
+async def test_no_more_is_kept_than_was_asked_for_nor_more_than_there_is_room(
+    reader: Reader, kube: Kube, config_map: ConfigMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "MOST", 3000)
+    maps = [config_map(f"original-{number}", {"value": "x" * 1000, "other": "y" * 10}) for number in range(5)]
+    keys = [key_of(await kube.apply(one)) for one in maps]
+
+    found = await reader.originals.find(CONFIG_MAP, keys[0], frozenset({"other"}))
+    assert found is not None
+    assert (found["data"], sorted(found["metadata"])) == ({"other": "y" * 10}, ["name", "namespace", "uid"])
+    for number, key in enumerate(keys):
+        reader.clock.time = number / 10
+        assert await reader.value(key) == "x" * 1000
+    assert sum(one.size for one in reader.originals._known.values()) <= 3000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -14,8 +15,8 @@ from localfleet.apiserver import free_ports
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.controllers.key_service import FRESH, Keyring, UnknownKeysError, serving
-from modelplane_operator.rendering.api_keys import path_of
+from modelplane_operator.controllers.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
+from modelplane_operator.rendering.api_keys import MOST, path_of
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.test_routing import secret
 from tests.support.api import Api
@@ -79,6 +80,75 @@ async def test_while_no_api_server_answers_the_last_word_holds(api: Api, kube: K
     assert not await keyring.allows("m", (known,))
     with pytest.raises(UnknownKeysError):
         await keyring.allows("m", (known, never_read))
+
+
+async def test_while_the_api_server_answers_others_the_last_word_holds_for_some_seconds(
+    api: Api,
+    kube: Kube,  # noqa: F811
+    gone: Kube,
+) -> None:
+    """Whoever keeps the reading of one Secret from coming through must not keep a removed key valid."""
+    now = 0.0
+    keyring = Keyring(kube, lambda: now)
+    slow, other = await holds(api, "slow", a="k"), await holds(api, "other", b="l")
+    assert await keyring.allows("k", (slow,))
+    now, keyring.kube = 5000.0, gone
+    with pytest.raises(UnknownKeysError):  # nobody knows what has become of it in more than an hour
+        await keyring.allows("k", (slow,))
+
+    now, keyring.kube = 5001.0, kube
+    assert await keyring.allows("k", (slow,))
+    now, keyring.kube = 5500.0, gone  # from here on nothing is said of it
+    assert await keyring.allows("k", (slow,))
+    now, keyring.kube = 5502.0 + OVERDUE, kube
+    assert await keyring.allows("l", (other,))
+    now, keyring.kube = 5503.0 + OVERDUE, gone
+    with pytest.raises(UnknownKeysError):
+        await keyring.allows("k", (slow,))
+
+
+async def test_a_secret_that_may_no_longer_be_read_holds_no_key(api: Api, access: Access, kube: Kube) -> None:  # noqa: F811
+    now = 0.0
+    keyring = Keyring(kube, lambda: now)
+    known = await holds(api, "withdrawn", a="k")
+    assert await keyring.allows("k", (known,))
+    await api.kubectl("create", "serviceaccount", "stranger", f"-n{TEAM}")
+    token = await kube.request_token(Key(TEAM, "stranger"), 600)
+    async with connect(replace(access, token=token, certificate="", key="")) as stranger:
+        now, keyring.kube = FRESH, stranger
+        assert not await keyring.allows("k", (known,))
+
+
+async def test_a_tenants_secrets_of_tiny_values_keep_nobody_elses_key_valid(api: Api, kube: Kube) -> None:  # noqa: F811
+    """Nor do they count themselves: they are told by their size, before anything of them is read."""
+    async with connect(kube.access, limits=LIMITS) as bounded:
+        keyring = Keyring(bounded, time.monotonic)
+        many = [Key(TEAM, f"tiny-{number}") for number in range(4)]
+        data = {f"k{number}": "aw==" for number in range(20_000)}
+        for key in many:
+            metadata = {"name": key.name, "namespace": TEAM}
+            await kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+        few = await holds(api, "some-more", **{f"k{number}": "m" for number in range(MOST + 1)})
+        assert not await keyring.allows("k", many)
+        assert not await keyring.allows("m", (few,))
+        neighbour = await holds(api, "neighbour", a="good")
+
+        async def flood() -> None:
+            while True:
+                assert not await keyring.allows("k", many)
+                await asyncio.sleep(0)
+
+        floods = [asyncio.create_task(flood()) for _ in range(16)]
+        assert await keyring.allows("good", (neighbour,))
+        await api.kubectl("-n", TEAM, "delete", "secret", neighbour.name)
+        async with asyncio.timeout(60):
+            while await keyring.allows("good", (neighbour,)):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        for one in floods:
+            one.cancel()
+        ended = await asyncio.gather(*floods, return_exceptions=True)
+        assert {type(one) for one in ended} == {asyncio.CancelledError}
+        assert keyring._digests == 0
 
 
 async def test_an_answer_says_what_is_wrong_as_openais_api_does(api: Api, kube: Kube, gone: Kube) -> None:  # noqa: F811

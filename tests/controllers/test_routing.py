@@ -28,7 +28,7 @@ from modelplane_operator.clients.connection import Connection, Watched
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType, of
+from modelplane_operator.clients.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType, of
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
@@ -48,6 +48,7 @@ Manifest = dict[str, Any]
 pytestmark = pytest.mark.fleet
 
 WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
+THIEF = Key("a-thief", "modelplane")  # listed before our own
 HOST = "models.example.com"
 KEYS = "keys.example.com"  # where gateways find the key service
 SPECS: Mapping[str, Manifest] = {
@@ -273,6 +274,34 @@ async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: 
     assert hub.said(InferenceGateway, "second", "ControllerReady")[:2] == ("False", "NotServed")
     namespace = await hub.kube.get(NAMESPACE, Key("", "modelplane-system"))
     assert "ownerReferences" not in namespace["metadata"]
+
+
+async def test_a_gateway_elsewhere_with_the_front_doors_labels_is_not_the_front_door(hub: Hub) -> None:
+    """Its owner would get the keys of all clients."""
+    await hub.apply(hub.gateway("default"))
+    await hub.until_ready(InferenceGateway, "default")
+    gateways = hub.connection.find(GATEWAY)
+    assert gateways is not None
+    ours = gateways.get(Key("modelplane-system", "modelplane"))
+    assert ours is not None
+    spec = {"gatewayClassName": "theirs", "listeners": ours["spec"]["listeners"][:1]}
+    metadata = {"name": "modelplane", "namespace": THIEF.namespace, "labels": ours["metadata"]["labels"]}
+    theirs = {"apiVersion": ours["apiVersion"], "kind": "Gateway", "metadata": metadata, "spec": spec}
+    forged = {**theirs, "status": {"addresses": [{"value": "203.0.113.66"}]}}
+    as_we_do = ("--server-side", "--field-manager=modelplane", "-f", "-")
+    await hub.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": THIEF.namespace}})
+    await hub.api.kubectl("apply", *as_we_do, stdin=yaml.safe_dump(theirs))
+    await hub.api.kubectl("apply", "--subresource=status", *as_we_do, stdin=yaml.safe_dump(forged))
+    await until(lambda: "203.0.113.66" in str(gateways.get(THIEF)), "the operator to see the address")
+
+    await hub.apply(hub.gateway("default", auth={"mode": "None"}))
+    changed = (await hub.kube.get(of(InferenceGateway), Key("", "default")))["metadata"]["generation"]
+    conditions = lambda: hub.status(InferenceGateway, "default")["conditions"]  # noqa: E731
+    await until(lambda: {one["observedGeneration"] for one in conditions()} == {changed}, "another look")
+
+    assert hub.status(InferenceGateway, "default")["address"] == ADDRESS
+    assert await hub.kube.find(GATEWAY, THIEF) is not None, "what is another's is not ours to delete"
+    await hub.api.kubectl("delete", "gateway", THIEF.name, f"-n{THIEF.namespace}")
 
 
 async def test_a_service_follows_its_endpoints(hub: Hub) -> None:

@@ -43,6 +43,7 @@ from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
 from tests.support.step_by_step import Operator, define, message, reason, watching
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 
@@ -148,6 +149,16 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     await platform.step()
     assert [f"{call.verb} {call.resource}" for call in platform.calls if call.verb not in READS] == []
     assert platform.runs() == runs
+
+    # Whoever may write Secrets in one namespace writes such a record, and Helm would delete all that it lists.
+    forged = Key("elsewhere", "mp-cert-manager")
+    record = await platform.kube.get(SECRET, Key("cert-manager", "sh.helm.release.v1.mp-cert-manager.v1"))
+    metadata = {"namespace": forged.namespace, **{name: record["metadata"][name] for name in ("name", "labels")}}
+    await platform.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": forged.namespace}})
+    await platform.kube.create({**record, "metadata": metadata})
+    await until(lambda: bool(platform.history(forged)), "the record to be seen")
+    await platform.step()
+    assert reason(await platform.live(), "Installed") == "ComponentsInstalled", "nothing is to be uninstalled"
 
 
 async def test_parts_are_upgraded_one_at_a_time_and_extras_come_last(platform: Platform) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import names
+from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
@@ -210,11 +211,40 @@ def test_route_and_address_stay_when_nothing_is_selected_any_more() -> None:
     }
 
 
+def test_without_an_inference_gateway_routes_and_guards_stay_as_they_are() -> None:
+    """Else the keys that it asks for by default would be asked for no more, while its Gateway may still answer."""
+    asking = gateway().model_copy(update={"spec": gateway().spec.model_copy(update={"auth": keys_of("clients")})})
+    behind = settled(seen(service((1, "a")), endpoint("one"), behind=asking, secrets={"clients": secret(one="key")}))
+    assert "Middleware" in {one["kind"] for one in behind.children}
+    known = behind.service.model_copy(update={"status": status(behind)})
+
+    alone = replace(behind, service=known, gateway=None, secrets={}, endpoints=())
+    assert plan(alone).steps == ()
+    assert "AuthReady" not in told(plan(alone)), "what was said last stays"
+    assert plan(seen(service((1, "a")), endpoint("one"), behind=None)).steps == (), "nothing begins in the open"
+
+
+def test_a_secret_that_may_not_be_read_leaves_no_route_open() -> None:
+    auth = keys_of("clients")
+    closed = service((1, "a")).model_copy(update={"spec": service((1, "a")).spec.model_copy(update={"auth": auth})})
+    refused = {"clients": "get secrets: 403 Forbidden", "keys": "get secrets: 403 Forbidden"}
+    found = plan(replace(seen(closed, endpoint("one"), keyed("two")), forbidden=refused))
+
+    assert "Middleware" in {step.manifest["kind"] for step in found.steps if isinstance(step, Apply)}
+    words = "Secret clients may not be read by the operator: get secrets: 403 Forbidden"
+    assert told(found)["AuthReady"] == ("False", "SecretForbidden", words)
+    assert "two: Secret keys may not be read: get secrets" in told(found)["EndpointsResolved"][2]
+
+
+def keys_of(*secrets: str) -> Auth:
+    return Auth.model_validate({"apiKeys": {"secretRefs": [{"name": name} for name in secrets]}})
+
+
 @pytest.mark.parametrize("behind", [None, gateway(None)])
-def test_without_a_gateway_the_route_is_there_and_waits(behind: InferenceGateway | None) -> None:
+def test_without_a_gateway_that_is_reached_the_service_waits(behind: InferenceGateway | None) -> None:
     alone = settled(seen(service((1, "a")), endpoint("one"), behind=behind))
 
-    assert backends(alone) == [("one", 80, 1)]
+    assert bool(alone.children) is bool(behind)
     assert status(alone).address is None
     assert told(plan(alone))["RoutingReady"] == (
         "False",

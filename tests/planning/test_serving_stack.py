@@ -17,7 +17,7 @@ from modelplane_operator.clients.helm import Run
 from modelplane_operator.clients.releases import ARCHIVE, Content, Revision
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
-from modelplane_operator.planning.serving_stack import Observed, There, plan
+from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
 Manifest = dict[str, Any]
@@ -201,6 +201,22 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
+    """Its namespace is no longer in the spec, and records elsewhere are not believed."""
+    chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
+    before = stack(extraCharts=[{**chart, "repository": "https://charts.example.com"}])
+    known = stack()
+    assert ("extras" in homes(before), "extras" in homes(known)) == (True, False)
+
+    going = planned(known, there(known, *children(known), releases=history(before))).status
+    gone = planned(known, there(known, *children(known), releases=history(known))).status
+    assert isinstance(going, ServingStackStatus)
+    assert isinstance(gone, ServingStackStatus)
+    assert [one.state for one in going.components if one.name == "extras/extra"] == ["Uninstalling"]
+    assert "extras" in homes(known.model_copy(update={"status": going}))
+    assert "extras" not in homes(known.model_copy(update={"status": gone}))
 
 
 def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> None:

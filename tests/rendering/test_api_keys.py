@@ -7,7 +7,19 @@ import base64
 import pytest
 
 from modelplane_operator.api.base import Key
-from modelplane_operator.rendering.api_keys import LONGEST, digest, digests, matches, path_of, secrets_at, sent
+from modelplane_operator.rendering.api_keys import (
+    LARGEST,
+    LONGEST,
+    MOST,
+    SECRETS,
+    beyond,
+    digest,
+    digests,
+    matches,
+    path_of,
+    secrets_at,
+    sent,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +52,8 @@ def test_a_secret_holds_those_keys_that_a_header_can_carry() -> None:
     longest = {"longest": b"x" * LONGEST, "too-long": b"x" * (LONGEST + 1)}
     data = {name: base64.b64encode(value).decode() for name, value in {**held, **longest}.items()}
 
-    assert digests({"data": data}) == (digest("k"), digest("l"), digest("x" * LONGEST))
-    assert digests({}) == ()
+    assert digests({"data": data}) == {digest("k"), digest("l"), digest("x" * LONGEST)}
+    assert digests({}) == frozenset()
 
 
 def test_a_key_matches_itself_alone() -> None:
@@ -54,3 +66,18 @@ def test_a_key_matches_itself_alone() -> None:
 def test_a_path_names_the_secrets_that_were_asked_for() -> None:
     assert secrets_at(path_of("team", ("a", "b.c"))) == (Key("team", "a"), Key("team", "b.c"))
     assert secrets_at("/keys/team") == ()
+
+
+def test_a_secret_that_holds_too_much_holds_no_key_and_is_not_decoded() -> None:
+    many = {"data": {str(number): "a2V5" for number in range(MOST)}}
+    large = {"data": {"key": "x" * LARGEST}}  # no base64: reading it would fail
+
+    assert (beyond(many), beyond({"data": {"key": "a2V5"}})) == ("", "")
+    assert beyond({"data": {**many["data"], "one": "more"}}) == "257 entries, and 256 are allowed"
+    assert digests({"data": {**many["data"], "one": "more"}}) == frozenset()
+    assert beyond(large) == "64 KiB, and 64 are allowed"
+    assert digests(large) == frozenset()
+
+
+def test_a_path_names_no_more_secrets_than_a_service_may() -> None:
+    assert len(secrets_at(path_of("team", [f"s{number}" for number in range(2000)]))) == SECRETS
