@@ -42,9 +42,11 @@ from modelplane_operator.rendering.serving_stack import STACK
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
+GUARDED = ROOT / "examples" / "models" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
+KEYS_PORT = 8081
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
@@ -103,28 +105,22 @@ class Display:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """The operator in the background, in the hub's network, as it would be in a pod there."""
+class Program:
+    """A command of the image in the background, in the hub's network, as it would be in a pod there."""
 
     fleet: Fleet
+    name: str
 
     @property
     def log(self) -> Path:
-        return self.fleet.folder / "operator.log"
+        return self.fleet.folder / f"{self.name}.log"
 
     @property
     def pid_file(self) -> Path:
-        return self.fleet.folder / "operator.pid"
+        return self.fleet.folder / f"{self.name}.pid"
 
-    @property
-    def mirror(self) -> Path:
-        """Where all charts are."""
-        return self.fleet.folder / "charts"
-
-    def start(self) -> None:
-        run = [sys.executable, "-m", "modelplane_operator", "run", *HURRIED]
-        run += [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
-        run += [f"--chart-mirror={self.mirror}", "--chart-digests=ignored"]  # charts that stand in
+    def start(self, *arguments: str) -> None:
+        run = [sys.executable, "-m", "modelplane_operator", *arguments]
         command = self.fleet.inside([*run, f"--kubeconfig={self.fleet.inner_kubeconfig('hub')}"], "hub")
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -163,7 +159,35 @@ class Operator:
 
     def check(self) -> None:
         if not self.is_up():
-            raise DemoError(f"the operator has ended:\n{tail(self.log)}")
+            raise DemoError(f"the {self.name} has ended:\n{tail(self.log)}")
+
+
+def operator_of(fleet: Fleet) -> Program:
+    return Program(fleet, "operator")
+
+
+def key_service_of(fleet: Fleet) -> Program:
+    return Program(fleet, "keys")
+
+
+def mirror_of(fleet: Fleet) -> Path:
+    """Where all charts are."""
+    return fleet.folder / "charts"
+
+
+def start(fleet: Fleet) -> None:
+    """Start the operator and the key service, from the code as it is now."""
+    keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
+    helm = [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
+    helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
+    operator_of(fleet).start("run", *HURRIED, *helm, f"--keys-address={keys}")
+    key_service_of(fleet).start("keys", f"--listen={keys}")
+
+
+def stop(fleet: Fleet) -> bool:
+    """End both if they run; answer whether the operator did."""
+    key_service_of(fleet).stop()
+    return operator_of(fleet).stop()
 
 
 # Waiting -------------------------------------------------------------------------------------------------------------
@@ -174,7 +198,7 @@ class Hub:
     """The hub's API, and what one waits for there."""
 
     client: KubeClient
-    operator: Operator
+    operator: Program
 
     async def get(self, plural: str, name: str = "", namespace: str = "") -> Manifest:
         where = f"/namespaces/{namespace}" if namespace else ""
@@ -308,17 +332,16 @@ async def first_reply(url: str, say: Say) -> Reply:
 
 async def run(console: Console) -> None:
     fleet, display, began = Fleet(default_folder()), Display(console), time.monotonic()
-    operator = Operator(fleet)
     with display.shown():
         with display.step("A fleet: a hub and two GPU clusters") as say:
             await asyncio.to_thread(bring_up, fleet, say)
-        async with on_hub(fleet, operator) as hub:
+        async with on_hub(fleet) as hub:
             with display.step("Our kinds, on the hub"):
                 await hub.install(definitions())
-            with display.step("The operator, in the hub's network"):
-                fill(operator.mirror)
-                operator.stop()
-                operator.start()
+            with display.step("The operator and the key service, in the hub's network"):
+                fill(mirror_of(fleet))
+                stop(fleet)
+                start(fleet)
             with display.step("The platform team: a gateway, two classes, two clusters, and their software") as say:
                 publish(fleet)
                 await hub.ready(say, "inferencegateways", "default")
@@ -363,9 +386,9 @@ def fill(mirror: Path) -> None:
 
 
 @asynccontextmanager
-async def on_hub(fleet: Fleet, operator: Operator) -> AsyncGenerator[Hub]:
+async def on_hub(fleet: Fleet) -> AsyncGenerator[Hub]:
     async with connect(fleet.kubeconfig("hub")) as client:
-        yield Hub(client, operator)
+        yield Hub(client, operator_of(fleet))
 
 
 def publish(fleet: Fleet) -> None:
@@ -403,6 +426,7 @@ def suggestions(fleet: Fleet, url: str) -> str:
     body = orjson.dumps(question()).decode()
     taint = '{"spec":{"taints":[{"key":"maintenance","effect":"NoExecute"}]}}'
     drained = f"kubectl patch inferencecluster worker-1 --type=merge -p '{taint}'"
+    guarded = url.replace(f"/{NAME}/", f"/{NAME}-with-keys/")
     return f"""
 Try next, in this folder; everything below can be pasted.
 
@@ -431,15 +455,25 @@ Drain the other without losing a request, and take it back:
   kubectl get modelreplicas -n {NAMESPACE} --watch
   kubectl patch inferencecluster worker-1 --type=merge -p '{{"spec":{{"taints":[]}}}}'
 
-What the operator says: tail -f {fleet.folder / "operator.log"}
+Give it a second URL, for clients with an API key alone, and ask there without a key and with one:
+  kubectl create secret generic chat-keys -n {NAMESPACE} --from-literal=me=a-key-of-mine
+  kubectl apply -f {GUARDED.relative_to(ROOT)}
+  curl -i {guarded} -H 'Content-Type: application/json' -d '{body}'
+  curl -s {guarded} -H 'Content-Type: application/json' -H 'Authorization: Bearer a-key-of-mine' -d '{body}'
+
+Ask for a GPU that no cluster has, and read why there is no place:
+  sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
+  .venv/bin/python -m modelplane_operator explain {NAMESPACE}/too-big
+
+What the operator says: tail -f {operator_of(fleet).log}
 End all of it: {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down
 """
 
 
 def down() -> None:
-    """End the operator and the fleet."""
+    """End the operator, the key service and the fleet."""
     fleet = Fleet(default_folder())
-    if Operator(fleet).stop():
+    if stop(fleet):
         print("the operator has ended")
     print("the fleet is down" if fleet.down() else "no fleet was up")
 
