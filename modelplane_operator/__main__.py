@@ -22,7 +22,8 @@ from modelplane_operator.controllers.operator import Build
 from modelplane_operator.scheduling import cel
 from modelplane_operator.settings import Settings, SettingsError
 
-EPILOG = "Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins."
+EPILOG = """Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins.
+SIZE is a number of bytes, or one with Ki, Mi or Gi."""
 
 
 def main(build: Build = kinds) -> None:

@@ -76,13 +76,18 @@ def _size(text: str) -> int:
     return size
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"it must be one of {', '.join(choices)}")
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text not in self.choices:
+            raise ValueError(f"it must be one of {', '.join(self.choices)}")
         return text
 
-    return read
+
+def _one_of(*choices: str) -> _OneOf:
+    return _OneOf(choices)
 
 
 def _name(text: str) -> str:
@@ -128,6 +133,18 @@ def _places(text: str) -> tuple[str, ...]:
     return places
 
 
+_KINDS_OF_VALUES: Mapping[Callable[[str], Any], str] = {
+    _seconds: "SECONDS",
+    _count: "NUMBER",
+    _amount: "NUMBER",
+    _size: "SIZE",
+    _address: "HOST:PORT",
+    _image: "IMAGE",
+    _registry: "HOST[/PATH]",
+    Path: "PATH",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How the operator runs. Times are in seconds."""
@@ -149,8 +166,12 @@ class Settings:
         _one_of("refused", "allowed"),
         "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
     )
-    log_level: str = _option("info", _one_of("debug", "info", "warning", "error"), "the least that is logged")
-    log_format: LogFormat = _option("auto", _one_of("auto", "json", "console"), "auto: json unless on a terminal")
+    log_level: str = _option(
+        "info", _one_of("debug", "info", "warning", "error"), "the least severe level that is logged"
+    )
+    log_format: LogFormat = _option(
+        "auto", _one_of("auto", "json", "console"), "how log lines are written; auto is json, and console on a terminal"
+    )
     resync: float = _option(3600.0, _seconds, "every object is looked at again after about so long without news")
     workers: int = _option(16, _count, "how many objects of one kind are reconciled at once")
     stop_grace: float = _option(5.0, _seconds, "how long a stop waits for reconciles that run")
@@ -159,10 +180,14 @@ class Settings:
     engine_grace: float = _option(90.0, _seconds, "when an engine is killed, counted from the decision to end it")
     drain_grace: float = _option(30.0, _seconds, "how long a replica still answers after its endpoint was withdrawn")
     allow_endpoints: tuple[str, ...] = _option(
-        (), _places, "names, .suffixes and networks, by commas, that endpoints may lead to although rules refuse them"
+        (),
+        _places,
+        "names, .suffixes and networks, by commas, that users' endpoints may lead to although rules refuse them",
     )
     refuse_endpoints: tuple[str, ...] = _option(
-        (), _places, "more that they may not lead to: the hub's own pod and Service networks, its cluster domain"
+        (),
+        _places,
+        "more that they may not lead to, such as the hub's pod network or its cluster domain; the same form",
     )
     keys_address: tuple[str, int] = _option(
         KEYS, _address, "HOST:PORT at which the hub's gateway asks the key service about API keys"
@@ -187,7 +212,7 @@ class Settings:
     )
     helm_at_once: int = _option(8, _count, "how many helms run at once; each takes some 60 MB")
     helm_memory: int = _option(384 * MIB, _size, "how much memory one may take; two at once work on one cluster")
-    helm_timeout: float = _option(300.0, _seconds, "how long one may take")
+    helm_timeout: float = _option(300.0, _seconds, "how long one helm may take")
     cluster_answer_size: int = _option(
         _LIMITS.answer, _size, "the most that a workload cluster may say of one object; a cluster beyond it misbehaves"
     )
@@ -233,7 +258,10 @@ class Settings:
             if not only or option.name in only:
                 default = _shown(option.default)
                 parser.add_argument(
-                    _flag(option.name), metavar="VALUE", help=option.metadata["meaning"] + default, dest=option.name
+                    _flag(option.name),
+                    metavar=_metavar(option.metadata["read"]),
+                    help=option.metadata["meaning"] + default,
+                    dest=option.name,
                 )
 
     @property
@@ -306,6 +334,13 @@ def _value(
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _metavar(read: Callable[[str], Any]) -> str:
+    """What a flag's value is, as its help says it."""
+    if isinstance(read, _OneOf):
+        return "|".join(read.choices)
+    return _KINDS_OF_VALUES.get(read, "VALUE")
 
 
 def _shown(default: Any) -> str:

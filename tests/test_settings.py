@@ -90,7 +90,9 @@ def test_every_option_is_a_flag_with_its_default_in_the_help() -> None:
     said = " ".join(parser.format_help().split())
 
     assert set(Settings.__dataclass_fields__) == set(vars(parser.parse_args([])))
-    assert "--lease-duration VALUE a leader that has not renewed for so long is replaced (default: 15)" in said
+    assert "--lease-duration SECONDS a leader that has not renewed for so long is replaced (default: 15)" in said
+    assert "--log-level debug|info|warning|error the least" in said
+    assert "--helm-memory SIZE" in said
     assert "(default: 127.0.0.1:8080)" in said
 
 

@@ -46,7 +46,7 @@ from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.settings import Settings
 
 OURS = frozenset(map(of, KINDS))
-REMEDY = "python -m modelplane_operator crds | kubectl apply --server-side -f -"
+REMEDY = "kubectl apply --server-side --force-conflicts -f charts/modelplane-operator/crds/"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like

@@ -243,11 +243,13 @@ def _stack(seen: Observed) -> _Serving:
         words = f"ServingStack {key_of(wanted)} is being made"
         return _Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
     stack = ServingStack.parse(seen.stack)
-    told = condition(seen.stack, "Ready")
+    told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
+    refused = synced.get("message") if synced.get("status") == "False" else None
     gateway = stack.status.gateway if stack.status else None
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
     reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
-    words = ": ".join(filter(None, (f"ServingStack {stack.key}", told.get("message"))))
+    why = "; ".join(filter(None, (refused, told.get("message"))))
+    words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
     if reason is BackendReady.BACKEND_HEALTHY:
         words = ""
     if not seen.helm:

@@ -70,7 +70,7 @@ def summary(decision: Decision) -> str:
 
 def explain(decision: Decision) -> str:
     """The whole decision, one line for every replica and every kind of refusal."""
-    clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no place was looked for"
+    clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
     held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
     waiting = ((found.replica.key.name, found.replica.cluster, reason_to_move(found.why)) for found in decision.stuck)

@@ -332,18 +332,17 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
 # With a ServingStack -------------------------------------------------------------------------------------------------
 
 
-def stack(ready: str = "True", *, address: str | None = ADDRESS, **metadata: Any) -> Manifest:
+def stack(ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", **metadata: Any) -> Manifest:
     """The stack of the cluster, as it stands on the hub."""
     wanted = render_stack(cluster())
+    told = {
+        "Ready": (ready, "all of it" if ready == "True" else "cert-manager is not installed"),
+        "Synced": ("False" if refused else "True", refused),
+    }
+    known = {"reason": "Any", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {
         "conditions": [
-            {
-                "type": "Ready",
-                "status": ready,
-                "reason": "Any",
-                "message": "all of it" if ready == "True" else "cert-manager is not installed",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
+            {"type": kind, "status": status, "message": message, **known} for kind, (status, message) in told.items()
         ],
         **({"gateway": {"address": address}} if address else {}),
     }
@@ -365,6 +364,12 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
             f"Installing: ServingStack {STACK}: cert-manager is not installed",
             "Creating",
         ),
+        (
+            {"helm": True, "stack": stack("False", address=None, refused="Namespace x is another owner's")},
+            None,
+            f"Installing: ServingStack {STACK}: Namespace x is another owner's; cert-manager is not installed",
+            "Creating",
+        ),
         ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
         (
             {"helm": True, "stack": stack("Unknown")},
@@ -379,7 +384,14 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
             "Available",
         ),
     ],
-    ids=["not there yet", "being installed", "there", "not seen", "there, and Helm is no longer"],
+    ids=[
+        "not there yet",
+        "being installed",
+        "in the way of another",
+        "there",
+        "not seen",
+        "there, and Helm is no longer",
+    ],
 )
 def test_where_charts_are_installed_a_stack_makes_the_gateway(
     what: Manifest, address: str | None, backend: str, ready: str

@@ -285,7 +285,7 @@ def test_nothing_is_looked_for_when_nothing_is_missing() -> None:
     decision = decide(b.deployment(), [b.cluster(name) for name in "abc"], b.replica("a"))
 
     assert decision.refusals == ()
-    assert prose.explain(decision).startswith("1 of 1 replica placed on 1 cluster; no place was looked for\n")
+    assert prose.explain(decision).startswith("1 of 1 replica placed on 1 cluster; no cluster had to be checked\n")
 
 
 def test_what_is_left_as_it_was_is_told_with_the_reason() -> None:
