@@ -46,6 +46,7 @@ PICKER_ROLE = "llm-d.ai/role"
 PICKER_SERVING = "llm-d.ai/inference-serving"
 PICKER_APP = "app"
 PICKER = f"{PREFIX}picker"  # on the pods of a picker: nobody else can have a pod that its Service leads to
+ENGINE_TYPE = "llm-d.ai/engine-type"  # which metrics an engine has; vLLM's, without it
 
 # Kubernetes' own.
 SERVICE_NAME = "kubernetes.io/service-name"

@@ -164,6 +164,18 @@ class ModelReady(ConditionType):
     SERVING = "Serving", "True", "Every engine answers, and so does the endpoint picker, where there is one."
 
 
+class CacheTransfer(ConditionType):
+    """Whether the engines of a split replica are told to hand over what they have read of a prompt; only in mode
+    PrefillDecode. It says nothing of whether that succeeds."""
+
+    NOT_CONFIGURED = (
+        "NotConfigured",
+        "False",
+        "Some engine is not told to: prompts are read by a prefill engine and then again by the decode engine.",
+    )
+    CONFIGURED = "Configured", "True", "Every engine whose arguments can be read is told to."
+
+
 class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
     """One replica on one cluster. The operator writes it; reading it shows where a replica went and how it is."""
 
@@ -173,5 +185,5 @@ class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
         short="mr",
         scope="Namespaced",
         columns=(Column("CLUSTER", ".spec.clusterName"),),
-        conditions=(ModelAccepted, ModelReady, Synced, Ready),
+        conditions=(ModelAccepted, CacheTransfer, ModelReady, Synced, Ready),
     )

@@ -15,6 +15,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import (
+    CacheTransfer,
     HeldNodes,
     ModelAccepted,
     ModelReady,
@@ -56,6 +57,8 @@ from modelplane_operator.rendering.model_replica import (
     Surroundings,
     render_model_replica,
     sources,
+    unheard,
+    untransferred,
 )
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -245,7 +248,8 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
     else:
         accepted = ModelAccepted.ACCEPTED.condition(now)
         if silent:
-            why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", ill)
+            deaf = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in silent]
+            why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
             answers = ModelReady.MODEL_STARTING.condition(now, message=why)
         elif unpicked:
             answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
@@ -255,7 +259,17 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
             answers = ModelReady.SERVING.condition(now)
     lacks = _sentence(problem, *(engine.lacks for engine in engines), unpicked, detour)
     whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
-    return _status((accepted, answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen))
+    return _status(
+        (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
+    )
+
+
+def _transfer(seen: Observed) -> tuple[Condition, ...]:
+    if not seen.replica.spec.is_split:
+        return ()
+    lacking = untransferred(seen.replica)
+    found = CacheTransfer.NOT_CONFIGURED if lacking else CacheTransfer.CONFIGURED
+    return (found.condition(seen.now, message=lacking),)
 
 
 def _status(

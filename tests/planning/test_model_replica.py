@@ -24,6 +24,8 @@ from tests.support.plans import told
 
 Manifest = dict[str, Any]
 
+Condition = tuple[str, str, str]
+
 SILENT = Unreachable("no answer")
 UID = "uid-of-the-replica"
 HELD = (labels.FINALIZER,)
@@ -228,6 +230,46 @@ def test_a_gateway_that_routes_to_no_pool_is_a_reason_for_prefill_and_decode() -
     assert "the gateway of cluster a routes to no InferencePool" in told(decided)["Ready"][2]
     stale = [change(child, "metadata.generation", 2) if child["kind"] == "HTTPRoute" else child for child in pooled]
     assert plan(seen(one, *stale, pods=[pod(one)], serves=pools)).steps, "it has not judged the route as it is now"
+
+
+HANDED = "--kv-transfer-config={}"
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "said"),
+    [
+        ([], [], ("False", "NotConfigured", "engine prefill needs `--kv-transfer-config`; "
+         "engine decode needs `--kv-transfer-config`")),
+        ([HANDED], ["--port=8001"], ("False", "NotConfigured", "engine decode needs `--kv-transfer-config`")),
+        (["--kv_transfer_config", "{}"], [HANDED], ("True", "Configured", "")),
+        (["--kv-transfer-config.kv_connector=NixlConnector"], ["--config=f"], ("True", "Configured", "")),
+        (["sglang", "--disaggregation-mode=prefill"], ["sglang", "--disaggregation-mode=prefill"],
+         ("False", "NotConfigured", "engine decode needs `--disaggregation-mode=decode`")),
+    ],
+)  # fmt: skip
+def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: list[str], said: Condition) -> None:
+    one = split(prefill=prefill, decode=decode)
+
+    assert told(plan(seen(one, serves=frozenset({INFERENCE_POOLS}))))["CacheTransfer"] == said
+    assert "CacheTransfer" not in told(plan(seen()))
+
+
+@pytest.mark.parametrize(
+    ("decode", "why"),
+    [
+        ([], "engine decode is not told `--port=8001`: vLLM then listens on 8000, which the sidecar of a decode engine "
+         "takes"),
+        (["--port=8001"], ""),
+        (["sglang"], "engine decode is SGLang, which listens on 30000 unless it is told `--port=8001`"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode: list[str], why: str) -> None:
+    one, pools = split(prefill=["--port=9000"], decode=decode), frozenset({INFERENCE_POOLS})
+
+    said = told(plan(seen(one, *children(one, serves=pools), serves=pools)))["ModelReady"][2]
+
+    wrong = "engine prefill is told `--port 9000`, and is asked on 8000: let it listen there"
+    assert said == "; ".join(filter(None, ["no pod of engine prefill, decode answers", wrong, why]))
 
 
 def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:

@@ -10,7 +10,7 @@ import pytest
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.shared import Container
+from modelplane_operator.api.shared import Container, Env
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import Source, sources
@@ -25,7 +25,9 @@ FLAGS: list[tuple[list[str], list[str], str | None]] = [
     ([], ["--model=m"], None),
     ([], ["--block-size=32"], "32"),
     ([], ["--block-size", "32"], "32"),
-    ([], ["--page-size=8", "--block-size=32"], "8"),
+    ([], ["--page-size=8", "--block-size=32"], "32"),
+    ([], ["--block-size=8", "--block-size", "32"], "32"),
+    ([], ["--block_size=32"], "32"),
     ([], ["--block-size"], None),
     ([], ["--block-size="], ""),
     ([], ["--block-size-of-something=1"], None),
@@ -33,12 +35,24 @@ FLAGS: list[tuple[list[str], list[str], str | None]] = [
     (["sh", "-c", "exec vllm serve m --block-size=64 --port 8001"], [], "64"),
     (["sh", "-c", "exec vllm serve 'my model' \\\n  --page-size 64"], [], "64"),
     (["sh", "-c", "echo don't; vllm serve m --block-size=64"], [], "64"),
+    (["sh", "-c", "vllm serve m --block-size 64; sleep 1"], [], "64"),
+    (["bash", "-lc", "vllm serve m --block-size 64&& echo done"], [], "64"),
+    (["/bin/bash", "-e", "-c"], ["ray start --head --block-size=1\nvllm serve m --block-size=64 > log"], "64"),
+    (["bash", "-c", "vllm serve m --block-size=64; ray start --block-size=1"], [], "64"),
+    (["bash", "-c", "ray start --block-size=1 && exec ./engine --block-size=64"], [], "64"),
+    (["tini", "--", "sh", "-c", "vllm serve m --block-size=64"], [], "64"),
+    (["bash", "run.sh", "--block-size=64"], [], "64"),
+    ([], ["--block-size 64"], None),
+    ([], ["--block-size=$(SIZE)"], "48"),
+    (["sh", "-c", "vllm serve m --block-size=${SIZE}"], [], "48"),
+    (["sh", "-c", "vllm serve m --block-size $OTHER"], [], "$OTHER"),
 ]
 
 
 @pytest.mark.parametrize(("command", "args", "value"), FLAGS)
 def test_flag_is_found_wherever_it_is_written(command: list[str], args: list[str], value: str | None) -> None:
-    container = Container(name="engine", image="i", command=tuple(command), args=tuple(args))
+    env = (Env(name="SIZE", value="48"),)
+    container = Container(name="engine", image="i", command=tuple(command), args=tuple(args), env=env)
 
     assert flag_value(container, "--block-size", "--page-size") == value
 

@@ -15,7 +15,7 @@ from modelplane_operator.rendering.model_replica.deployment import render_deploy
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
 from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
-from modelplane_operator.rendering.model_replica.part import Part, part_of
+from modelplane_operator.rendering.model_replica.part import Part, part_of, unheard, untransferred
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
@@ -32,6 +32,8 @@ __all__ = [
     "render_model_replica",
     "replica_prefix",
     "sources",
+    "unheard",
+    "untransferred",
 ]
 
 INFERENCE_POOLS = "inferencepools.inference.networking.k8s.io"

@@ -1,38 +1,110 @@
-"""What an engine's command line says, as far as it can be read without running it."""
+"""What an engine's command line says, as far as it can be read without running it.
+
+Read as the engine reads it: the last of several counts, and underscores in the name of a flag are dashes. Of a shell's
+script, only those commands count that start an engine: `ray start --port=6379` is about Ray.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from modelplane_operator.api.shared import Container
 
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
+_OF_SHELLS = "();<>|&\n"  # what ends a word of a shell's, and mostly the command
+_ENGINES = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|llama|lmdeploy|text-generation-launcher|tritonserver")
+_OTHERS = frozenset({"ray"})  # programs whose flags are like an engine's
+_REFERENCE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
+
 
 def flag_value(container: Container, *flags: str) -> str | None:
-    """The value of the first of these flags, written `--flag value` or `--flag=value`; None without one.
+    """The value of the last of these flags, written `--flag value` or `--flag=value`; None without one.
 
-    A command such as `sh -c "exec engine --port=8001"` is read into, so that a flag counts wherever it is written.
+    A variable that the container has a value for is replaced by it.
     """
-    words = tuple(_words(container))
-    for position, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in flags:
-            if equals:
-                return value
-            return words[position + 1] if position + 1 < len(words) else None
-    return None
+    value: str | None = None
+    for words in _commands(container):
+        for word, following in zip(words, (*words[1:], None), strict=False):
+            name, equals, said = word.partition("=")
+            if _flag(name) in flags:
+                value = said if equals else following
+    return _expanded(container, value) if value else value
 
 
 def has_flag(container: Container, flag: str) -> bool:
-    return any(argument == flag or argument.startswith(f"{flag}=") for argument in container.args)
+    return any(_flag(argument.partition("=")[0]) == flag for argument in container.args)
 
 
-def _words(container: Container) -> Iterator[str]:
-    for part in (*container.command, *container.args):
-        if not any(space in part for space in " \t\n"):
-            yield part
-            continue
-        try:
-            yield from shlex.split(part)
-        except ValueError:  # quotes that only a shell can make sense of
-            yield from part.split()
+def mentions(container: Container, flag: str) -> bool:
+    """Whether the engine is given the flag, or a part of it: vLLM takes `--flag.name value`, too."""
+    return any(
+        _flag(word.partition("=")[0]).partition(".")[0] == flag for words in _commands(container) for word in words
+    )
+
+
+def is_sglang(container: Container) -> bool:
+    """Whether the engine is SGLang; others are taken to be vLLM, or to be like it."""
+    return any("sglang" in text for text in (container.image, *container.command, *container.args))
+
+
+def is_legible(container: Container) -> bool:
+    """Whether its arguments are all that the engine is told: no program of the user's own, no file stands between."""
+    runs_engine = any(map(_runs_engine, _commands(container)))
+    return (runs_engine or not container.command) and flag_value(container, "--config") is None
+
+
+def _flag(word: str) -> str:
+    return word.replace("_", "-") if word.startswith("--") else word
+
+
+def _commands(container: Container) -> Sequence[Sequence[str]]:
+    """The commands that start the engine, in words."""
+    words = (*container.command, *container.args)
+    script = _script(words)
+    if script is None:
+        return [words]
+    commands = [command for command in _split(script) if command]
+    engines = [command for command in commands if _runs_engine(command)]
+    return engines or [command for command in commands if command[0] not in _OTHERS]
+
+
+def _runs_engine(words: Sequence[str]) -> bool:
+    return words[0] not in _OTHERS and any(map(_ENGINES.search, words)) if words else False
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """What a shell is told by `-c`, with `-lc` and the like; None without a shell."""
+    shell = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in _SHELLS), None)
+    if shell is None:
+        return None
+    for at, word in enumerate(words[shell + 1 :], start=shell + 1):
+        if not word.startswith("-"):
+            return None
+        if "c" in word and not word.startswith("--"):
+            return next(iter(words[at + 1 :]), None)
+    return None
+
+
+def _split(script: str) -> Iterator[Sequence[str]]:
+    lines = script.replace("\\\n", " ")
+    lexer = shlex.shlex(lines, posix=True, punctuation_chars=_OF_SHELLS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    try:
+        words = list(lexer)
+    except ValueError:  # quotes that only a shell can make sense of
+        words = re.sub(f"([{re.escape(_OF_SHELLS)}]+)", r" \1 ", lines).replace("\n", " ; ").split()
+    command: list[str] = []
+    for word in words:
+        if set(word) <= set(_OF_SHELLS) and not set(word) <= set("<>"):
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
+def _expanded(container: Container, value: str) -> str:
+    known = {variable.name: variable.value for variable in container.env if variable.value is not None}
+    return _REFERENCE.sub(lambda found: known.get(found[1] or found[2] or found[3]) or found[0], value)

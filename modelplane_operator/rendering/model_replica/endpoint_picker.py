@@ -11,8 +11,9 @@ import json
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.shared import Container
 from modelplane_operator.rendering.images import TESTED, Images
-from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
@@ -203,32 +204,34 @@ def _probes(lifecycle: Lifecycle) -> Manifest:
 
 def picker_config(replica: ModelReplica) -> str:
     """The picker's configuration: JSON, which is YAML too, and reads the same whatever wrote it."""
-    render = _split if replica.spec.is_split else _unified
-    return json.dumps(render(_block_size(replica)), indent=2) + "\n"
+    config = _split(replica) if replica.spec.is_split else _unified(replica)
+    return json.dumps(config, indent=2) + "\n"
 
 
-def _unified(block_size: int) -> Manifest:
+def _unified(replica: ModelReplica) -> Manifest:
     return {
         "apiVersion": "llm-d.ai/v1alpha1",
         "kind": "EndpointPickerConfig",
-        "plugins": _judges(block_size),
+        "plugins": _judges(_block_size(replica)),
         "schedulingProfiles": [{"name": "default", "plugins": JUDGEMENT}],
     }
 
 
-def _split(block_size: int) -> Manifest:
+def _split(replica: ModelReplica) -> Manifest:
+    decode = _told(replica)
+    # An engine of SGLang that decodes cannot read a prompt itself.
+    always = decode is not None and is_sglang(decode)
+    decider = _ALWAYS if always else _BY_PREFIX
     return {
         "apiVersion": "llm-d.ai/v1alpha1",
         "kind": "EndpointPickerConfig",
         "plugins": [
-            *_judges(block_size),
+            *_judges(_block_size(replica)),
             {"type": "disagg-headers-handler"},
             {"type": "prefill-filter"},
             {"type": "decode-filter"},
-            # Below this many tokens that no pod has seen, the decode engine does the prompt itself. The default of 0
-            # would never split.
-            {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 16}},
-            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": "prefix-based-pd-decider"}}},
+            decider,
+            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": decider["type"]}}},
         ],
         "schedulingProfiles": [
             {"name": "prefill", "plugins": [{"pluginRef": "prefill-filter"}, *JUDGEMENT]},
@@ -236,6 +239,11 @@ def _split(block_size: int) -> Manifest:
         ],
     }
 
+
+_ALWAYS: Manifest = {"type": "always-disagg-pd-decider"}
+# Below this many tokens that no pod has seen, the decode engine does the prompt itself. The default of 0 would never
+# split.
+_BY_PREFIX: Manifest = {"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 16}}
 
 JUDGEMENT = [
     {"pluginRef": "max-score-picker"},
@@ -263,10 +271,14 @@ def _judges(block_size: int) -> list[Manifest]:
 
 
 def _block_size(replica: ModelReplica) -> int:
-    """The block size of the engine's cache, from its command line: of the decode engine, or of the first."""
-    engines = replica.spec.engines
-    engine = next((engine for engine in engines if engine.phase == "Decode"), engines[0])
-    container = serving_container(engine)
+    """The block size of the engine's cache, from its command line."""
+    container = _told(replica)
     text = flag_value(container, "--block-size", "--page-size") if container else None
     readable = text is not None and text.isascii() and text.isdecimal() and int(text) > 0
     return int(text) if text is not None and readable else KV_BLOCK_SIZE
+
+
+def _told(replica: ModelReplica) -> Container | None:
+    """The container whose arguments speak for all: of the decode engine, or of the first."""
+    engines = replica.spec.engines
+    return serving_container(next((engine for engine in engines if engine.phase == "Decode"), engines[0]))

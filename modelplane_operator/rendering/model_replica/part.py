@@ -10,7 +10,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.api.shared import Container
 from modelplane_operator.rendering.images import TESTED, Images
-from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_replica.arguments import flag_value, is_legible, is_sglang, mentions
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 
 SERVING_PORT = 8000
@@ -29,23 +29,38 @@ class Part:
     """Added unless the user sets a variable of that name."""
     sidecar_image: str | None = None
     """Takes the requests on the serving port, and passes them on to the engine."""
+    connector: str = "nixlv2"
+    """How the sidecar has the engines hand over what they have read."""
+    bootstrap_port: str | None = None
+    """Where SGLang's prefill engines wait for decode engines, unless it is where sidecars look by themselves."""
 
 
 def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED) -> Part | CannotRender:
     """The part of one engine; by its phase, never by its name."""
+    container = serving_container(engine)
+    # SGLang is told apart since revision 2.
+    sglang = container is not None and is_sglang(container) and replica.spec.pod_revision >= 2
+    engines = {labels.ENGINE_TYPE: "sglang"} if sglang else {}
     if engine.phase is None:
-        return Part()
+        return Part(labels=engines)
     shared = {
+        **engines,
         labels.PICKER_ROLE: engine.phase.lower(),
         labels.PICKER_SERVING: "true",
         labels.PICKER_APP: replica.metadata.name,
     }
+    env = () if sglang else _NIXL
     if engine.phase == "Prefill":
-        return Part(labels=shared, env=_NIXL)
+        return Part(labels=shared, env=env)
     port = _decode_port(engine)
     if isinstance(port, CannotRender):
         return port
-    return Part(port=port, labels=shared, env=_NIXL, sidecar_image=images.of_sidecar(replica.spec.pod_revision))
+    image = images.of_sidecar(replica.spec.pod_revision)
+    if not sglang:
+        return Part(port=port, labels=shared, env=env, sidecar_image=image)
+    prefill = next((serving_container(one) for one in replica.spec.engines if one.phase == "Prefill"), None)
+    bootstrap = flag_value(prefill, "--disaggregation-bootstrap-port") if prefill else None
+    return Part(port, shared, env, image, "sglang", bootstrap)
 
 
 def serving_container(engine: PlacedEngine) -> Container | None:
@@ -61,21 +76,66 @@ _NIXL: tuple[Manifest, ...] = (
 )
 
 
+def untransferred(replica: ModelReplica) -> str:
+    """Which engines of a split replica are not told to hand over their cache, and what tells them; empty without any.
+
+    What nobody can read without running it is taken to be right.
+    """
+    return "; ".join(
+        f"engine {engine.name} needs {flag}" for engine in replica.spec.engines if (flag := _transfer_lacking(engine))
+    )
+
+
+def _transfer_lacking(engine: PlacedEngine) -> str:
+    container = serving_container(engine)
+    if engine.phase is None or container is None or not is_legible(container):
+        return ""
+    if is_sglang(container):
+        mode = engine.phase.lower()
+        told = flag_value(container, "--disaggregation-mode")
+        return "" if told == mode else f"`--disaggregation-mode={mode}`"
+    return "" if mentions(container, "--kv-transfer-config") else "`--kv-transfer-config`"
+
+
+def unheard(engine: PlacedEngine) -> str:
+    """Why nobody may hear the engine where it is asked, by its arguments; empty when they give no reason."""
+    container = serving_container(engine)
+    if container is None or not is_legible(container):
+        return ""
+    wanted = DECODE_PORT if engine.phase == "Decode" else SERVING_PORT
+    told = flag_value(container, "--port")
+    if told is None and is_sglang(container):
+        return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={wanted}`"
+    if told is None and engine.phase == "Decode":
+        return (
+            f"engine {engine.name} is not told `--port={DECODE_PORT}`: vLLM then listens on {SERVING_PORT}, which the "
+            "sidecar of a decode engine takes"
+        )
+    if engine.phase != "Decode" and told is not None and _number(told) not in {None, SERVING_PORT}:
+        return f"engine {engine.name} is told `--port {told}`, and is asked on {SERVING_PORT}: let it listen there"
+    return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) < 2**16 else None
+
+
 def _decode_port(engine: PlacedEngine) -> int | CannotRender:
     container = serving_container(engine)
     text = flag_value(container, "--port") if container else None
-    if text is None:
+    if text is None or "$" in text:  # what a variable holds is known when the engine runs
         return DECODE_PORT
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**16):
+    number = _number(text)
+    if number is None:
         return CannotRender(
             Cause.DECODE_PORT,
             f"engine {engine.name} has `--port {text}`, which is not a port number: write a number such as "
             f"{DECODE_PORT}, since the sidecar must know where the engine listens",
         )
-    if int(text) == SERVING_PORT:
+    if number == SERVING_PORT:
         return CannotRender(
             Cause.DECODE_PORT,
             f"engine {engine.name} listens on {SERVING_PORT}, which the sidecar of a decode engine takes: let it "
             f"listen on {DECODE_PORT}",
         )
-    return int(text)
+    return number

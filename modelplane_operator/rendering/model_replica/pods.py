@@ -320,7 +320,8 @@ def _sidecar(part: Part, image: str, lifecycle: Lifecycle) -> Manifest:
     return {
         "name": "pd-sidecar",
         "image": image,
-        "args": ["--secure-proxy=false", "--kv-connector=nixlv2", f"--vllm-port={part.port}"],
+        "args": ["--secure-proxy=false", f"--kv-connector={part.connector}", f"--vllm-port={part.port}"],
+        **({"env": [{"name": "SGLANG_BOOTSTRAP_PORT", "value": part.bootstrap_port}]} if part.bootstrap_port else {}),
         "ports": [{"name": "sidecar", "containerPort": SERVING_PORT, "protocol": "TCP"}],
         "readinessProbe": {
             "httpGet": {"path": "/health", "port": SERVING_PORT},
