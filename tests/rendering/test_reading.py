@@ -13,12 +13,12 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container, Env
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
-from modelplane_operator.rendering.model_replica import Source, sources
+from modelplane_operator.rendering.model_replica import Source, sources, unheard, untransferred
 from modelplane_operator.rendering.model_replica.arguments import flag_value
 from modelplane_operator.rendering.model_service import service_url
 from modelplane_operator.rendering.owned import owner_labels
 from tests.rendering.cases import CASES, GOLDEN
-from tests.support.manifests import ABSENT, Manifest, change
+from tests.support.manifests import ABSENT, ROOT, Manifest, change, load
 
 FLAGS: list[tuple[list[str], list[str], str | None]] = [
     ([], [], None),
@@ -155,3 +155,15 @@ def test_what_is_no_address_is_passed_over(told: Any) -> None:
 @pytest.mark.parametrize("told", ["192.0.2.1", "2001:db8::1", "a1b2.elb.example.com", "localhost", "my_lb.example.com"])
 def test_addresses_and_names_are(told: str) -> None:
     assert address_of({"status": {"addresses": [{"type": "Hostname", "value": told}]}}) == told
+
+
+def test_the_example_of_split_engines_hands_over_its_cache_and_listens_where_it_is_asked() -> None:
+    [deployment] = load(ROOT / "examples/models/prefill-decode.yaml")
+    engines = [
+        {**engine, "members": [{"nodePoolName": "p", "template": member["template"]} for member in engine["members"]]}
+        for engine in deployment["spec"]["template"]["spec"]["engines"]
+    ]
+    placed = replica(*engines)
+
+    assert untransferred(placed) == ""
+    assert [unheard(one) for one in placed.spec.engines] == ["", ""]
