@@ -147,7 +147,7 @@ def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> Standing:
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
-        return Standing(part, _under_way(run, runs=runs), again=LOOK, runs=runs)
+        return Standing(part, _under_way(run, seen.history.get(key, ())), again=LOOK, runs=runs)
     if newest is not None and _another_works(newest, run, seen):
         again = max(newest.modified + seen.patience - seen.now.timestamp(), LOOK)
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
@@ -175,10 +175,12 @@ def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> Standing:
     return Standing(part, "Upgrading" if runs else "Installing", step=install, again=LOOK, runs=runs)
 
 
-def _under_way(run: Run, *, runs: bool) -> ComponentState:
+def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
     match run.verb:
         case "install":
-            return "Upgrading" if runs else "Installing"
+            began = int(run.began.timestamp())  # Helm notes whole seconds
+            ran = any(one.status in {"deployed", "superseded"} and one.modified < began for one in history)
+            return "Upgrading" if ran else "Installing"
         case "rollback":
             return "RollingBack"
         case "uninstall":

@@ -34,7 +34,7 @@ def revision(
 
 
 def run(verb: str = "install", release: Release = WANTED, *, ended: float | None = 3600, **more: object) -> Run:
-    ago = 3660.0 if ended is None else ended + 60
+    ago = 60.0 if ended is None else ended + 60
     digest = release.digest if verb == "install" else ""
     over = None if ended is None else NOW - timedelta(seconds=ended)
     return Run(verb, NOW - timedelta(seconds=ago), digest, over, **more)  # pyright: ignore[reportArgumentType]
@@ -63,6 +63,13 @@ BACK_AGAIN = (revision(3, "deployed", BEFORE, ago=50), FAILED, revision(1, "supe
 CASES = (
     Case("nothing is there yet", (), "Installing", INSTALL),
     Case("the first run is under way", (), "Installing", None, run=run(ended=None)),
+    Case(
+        "the first run has deployed, and is about to end",
+        (revision(1, "deployed", ago=1),),
+        "Installing",
+        None,
+        run=run(ended=None),
+    ),
     Case(
         "the first run failed before Helm wrote",
         (),
