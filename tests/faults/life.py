@@ -142,10 +142,15 @@ async def state(stage: FaultyStage) -> State:
         pods = group.create_task(_pods(stage))
     found = {name: text for part in parts for name, text in part.result().items()}
     for name, worker in stage.workers.items():
-        space = await worker.get("Namespace", remote(SPACE))
-        if space and not space["metadata"].get("deletionTimestamp"):
+        if await worker.get("Namespace", remote(SPACE)):
             found[f"{name} Namespace"] = "there"
     return {**found, "pods": pods.result()}
+
+
+async def emptied(stage: FaultyStage) -> bool:
+    """Whether no cluster still deletes a namespace: the next act would wait for it, and write of that, or would not."""
+    spaces = [await worker.get("Namespace", remote(SPACE)) for worker in stage.workers.values()]
+    return not any(space["metadata"].get("deletionTimestamp") for space in spaces if space)
 
 
 async def _part(cluster: Cluster, namespace: str, of: tuple[str, ...]) -> State:
@@ -228,9 +233,9 @@ async def perform(
     async def over() -> bool:
         await stage.revived()
         if wanted is None:
-            return await ended(stage, act)
+            return await ended(stage, act) and await emptied(stage)
         last["found"] = await state(stage)
-        return last["found"] == wanted
+        return last["found"] == wanted and await emptied(stage)
 
     try:
         while True:
