@@ -92,13 +92,16 @@ async def new_template(stage: Stage, space: str) -> None:
 
 @pytest.fixture
 async def unhurried(stage: Stage, space: str) -> AsyncGenerator[None]:
-    """An operator that leaves the gateway of a busy machine the time to follow, as those in production do.
+    """An operator that leaves the gateways of a busy machine the time to follow, as those in production do.
+
+    The hub's follows a route that was withdrawn. A cluster's follows the pod that a change of the template ends, while
+    the new one, which starts in a moment here, has brought the endpoint back.
 
     It comes after the namespace, so that it goes before that is emptied, which may be hurried again.
     """
     del space
     hurried = stage.operator.flags
-    await restarted(stage, (*hurried, "--drain-grace=20"))
+    await restarted(stage, (*hurried, "--drain-grace=20", "--engine-drain=10", "--engine-grace=30"))
     yield
     await restarted(stage, hurried)
 
