@@ -69,6 +69,7 @@ async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
     pods = [pod(one) for one in await rendered() if one["kind"] == "Deployment"]
 
     assert "STATUS: pending-install" in said
+    assert "WARNING: image.repository is still modelplane-operator" in said  # its notes: no registry has such an image
     objects = [one for one in await rendered() if one["kind"] not in {"ServiceMonitor", "Namespace"}]
     await server.kubectl("create", "namespace", "traefik-system")
     tried = await server.kubectl(
@@ -217,7 +218,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         await operator.leads()
         for namespace in ("ml-team", "platform"):
             await server.kubectl("create", "namespace", namespace)
-        for examples in ("gateway.yaml", "classes", "clusters", "models", "infrastructure"):
+        for examples in ("gateway.yaml", "classes", "clusters", "models", "operator", "infrastructure"):
             await server.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / examples))
         await eventually(lambda: settled(server), bool, "all that has a controller to be judged")
         _, metrics = await operator.page("/metrics")

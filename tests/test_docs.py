@@ -23,6 +23,8 @@ WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 # what is generated has patterns that look like links
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
 """The pages that say what is so now; a decision says what was so when it was made."""
+TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT / "scripts/demo.py"]
+"""Whatever tells somebody which file to use."""
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}
 VALUES: Manifest = yaml.safe_load((ROOT / "charts/modelplane-operator/values.yaml").read_text())
 FOLDERS = "benchmarks|charts|crds|docs|examples|localfleet|modelplane_operator|scripts|tests"
@@ -65,7 +67,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert {page for page in GUIDES if page.parent == ROOT / "docs"} <= linked
 
 
-@pytest.mark.parametrize(("page", "path"), said(GUIDES, rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*\w)(?![\w*{{]|/\*)"))
+@pytest.mark.parametrize(("page", "path"), said(TOLD, rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*\w)(?![\w*{{]|/\*)"))
 def test_a_path_that_a_page_names_is_there(page: Path, path: str) -> None:
     assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), page
 

@@ -244,7 +244,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
     front = [child for child in left if type_of(child) in CHILDREN[2:]]
     if front and (type_of(front[0]) == GATEWAY or not there.balancers):
         return _deleting(seen, front[0])
-    if there.balancers:
+    if there.balancers and (left or there.charts.releases):  # else it is that of another stack's gateway
         return _leaving(seen, f"load balancer {', '.join(there.balancers)} is being taken away")
     if there.charts.releases:
         going = [remove(key, there.charts) for key in _last_ones(seen.stack, there.charts)]

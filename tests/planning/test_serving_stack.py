@@ -298,6 +298,13 @@ def test_what_is_in_the_way_is_said(site: dict[str, Any] | None, more: dict[str,
     assert (found.steps, said(found)["Ready"]) == ((), ("Deleting", words))
 
 
+def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_another() -> None:
+    """Two InferenceClusters with a kubeconfig of one cluster: the later one is refused everything."""
+    known = stack(deleting=True)
+
+    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (Release(),)
+
+
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
     assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (Release(),)
 
