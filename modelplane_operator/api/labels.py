@@ -31,6 +31,9 @@ OWNER_UID = f"{PREFIX}owner-uid"
 
 PICKER_CONFIG_CHECKSUM = f"{PREFIX}epp-config-checksum"  # annotation: rolls the picker when its configuration changes
 BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service leads, as scheme://host:port
+CERTIFICATE = f"{PREFIX}certificate"  # annotation: a hash of what the certificate in a Secret says, and who signed it
+MADE = f"{PREFIX}made"  # annotation: since when there is an authority
+RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is made anew
 APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer

@@ -25,6 +25,13 @@ FENCE: Final = "modelplane"  # the NetworkPolicy and the LimitRange of a namespa
 PICKER_FENCE: Final = "modelplane-pickers"  # the NetworkPolicy of the endpoint pickers there
 DEFAULT_GATEWAY: Final = "default"  # the InferenceGateway that models are served through
 
+# What gateways prove to each other, and nobody resolves.
+INTERNAL_DOMAIN: Final = "modelplane.internal"
+GATEWAYS_DOMAIN: Final = f"gateways.{INTERNAL_DOMAIN}"
+HUB_NAME: Final = f"front-door.{INTERNAL_DOMAIN}"
+GATEWAY_AUTHORITY: Final = "modelplane-gateway-authority"
+GATEWAY_CERTIFICATE: Final = "modelplane-gateway-certificate"  # a gateway's own, on the hub and on every cluster
+
 _PICKER = "-epp"
 _POOL = "-pool"
 # A gang's pods carry `<workload>-<group>-<ten characters>` as a label value; there are at most 64 groups.
@@ -91,6 +98,26 @@ def provider_config(cluster: str) -> str:
 def serving_stack(cluster: str) -> str:
     """The ServingStack of an InferenceCluster."""
     return _from_cluster(cluster, "serving-stack")
+
+
+def gateway_authority(number: int) -> str:
+    """The Secret with an authority that gateways trust."""
+    return f"{GATEWAY_AUTHORITY}-{number}"
+
+
+def server_name(cluster: str) -> str:
+    """What the gateway of a cluster proves to be, whatever its address."""
+    label = (
+        cluster
+        if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", cluster)
+        else derived("gateway", cluster, show=cluster)
+    )
+    return f"{label}.{GATEWAYS_DOMAIN}"
+
+
+def gateway_relay(cluster: str) -> str:
+    """What leads from the hub to the gateway of a cluster."""
+    return derived("gateway-relay", cluster, show=f"gateway-{cluster}")
 
 
 def _from_cluster(cluster: str, part: str) -> str:

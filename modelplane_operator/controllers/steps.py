@@ -14,6 +14,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import with_token
+from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.collection import Collection, Entry
 from modelplane_operator.clients.errors import ClientError, Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.clients.helm import Helm, HelmError
@@ -28,6 +29,7 @@ from modelplane_operator.planning.plan import (
     GiveUp,
     Guard,
     Install,
+    Issue,
     Release,
     RenewToken,
     Replace,
@@ -136,6 +138,8 @@ class Actor:
                 await self._create(self.cluster(HUB), manifest)
             case Replace(manifest):
                 await self._replace(self.cluster(HUB), manifest)
+            case Issue():
+                await self._issue(step)
             case Delete():
                 await self._delete(self.cluster(step.cluster), step)
             case Release():
@@ -185,6 +189,21 @@ class Actor:
     async def _replace(self, cluster: Cluster, manifest: Manifest) -> None:
         self.may_write()
         _note(cluster.find(type_of(manifest)), await cluster.kube.replace(manifest))
+
+    async def _issue(self, step: Issue) -> None:
+        """Make the key here, as late as can be."""
+        self.may_write()
+        signer = step.certificate.signer
+        authority = await self.cluster(HUB).kube.get(SECRET, signer) if signer else None
+        manifest: Manifest = {
+            "apiVersion": SECRET.api_version,
+            "kind": SECRET.kind,
+            "metadata": step.metadata,
+            "type": "kubernetes.io/tls",
+            "data": {**secret_data(step.certificate, authority)},
+        }
+        cluster = self.cluster(step.cluster)
+        await (self._apply(cluster, manifest) if signer else self._create(cluster, manifest))
 
     async def _delete(self, cluster: Cluster, step: Delete) -> None:
         seen = cluster.find(step.type)

@@ -12,9 +12,10 @@ from typing import Literal, TypeAlias
 from modelplane_operator.api import labels
 from modelplane_operator.api import release as helm
 from modelplane_operator.api.base import Key, Status
+from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -51,6 +52,25 @@ class Replace:
 
     def __str__(self) -> str:
         return f"replace {_named(type_of(self.manifest), key_of(self.manifest), HUB)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Make a key and a certificate for it, and have a Secret hold both. No plan holds the key.
+
+    The Secret of an authority is only created; another one's content is replaced.
+    """
+
+    metadata: Manifest
+    certificate: Certificate
+    cluster: str = HUB
+
+    @property
+    def key(self) -> Key:
+        return key_of({"metadata": self.metadata})
+
+    def __str__(self) -> str:
+        return f"issue {_named(SECRET, self.key, self.cluster)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +189,19 @@ class RenewToken:
 
 
 Step: TypeAlias = (
-    Apply | Create | Replace | Delete | Release | Guard | Unguard | Install | RollBack | Uninstall | GiveUp | RenewToken
+    Apply
+    | Create
+    | Replace
+    | Issue
+    | Delete
+    | Release
+    | Guard
+    | Unguard
+    | Install
+    | RollBack
+    | Uninstall
+    | GiveUp
+    | RenewToken
 )
 
 
@@ -189,7 +221,7 @@ class Plan:
 
 def outside(step: Step) -> bool:
     """Whether a step leaves something behind where the hub's garbage collector does not reach."""
-    return isinstance(step, Install) or (isinstance(step, Apply) and step.cluster != HUB)
+    return isinstance(step, Install) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
 
 
 def delete(child: Manifest, *, cluster: str = HUB, propagation: Propagation = "Background") -> Delete:
