@@ -239,7 +239,10 @@ async def rights(*values: str) -> list[Manifest]:
         one
         for one in await rendered(*values)
         if one["kind"] in kinds
-        or (one["kind"] in policies and one["metadata"]["name"] == "modelplane-operator-account")
+        or (
+            one["kind"] in policies
+            and one["metadata"]["name"] in {"modelplane-operator-account", "modelplane-operator-secrets"}
+        )
     ]
 
 

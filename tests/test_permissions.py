@@ -100,6 +100,14 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         *every("delete", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
         *every("delete", "", "services"),
     ],
+    "they go when an authority has signed nothing for a month: tests/integration/test_mutual_tls.py": [
+        f"delete secrets in {SYSTEM}"
+    ],
+    "the same of what leads to clusters, in one namespace": [
+        f"{verb} {resource}.traefik.io in {SYSTEM}"
+        for verb in ("get", "delete")
+        for resource in ("ingressroutes", "serverstransports")
+    ],
     "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
     "a front door is held only with a Helm: tests/controllers/test_front_door.py": every(
         "patch", OURS, "inferencegateways"
@@ -275,9 +283,12 @@ def as_operator(hub: Hub) -> str:
 
 def comes(hub: Hub) -> None:
     """A platform, and models that need everything that the operator can make of one."""
-    for manifest in (kinds.gateway(), *map(kinds.inference_class, kinds.POOLS), kinds.cluster("worker-1")):
+    gateway = kinds.gateway()
+    secured = {**gateway, "spec": {**gateway["spec"], "mutualTLS": "Always"}}
+    for manifest in (secured, *map(kinds.inference_class, kinds.POOLS), kinds.cluster("worker-1")):
         hub.apply(manifest)
     hub.says("worker-1", "Ready", "Available")
+    hub.says("worker-1", "GatewaySecured", "MutualTLS")
     hub.apply(kinds.secret(TEAM, "token", value="hf_123"))
     hub.apply(OPTIONS)
     elsewhere = kinds.endpoint(

@@ -208,7 +208,11 @@ class RealPod:
         root = self._folder / "root"
         for folder in (root / "etc", root / "tmp", root / "root", root / "var"):
             folder.mkdir(parents=True, exist_ok=True)
-        (root / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n{self._address} {self._name}\n")
+        aliases = [
+            f"{one['ip']} {' '.join(one['hostnames'])}\n" for one in listed(self._pod["spec"].get("hostAliases"))
+        ]
+        hosts = [f"127.0.0.1 localhost\n{self._address} {self._name}\n", *aliases]
+        (root / "etc" / "hosts").write_text("".join(hosts))
         search = f"{self._namespace}.{DOMAIN} {DOMAIN} cluster.local"
         (root / "etc" / "resolv.conf").write_text(f"nameserver {SERVER}\nsearch {search}\noptions ndots:5\n")
         (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")

@@ -550,6 +550,15 @@ class BackendReady(ConditionType):
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
 
 
+class GatewaySecured(ConditionType):
+    """Whether requests travel to the cluster encrypted, and its gateway answers nobody but this hub's."""
+
+    MUTUAL_TLS = "MutualTLS", "True", "Both gateways prove to each other what they are; there is no other way in."
+    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http is closed when none can come by it any more."
+    CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which."
+    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why."
+
+
 class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
@@ -581,6 +590,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             ServerVerified,
             CredentialsRenewed,
             BackendReady,
+            GatewaySecured,
             NodePoolsValid,
             GPUReady,
             Synced,

@@ -124,6 +124,10 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     auth: Auth | None = None
     """Who may ask the models of ModelServices that say nothing themselves. The Secrets are each service's own: those of
     these names in its namespace."""
+    mutual_tls: Annotated[Literal["Auto", "Always", "Never"], Field(alias="mutualTLS")] = "Auto"
+    """Whether the front door and the gateways of clusters encrypt what is between them, and answer nobody else there.
+    `Auto`: where the operator installs Traefik. `Always`: also with a Traefik of your own, which has to be set up for
+    it (docs/front-door.md)."""
 
     @property
     def software(self) -> Software | None:
@@ -155,7 +159,7 @@ class ControllerReady(ConditionType):
 
 
 class TLSReady(ConditionType):
-    """Whether requests by https are answered; only where `spec.tls` asks for that, or did."""
+    """Whether requests by https are answered."""
 
     SERVED = "Served", "True", "The gateway listens with the certificate."
     CERTIFICATE_UNUSABLE = (
@@ -164,7 +168,29 @@ class TLSReady(ConditionType):
         "The Secret is missing or holds no certificate; the message says which.",
     )
     CONFIGURING = "Configuring", "False", "The gateway does not listen yet."
-    NOT_ASKED = "NotAsked", "False", "`spec.tls` is gone."
+    NOT_ASKED = "NotAsked", "False", "Without `spec.tls` clients' keys and prompts travel in the open."
+
+
+class MutualTLSReady(ConditionType):
+    """Whether the front door can prove to the gateways of clusters what it is, by a certificate of the operator's."""
+
+    READY = (
+        "Ready",
+        "True",
+        "It has a certificate and presents it. GatewaySecured of an InferenceCluster says the rest.",
+    )
+    PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet."
+    NOT_OFFERED = (
+        "NotOffered",
+        "False",
+        "Requests travel to clusters unencrypted: the gateway cannot present a certificate; the message says why.",
+    )
+    NOT_ASKED = "NotAsked", "False", "`spec.mutualTLS` is Never: requests travel to clusters unencrypted."
+
+    @property
+    def wanted(self) -> bool:
+        """Whether clusters are to have their gateways answer the hub's alone."""
+        return self in {MutualTLSReady.READY, MutualTLSReady.PREPARING}
 
 
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
@@ -176,5 +202,5 @@ class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
         short="ig",
         scope="Cluster",
         columns=(Column("GATEWAY", ".spec.backend"), Column("ADDRESS", ".status.address")),
-        conditions=(ControllerReady, TLSReady, Synced, Ready),
+        conditions=(ControllerReady, TLSReady, MutualTLSReady, Synced, Ready),
     )

@@ -149,6 +149,10 @@ class StackGatewayStatus(Model):
 
     address: Annotated[str, Field(max_length=256)] | None = None
     """IP address or host name of the gateway."""
+    server_name: Annotated[str, Field(max_length=253)] | None = None
+    """What the gateway proves to be, by https on port 443, to the hub's gateway and to nobody else."""
+    http: bool | None = None
+    """Whether it answers anybody by http."""
 
 
 ComponentState = Literal[

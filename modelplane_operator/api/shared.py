@@ -604,6 +604,9 @@ class GatewayStatus(Model):
 
     address: str | None = None
     """IP address or host name under which the cluster's gateway is reached."""
+    server_name: Annotated[str, Field(max_length=253)] | None = None
+    """What the gateway proves to be, by https on port 443, to the hub's gateway and to nobody else. Without it, it is
+    reached by http."""
 
 
 class CacheStatus(Model):

@@ -75,7 +75,8 @@ def _read(authority: Manifest) -> tuple[ec.EllipticCurvePrivateKey, x509.Name]:
     except (KeyError, ValueError, TypeError):
         key = certificate = None  # what they say may quote the key
     if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate is None:
-        raise UnusableAuthorityError(f"Secret {key_of(authority)} holds no authority: delete it, and another one is made")
+        words = f"Secret {key_of(authority)} holds no authority: delete it, and another one is made"
+        raise UnusableAuthorityError(words)
     return key, certificate.subject
 
 

@@ -16,24 +16,23 @@ class Gateways:
     """What the gateways have answered lately, by address."""
 
     now: Callable[[], float]
-    port: int = 80
-    _asked: dict[str, tuple[float, asyncio.Task[bool]]] = field(
-        default_factory=dict[str, tuple[float, asyncio.Task[bool]]], init=False
+    _asked: dict[tuple[str, int], tuple[float, asyncio.Task[bool]]] = field(
+        default_factory=dict[tuple[str, int], tuple[float, asyncio.Task[bool]]], init=False
     )
 
-    async def answers(self, address: str) -> bool:
+    async def answers(self, address: str, port: int) -> bool:
         """Whether something takes connections there."""
-        began, task = self._asked.get(address, (float("-inf"), None))
+        began, task = self._asked.get((address, port), (float("-inf"), None))
         if task is None or (task.done() and began < self.now() - REMEMBER_SECONDS):
-            task = asyncio.create_task(self._knock(address), name=f"gateway {address}")
-            self._asked[address] = (self.now(), task)
+            task = asyncio.create_task(self._knock(address, port), name=f"gateway {address}")
+            self._asked[address, port] = (self.now(), task)
         return await asyncio.shield(task)
 
-    async def _knock(self, address: str) -> bool:
+    async def _knock(self, address: str, port: int) -> bool:
         for _ in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    _, writer = await asyncio.open_connection(address, self.port)
+                    _, writer = await asyncio.open_connection(address, port)
             except (OSError, TimeoutError):
                 continue
             writer.close()

@@ -110,6 +110,8 @@ BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "back
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
 SECURITY_POLICY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "SecurityPolicy", "securitypolicies")
 MIDDLEWARE: Final = ResourceType("traefik.io/v1alpha1", "Middleware", "middlewares")
+INGRESS_ROUTE: Final = ResourceType("traefik.io/v1alpha1", "IngressRoute", "ingressroutes")
+SERVERS_TRANSPORT: Final = ResourceType("traefik.io/v1alpha1", "ServersTransport", "serverstransports")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
@@ -156,6 +158,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         HTTP_ROUTE_FILTER,
         SECURITY_POLICY,
         MIDDLEWARE,
+        INGRESS_ROUTE,
+        SERVERS_TRANSPORT,
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,

@@ -6,13 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelplane_operator.api import InferenceClass, InferenceCluster, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api import (
+    InferenceClass,
+    InferenceCluster,
+    ModelEndpoint,
+    ModelReplica,
+    ServingStack,
+    labels,
+    names,
+)
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
+from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
@@ -31,17 +40,20 @@ from modelplane_operator.clients.resources import (
     key_of,
     labels_of,
     of,
+    section,
 )
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
-STACKS = of(ServingStack)
+STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
 APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
     "EnvoyGateway": ENVOY_PROXY,
@@ -55,6 +67,9 @@ OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERE
 """What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
 MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
 
+OPTIONAL = (SECRET, CLIENT_TRAFFIC_POLICY)
+"""What we make there as far as we may. An account of before this version has no right to all of it."""
+
 VERSION_LASTS = timedelta(minutes=5)
 
 
@@ -62,13 +77,17 @@ def _guarded(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
 
 
+def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
+    name = labels_of(endpoint).get(labels.CLUSTER)
+    return (name,) if name else ()
+
+
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: connections.INDEXES[CLUSTERS],
     REPLICAS: {"cluster": placed_on},
+    ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
-NEEDED = tuple(kind for kind in CHILDREN if kind != CLIENT_TRAFFIC_POLICY)
-"""Of what we make there, what we must see. An account of before this version has no right to the others."""
 WATCHED_AFAR = (
     *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
     Watched(CLIENT_TRAFFIC_POLICY, ours=True, spare=True),
@@ -78,8 +97,13 @@ WATCHED_AFAR = (
 """What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
 
 
-def controller(known: Connections, *, helm: bool = False) -> Controller[InferenceCluster, Observed]:
-    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters."""
+def controller(
+    known: Connections, gateways: Gateways, *, helm: bool = False, settle: timedelta = timedelta(minutes=6)
+) -> Controller[InferenceCluster, Observed]:
+    """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
+
+    `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
+    """
     versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -96,6 +120,7 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
         token, since = tokens.get(name, (None, now))
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
+        stack = _stack(cluster, clients.hub)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -111,14 +136,26 @@ def controller(known: Connections, *, helm: bool = False) -> Controller[Inferenc
             secrets=_secrets(cluster, clients.hub),
             now=now,
             helm=helm,
-            stack=_stack(cluster, clients.hub),
+            stack=stack,
+            hub=(front := hub_gateway(clients.hub, now)),
+            answers=not front.ready or await _answers(cluster, stack, gateways),
+            relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
+            plain=_plain(name, clients.hub),
+            settle=settle,
         )
 
     return Controller(
         InferenceCluster,
         observe,
         plan,
-        woken_by={CLASSES: _with_pools_of_it, REPLICAS: _counting_it, STACKS: owner_of_kind("InferenceCluster")},
+        woken_by={
+            CLASSES: _with_pools_of_it,
+            REPLICAS: _counting_it,
+            ENDPOINTS: _led_by_http,
+            GATEWAYS: on_gateway(CLUSTERS),
+            SECRET: on_authority(CLUSTERS),
+            **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
+        },
         woken_from_afar_by={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
             NODE: _with_that_node,
@@ -156,12 +193,16 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         children=made,
         has_namespace=await _has_namespace(site, made),
         others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        unpermitted=_unpermitted(site),
     )
 
 
 def _is_seen(site: Cluster) -> bool:
     """Whether it answers, and all that we make there has been seen once."""
-    return site.health.answers and all((found := site.find(kind)) is not None and found.synced for kind in NEEDED)
+    return site.health.answers and all(
+        ((found := site.find(kind)) is not None and found.synced) or (kind in OPTIONAL and _forbidden(site, kind))
+        for kind in CHILDREN
+    )
 
 
 def _is_served(site: Cluster, kind: ResourceType) -> bool:
@@ -170,9 +211,21 @@ def _is_served(site: Cluster, kind: ResourceType) -> bool:
     return found is not None and (found.served or found.count > 0)
 
 
+def _forbidden(site: Cluster, kind: ResourceType) -> Forbidden | None:
+    return error if isinstance(error := site.failing(kind), Forbidden) else None
+
+
 def _refusal(site: Cluster) -> ClientError | None:
     """Why the cluster does not tell us of what we need to see, or no longer does."""
-    return next((error for kind in NEEDED if isinstance(error := site.failing(kind), Forbidden)), None)
+    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _forbidden(site, kind))), None)
+
+
+def _unpermitted(site: Cluster) -> str:
+    """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
+    refused = next((error for kind in OPTIONAL if (error := _forbidden(site, kind))), None)
+    if refused is not None:
+        return str(refused)
+    return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"
 
 
 def _hardware(site: Cluster) -> Seen | ClientError | None:
@@ -239,6 +292,35 @@ def _with_pools_of_it(change: Change, hub: Cluster) -> Iterable[Key]:
 
 def _version(known: Manifest) -> tuple[str, int | None]:
     return known["metadata"]["uid"], known["metadata"].get("generation")
+
+
+async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: Gateways) -> bool:
+    """Whether the gateway takes connections for https; asked until it is reached by them."""
+    last = cluster.status.gateway if cluster.status else None
+    address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
+    if not address or (last and last.server_name):
+        return True
+    return await gateways.answers(address, HTTPS_PORT)
+
+
+def _plain(name: str, hub: Cluster) -> int:
+    """How many endpoints of replicas lead to a cluster by http, or may still do so. Others' are others' business."""
+    endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
+    if endpoints is None or replicas is None:
+        return 0
+    there = {key_of(one) for one in endpoints.by("cluster", name) if _is_plain(one)}
+    return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
+
+
+def _is_plain(endpoint: Manifest) -> bool:
+    urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
+    return any(url and not url.startswith("https:") for url in urls)
+
+
+def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
+    """The cluster to which one endpoint more or less leads by http."""
+    before, after = ({*_cluster_of(one)} if one and _is_plain(one) else set[str]() for one in change)
+    return [Key("", name) for name in sorted(before ^ after)]
 
 
 def _counting_it(change: Change, _: Cluster) -> Iterable[Key]:

@@ -9,9 +9,9 @@ from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, key_of
+from modelplane_operator.clients.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, SECRET, key_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, find
+from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.inference_gateway import Observed, plan
 
@@ -27,7 +27,13 @@ async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
         tuple(applied(clients.hub, CHILDREN, gateway.metadata.uid or "", OUR_OWN)),
         namespace=find(clients.hub, NAMESPACE, HOME) is not None,
         now=clients.now(),
+        secrets=tuple(certificates(gateway, clients.hub)),
     )
+
+
+def certificates(gateway: InferenceGateway, hub: Cluster) -> Iterable[Manifest]:
+    """The Secrets with the certificates of the hub, and the authorities that sign them."""
+    return children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN)
 
 
 def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -50,5 +56,8 @@ def _home(change: Change, _: Cluster) -> Iterable[Key]:
 
 
 CONTROLLER = Controller(
-    InferenceGateway, observe, plan, woken_by={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home}
+    InferenceGateway,
+    observe,
+    plan,
+    woken_by={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
 )

@@ -37,6 +37,7 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 def kinds(world: World) -> Kinds:
     settings = world.settings
     fleet = FleetView(world.now)
+    gateways = Gateways(time.monotonic)
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
     with_helm = bool(settings.helm)
@@ -45,14 +46,19 @@ def kinds(world: World) -> Kinds:
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
-            inference_cluster.controller(connections, helm=with_helm),
+            inference_cluster.controller(
+                connections,
+                gateways,
+                helm=with_helm,
+                settle=timedelta(seconds=settings.drain_grace) + timedelta(seconds=settings.lifecycle.grace_seconds),
+            ),
             gateway_stack.controller(
                 on_hub,
                 helm=with_helm and settings.front_door == "helm",
                 allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
-            model_replica.controller(originals, Gateways(time.monotonic), settings.lifecycle, settings.images),
+            model_replica.controller(originals, gateways, settings.lifecycle, settings.images),
             model_endpoint.controller(
                 settings.reach, originals, HubRanges(world.hub, time.monotonic), Resolver(time.monotonic)
             ),

@@ -41,6 +41,7 @@ from modelplane_operator.controllers.reading import children as labelled
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.symptoms import is_ready, symptoms, told
+from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
@@ -131,8 +132,9 @@ async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, 
     except Unreachable as error:
         return Site(exists=known is not None, connected=False, error=error if known else None), None
     error = cluster.health.error
-    address = section(known or {}, "status", "gateway").get("address")
-    serving = error is None or not address or await gateways.answers(address)
+    gateway = section(known or {}, "status", "gateway")
+    address, port = gateway.get("address"), DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
+    serving = error is None or not address or await gateways.answers(address, port)
     return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 

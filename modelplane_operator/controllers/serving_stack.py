@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
@@ -27,10 +28,12 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import cluster_of
+from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
+from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
@@ -74,13 +77,15 @@ def controller(
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
             abandoned=_abandoned(stack, name, clients.hub),
             unverified=site.unverified if site is not None and name == str(stack.key) else None,
+            hub=hub_gateway(clients.hub, clients.now()),
+            closed=_closed(name, clients.hub),
         )
 
     return Controller(
         ServingStack,
         observe,
         plan,
-        woken_by={CLUSTERS: _with_other_pools},
+        woken_by={CLUSTERS: _with_news, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
         woken_from_afar_by={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         woken_by_connection=_stacks_of,
         lane=cluster_of,
@@ -150,7 +155,16 @@ def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
     return map(key_of, stacks.by("cluster", name)) if stacks else ()
 
 
-def _with_other_pools(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The stacks of a cluster whose pools declare something else than before."""
-    before, after = (entries(one or {}, "status", "gpuPools") for one in change)
+def _closed(name: str, hub: Cluster) -> bool:
+    """Whether no request comes to the cluster by http."""
+    cluster = find(hub, CLUSTERS, Key("", name))
+    return cluster is None or condition(cluster, GatewaySecured.__name__).get("status") == "True"
+
+
+def _with_news(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The stacks of a cluster whose pools declare something else than before, or to which no more http leads."""
+    before, after = (
+        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).get("status"))
+        for one in change
+    )
     return _stacks_of(change.latest["metadata"]["name"], hub) if before != after else ()

@@ -7,11 +7,11 @@ the controller, then MetalLB, which gave it. Definitions of kinds stay. Of anoth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.conditions import Condition, Ready
-from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGatewayStatus
+from modelplane_operator.api.conditions import Condition, Ready, is_true
+from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGatewayStatus, MutualTLSReady
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
 from modelplane_operator.planning import inference_gateway as routing
@@ -48,7 +48,8 @@ class Observed:
 
 
 def plan(seen: Observed) -> Plan:
-    gateway, routed = seen.routing.gateway, routing.plan(seen.routing)
+    gateway = seen.routing.gateway
+    routed = routing.plan(replace(seen.routing, presents=_installs(seen)))
     held = labels.FINALIZER in gateway.metadata.finalizers
     going = gateway.metadata.deletion_timestamp is not None
     if seen.charts is None:
@@ -57,9 +58,15 @@ def plan(seen: Observed) -> Plan:
         return _teardown(seen, seen.charts) if held else Plan()
     if gateway.key.name != names.DEFAULT_GATEWAY:
         return routed
-    if seen.routing.children and not held and not seen.charts.releases:
-        return routed  # it was there before Helm was: somebody else runs what answers requests, and goes on to
+    if not _installs(seen):
+        return routed
     return _in_service(seen, seen.charts, routed)
+
+
+def _installs(seen: Observed) -> bool:
+    """Whether what answers requests is ours. What was there before Helm was is somebody else's, and stays so."""
+    held = labels.FINALIZER in seen.routing.gateway.metadata.finalizers
+    return seen.charts is not None and (held or not seen.routing.children or bool(seen.charts.releases))
 
 
 # In service -----------------------------------------------------------------------------------------------------------
@@ -107,9 +114,18 @@ def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> Infe
             Ready.CREATING.condition(now, message=words),
         )
     else:
-        change = _change(seen, standings)
-        conditions = tuple(change if change and one.type == change.type else one for one in said.conditions)
+        news = {one.type: one for one in (_change(seen, standings), _unpresented(seen, standings, said)) if one}
+        conditions = tuple(news.get(one.type, one) for one in said.conditions)
     return said.model_copy(update={"conditions": conditions})
+
+
+def _unpresented(seen: Observed, standings: Iterable[Standing], said: InferenceGatewayStatus) -> Condition | None:
+    """That what runs is not yet what presents the certificate. Once it does, a later version does so, too."""
+    known = seen.routing.gateway.conditions
+    settled = all(one.state == "Deployed" for one in standings) or is_true(known, MutualTLSReady)
+    if settled or not is_true(said.conditions, MutualTLSReady):
+        return None
+    return MutualTLSReady.PREPARING.condition(seen.routing.now, message="its chart is being changed to present it")
 
 
 def _change(seen: Observed, standings: Iterable[Standing]) -> Condition | None:

@@ -10,7 +10,7 @@ the gateway and what it needs, then our finalizer. Nothing is decided about a cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import labels, names
@@ -23,6 +23,7 @@ from modelplane_operator.api.inference_cluster import (
     CredentialsRenewed,
     DeletionPhase,
     DeletionStatus,
+    GatewaySecured,
     GpuPool,
     GPUReady,
     InferenceCluster,
@@ -40,19 +41,24 @@ from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.clients.resources import (
     CLIENT_TRAFFIC_POLICY,
+    ENDPOINT_SLICE,
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
+    INGRESS_ROUTE,
     NAMESPACE,
     SECRET,
+    SERVERS_TRANSPORT,
+    SERVICE,
     key_of,
     type_of,
 )
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_class import NAMED, listed
+from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, unlearnt
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
-from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete
+from modelplane_operator.planning.plan import Apply, Guard, Plan, Release, RenewToken, Step, Unguard, delete, prune
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
@@ -60,11 +66,15 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
+from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
-CHILDREN = (NAMESPACE, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
+CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
+
+ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
+"""What leads to its gateway from the hub's."""
 
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 SOON = 0.5  # until a connection that has just begun has seen everything
@@ -89,6 +99,8 @@ class There:
     """Whether somebody else has made our namespace there."""
     others: tuple[str, ...] = ()
     """What we made there for others, models for one: `kind namespace/name`."""
+    unpermitted: str = ""
+    """Why its gateway cannot be made to answer the hub alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,16 @@ class Observed:
     """The token that we have there, when it is one that ends."""
     token_seen: datetime | None = None
     """When it was first seen here, by our own clock."""
+    hub: Hub = field(default_factory=Hub)
+    """The gateway that alone is to be answered."""
+    answers: bool = field(default=True)
+    """Whether the load balancer of its gateway takes connections for https: clouds take their time with a new port."""
+    relay: tuple[Manifest, ...] = ()
+    """What was made on the hub that leads to the cluster's gateway."""
+    plain: int = 0
+    """How many ModelEndpoints lead to the cluster by http."""
+    settle: timedelta = timedelta(minutes=6)
+    """How long after the last of them requests may still come by http, or be answered."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -199,26 +221,93 @@ def _in_service(seen: Observed, there: There) -> Plan:
         running = ClusterReady.WAITING_FOR_CLASSES
     note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else ""
     said = _missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    gateway = _gateway_status(seen, serving)
+    ready = serving.ready
+    if ready.status == "True" and gateway is None:
+        words = "its gateway answers the hub's gateway alone, which is not set up for that yet"
+        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (words, seen.hub.why))))
+    relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
+    secured = _secured(seen, serving, gateway)
     judged = (
         running.condition(seen.now, message=said),
-        serving.ready,
+        ready,
+        secured,
         _pools_valid(seen, resolved),
         _gpu_ready(seen, there, nodes),
-        _ready(seen, resolved, serving.ready),
+        _ready(seen, resolved, ready),
     )
     fresh = {
-        "gateway": GatewayStatus(address=serving.address) if serving.address else None,
+        "gateway": gateway,
         "gpu_pools": _counted(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
         "observed": _observed(seen, there, nodes),
     }
     guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
     return Plan(
-        (*guard, *serving.steps, *unguard),
+        (*guard, *serving.steps, *map(Apply, relay), *_misleading(seen, relay), *unguard),
         _status(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=serving.again,
+        requeue_after=min((at for at in (serving.again, _look_again(seen, serving, secured)) if at), default=None),
         hold=True,
     )
+
+
+# The way there --------------------------------------------------------------------------------------------------------
+
+
+def _gateway_status(seen: Observed, serving: _Serving) -> GatewayStatus | None:
+    """How the cluster's gateway is reached: by what both ends can do."""
+    if serving.address is None:
+        return None
+    last = seen.cluster.status.gateway if seen.cluster.status else None
+    known = last.server_name if last else None
+    ready = seen.hub.ready and seen.answers and _unlearnt(seen, serving.address) <= timedelta()
+    if serving.server_name and (ready or known == serving.server_name):
+        return GatewayStatus(address=serving.address, server_name=serving.server_name)
+    return GatewayStatus(address=serving.address) if serving.http else None
+
+
+def _unlearnt(seen: Observed, address: str) -> timedelta:
+    return unlearnt(render_relay(seen.cluster, address), seen.relay, seen.now)
+
+
+def _misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
+    """What leads to another address than the present. A way that nobody asks for any more stays: some may be on it."""
+    return tuple(prune(seen.relay, relay, owner=seen.cluster.metadata.uid or "")) if relay else ()
+
+
+def _secured(seen: Observed, serving: _Serving, gateway: GatewayStatus | None) -> Condition:
+    if not seen.hub.wanted:
+        return GatewaySecured.OPEN.condition(seen.now, message=seen.hub.why)
+    if serving.why:
+        return GatewaySecured.OPEN.condition(seen.now, message=serving.why)
+    if gateway is None or not gateway.server_name:
+        lacks = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
+        return GatewaySecured.CONFIGURING.condition(seen.now, message=lacks)
+    if seen.plain:
+        words = f"{seen.plain} ModelEndpoints lead there by http"
+        return GatewaySecured.CONFIGURING.condition(seen.now, message=words)
+    if not serving.http:
+        return GatewaySecured.MUTUAL_TLS.condition(seen.now)
+    known = next((one for one in seen.cluster.conditions if one.type == GatewaySecured.__name__), None)
+    closed = known is not None and known.status == "True"  # it is being closed
+    over = closed or _since_secured(seen) + seen.settle <= seen.now
+    return (GatewaySecured.MUTUAL_TLS if over else GatewaySecured.SWITCHING).condition(seen.now)
+
+
+def _look_again(seen: Observed, serving: _Serving, secured: Condition) -> float | None:
+    """When there is news that no event tells of."""
+    if secured.reason == GatewaySecured.SWITCHING.reason:
+        return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), SOON)
+    if secured.status == "True" and serving.http:
+        return SOON  # it is closed once that was said
+    if seen.hub.wanted and serving.address and (left := _unlearnt(seen, serving.address)) > timedelta():
+        return max(left.total_seconds(), SOON)
+    return LEARNT.total_seconds() if seen.hub.wanted and not seen.answers else None
+
+
+def _since_secured(seen: Observed) -> datetime:
+    known = (one for one in seen.cluster.conditions if one.type == GatewaySecured.__name__ and one.status != "False")
+    return next((one.last_transition_time for one in known), seen.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +318,12 @@ class _Serving:
     address: str | None = None
     steps: tuple[Step, ...] = ()
     again: float | None = None
+    server_name: str | None = None
+    """What the gateway proves to be to the hub's."""
+    http: bool = field(default=True)
+    """Whether it answers anybody."""
+    why: str = ""
+    """Why it must go on to do so."""
 
 
 def _has_stack(seen: Observed, there: There) -> bool:
@@ -254,21 +349,42 @@ def _stack(seen: Observed) -> _Serving:
         words = ""
     if not seen.helm:
         words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
-    return _Serving(reason.condition(seen.now, message=words), gateway.address if gateway else None, steps)
+    ready = reason.condition(seen.now, message=words)
+    if gateway is None:
+        return _Serving(ready, None, steps)
+    asked = stack.spec.gateway is not None and bool(stack.spec.gateway.listeners)
+    return _Serving(
+        ready,
+        gateway.address,
+        steps,
+        server_name=gateway.server_name,
+        http=gateway.http is not False,
+        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if asked else "",
+    )
 
 
 def _own_gateway(seen: Observed, there: There) -> _Serving:
     if missing := _missing_software(there):
         words = f"there is no gateway yet: the cluster lacks {missing}"
         return _Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
-    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster))
-    if not there.has_namespace:
-        wanted = (render_system_namespace(seen.cluster), *wanted)
+    cluster = seen.cluster.metadata.name
+    last = seen.cluster.status.gateway if seen.cluster.status else None
+    hub = Hub() if there.unpermitted else seen.hub
+    closed = any(one.type == GatewaySecured.__name__ and one.status == "True" for one in seen.cluster.conditions)
+    opened = doors(
+        seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
+    )
+    namespace = () if there.has_namespace else (render_system_namespace(seen.cluster),)
+    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
+    before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
     address = _address(there)
     return _Serving(
         _own_gateway_ready(seen, there, address),
         address,
-        tuple(Apply(manifest, seen.cluster.metadata.name) for manifest in wanted),
+        (*before, *opened.issued(), *after),
+        server_name=opened.server_name,
+        http=opened.http,
+        why=there.unpermitted,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -15,11 +15,13 @@ from modelplane_operator.api.inference_gateway import (
     ControllerReady,
     InferenceGateway,
     InferenceGatewayStatus,
+    MutualTLSReady,
     TLSReady,
 )
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, key_of, type_of
-from modelplane_operator.planning.plan import Apply, Create, Plan, prune
+from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
+from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
     data_plane,
@@ -27,6 +29,7 @@ from modelplane_operator.rendering.inference_gateway import (
     secure_listeners,
     url_of,
 )
+from modelplane_operator.rendering.owned import on_hub
 
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
@@ -40,6 +43,10 @@ class Observed:
     namespace: bool
     """Whether the namespace of its Gateway exists."""
     now: datetime
+    secrets: tuple[Manifest, ...] = ()
+    """Those that hold its certificates."""
+    presents: bool = field(default=False)
+    """Whether what answers requests is set up to present one, or is on its way there, by our doing."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -56,7 +63,43 @@ def plan(seen: Observed) -> Plan:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.SYSTEM_NAMESPACE}}
     made = () if seen.namespace else (Create(home),)
     gone = prune(seen.children, wanted, owner=gateway.metadata.uid or "")
-    return Plan((*made, *map(Apply, wanted), *gone), _status(seen))
+    return Plan((*made, *_certificates(seen), *map(Apply, wanted), *gone), _status(seen))
+
+
+def _certificates(seen: Observed) -> Iterator[Step]:
+    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched."""
+    if not _mutual_tls(seen)[0].wanted:
+        return
+    gateway, known = seen.gateway, authorities(seen.secrets)
+    metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
+    if (authority := new_authority(seen.secrets, seen.now, metadata)) is not None:
+        yield authority
+    if (trusted := trust(known, seen.now)) is not None:
+        wanted = leaf(metadata, names.HUB_NAME, "client", trusted, seen.now)
+        if not is_current(_secret(seen, names.GATEWAY_CERTIFICATE), wanted, seen.now):
+            yield wanted
+    over = {one.secret for one in spare(known, seen.now)}
+    yield from (delete(one) for one in seen.secrets if key_of(one) in over)
+
+
+def _secret(seen: Observed, name: str) -> Manifest | None:
+    return next((one for one in seen.secrets if key_of(one).name == name), None)
+
+
+def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
+    """Whether the front door can prove to clusters what it is, and why not."""
+    asked, backend = seen.gateway.spec.mutual_tls, seen.gateway.spec.backend
+    if asked == "Never":
+        return MutualTLSReady.NOT_ASKED, ""
+    if backend != "Traefik":
+        words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
+        return MutualTLSReady.NOT_OFFERED, words
+    if asked == "Auto" and not seen.presents:
+        words = "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always"
+        return MutualTLSReady.NOT_OFFERED, words
+    if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
+        return MutualTLSReady.PREPARING, "its certificate is being made"
+    return MutualTLSReady.READY, ""
 
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:
@@ -74,8 +117,7 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     # Every service's URL begins with the address: it outlives a Gateway that somebody deletes and we make again.
     found = address_of(live) if live else None
     address = found or known.address
-    asked_before = any(one.type == TLSReady.__name__ for one in known.conditions)
-    secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED if asked_before else None, "")
+    secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
     url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
     gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.gateway_class))
     controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", gateway_class, "Accepted"))
@@ -85,12 +127,14 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
         *([] if found else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address"]),
         *([lack] if lack else []),
     ]
+    mutual, why = _mutual_tls(seen)
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
     ready = Ready.CREATING if lacking else Ready.AVAILABLE
     conditions = (
         healthy.condition(seen.now, message=controller),
         ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {url}"),
-        *([secured.condition(seen.now, message=lack)] if secured else []),
+        secured.condition(seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")),
+        mutual.condition(seen.now, message=why),
     )
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 

@@ -349,7 +349,8 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is not None and site.cluster.gateway:  # else it keeps the endpoint that it has
-            yield Apply(render_endpoint(seen.deployment, read(ModelReplica.parse(live)), site.cluster.gateway))
+            replica, cluster = read(ModelReplica.parse(live)), site.cluster
+            yield Apply(render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name))
 
 
 # Status --------------------------------------------------------------------------------------------------------------

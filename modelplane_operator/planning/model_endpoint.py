@@ -21,6 +21,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
 from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
+from modelplane_operator.planning.mutual_tls import unlearnt
 from modelplane_operator.planning.plan import Apply, Plan, Release, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
@@ -34,7 +35,7 @@ from modelplane_operator.rendering.backend_url import (
 )
 from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
 from modelplane_operator.rendering.inference_gateway import DataPlane, url_of
-from modelplane_operator.rendering.model_endpoint import known_backend, provable, render_model_endpoint
+from modelplane_operator.rendering.model_endpoint import known_backend, of_cluster, provable, render_model_endpoint
 from modelplane_operator.rendering.model_replica import replica_prefix
 
 NAMED = 3  # routes that a message names
@@ -101,16 +102,15 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=AGAIN)
     read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
-    again = _again(seen, read)
     backend = read if isinstance(read, Backend) else _allowed(seen, before)
     if backend is None and before is None:  # nothing was ever made, or it cannot be told what: it stays
-        return Plan(status=_status(seen, read, ()), requeue_after=again)
+        return Plan(status=_status(seen, read, ()), requeue_after=_again(seen, read, ()))
     header = _header(seen)
     held = header if isinstance(header, Header) else None
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), again, hold=True)
+    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), hold=True)
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -122,12 +122,28 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
     return same and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
 
-def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved) -> float | None:
+def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]) -> float | None:
     """When there may be news that no event tells of."""
     if isinstance(read, _Unresolved):
         return SOON
-    news = [*([seen.recheck] if seen.endpoint.spec.credentials else []), *([AGAIN] if seen.outside.resolved else [])]
+    news = [
+        *([seen.recheck] if seen.endpoint.spec.credentials else []),
+        *([AGAIN] if seen.outside.resolved else []),
+        *([max(unlearnt(wanted, seen.children, seen.now).total_seconds(), SOON)] if _kept(seen, wanted) else []),
+    ]
     return min(news, default=None)
+
+
+def _kept(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:
+    """What routes still go by, when gateways may not know yet where the port leads that is to be next.
+
+    The one before leads where it did (`render_model_endpoint`).
+    """
+    known = seen.endpoint.status.routing if seen.endpoint.status else None
+    before = read_url(known.url) if known and known.url else None
+    if not isinstance(before, Backend) or before.scheme != "http" or not of_cluster(seen.endpoint):
+        return None
+    return known if unlearnt(wanted, seen.children, seen.now) > timedelta() else None
 
 
 def _read(seen: Observed, url: str) -> Backend | InvalidUrl | _Unresolved:
@@ -208,4 +224,6 @@ def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | No
     before, needed = _led_to(seen), {type_of(one) for one in wanted} - {BACKEND_TLS_POLICY}
     if before is None or not needed or not needed <= {type_of(one) for one in seen.children}:
         return None
-    return EndpointRouting(backend_name=names.endpoint_backend(*seen.endpoint.key), url=str(before))
+    return _kept(seen, wanted) or EndpointRouting(
+        backend_name=names.endpoint_backend(*seen.endpoint.key), url=str(before)
+    )

@@ -29,13 +29,15 @@ from modelplane_operator.clients.resources import (
     GATEWAY_CLASS,
     NAMESPACE,
     RESOURCE_QUOTA,
+    SECRET,
     key_of,
     type_of,
 )
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
+from modelplane_operator.planning.mutual_tls import Doors, Hub, doors
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
-from modelplane_operator.rendering.cluster_gateway import gateway_among
+from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
     ENVOY,
@@ -46,7 +48,7 @@ from modelplane_operator.rendering.serving_stack import (
     render_namespaces,
 )
 
-CHILDREN = (NAMESPACE, RESOURCE_QUOTA, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
+CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
 """What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
 
 SOON = 0.5  # until a connection that has just begun has seen everything
@@ -90,6 +92,10 @@ class Observed:
     unverified: str | None = None
     """Why nobody can tell whether it is that cluster who answers, empty when it proves it; None while it is not
     connected, and where that is for an InferenceCluster to say."""
+    hub: Hub = field(default_factory=Hub)
+    """The gateway that alone is to be answered."""
+    closed: bool = field(default=True)
+    """Whether no request can come to the cluster by http any more."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -114,13 +120,15 @@ def _in_service(seen: Observed, there: There) -> Plan:
     problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
     ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
     address = _address(there)
+    opened = _doors(seen, there)
+    gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
             _installed(seen, standings, [words for words, _ in removals.values()]),
             ready or Ready.AVAILABLE.condition(seen.now),
             *_verified(seen),
         ),
-        gateway=StackGatewayStatus(address=address) if address else None,
+        gateway=gateway,
         components=(*(_reported(one, charts) for one in standings), *_removed(removals))[:LISTED],
     )
     again = [one.again for one in standings if one.again is not None]
@@ -132,9 +140,9 @@ def _in_service(seen: Observed, there: There) -> Plan:
 
 def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
-    stack, cluster = seen.stack, seen.cluster
+    stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, there)
     before = (*render_namespaces(stack), *render_before(stack))
-    gateway = render_gateway(stack)
+    gateway = render_gateway(stack, https=opened.https, http=opened.http)
     for manifest in (*there.definitions, *before):
         if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in there.taken):
             yield Apply(manifest, cluster)
@@ -142,11 +150,21 @@ def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Itera
         if one.step is not None:
             yield one.step
     if all(one.runs for one in standings if one.part.name == ENVOY):
+        yield from opened.issued()
         for manifest in gateway:
             yield Apply(manifest, cluster)
         # Namespaces stay until all of the stack goes: others may have put something into them.
-        spare = (child for child in there.children if type_of(child) != NAMESPACE)
+        spare = (child for child in there.children if type_of(child) not in {NAMESPACE, SECRET})
         yield from prune(spare, (*before, *gateway), owner=stack.metadata.uid or "", cluster=cluster)
+
+
+def _doors(seen: Observed, there: There) -> Doors:
+    stack = seen.stack
+    known = stack.status.gateway.server_name if stack.status and stack.status.gateway else None
+    ports = {listener.port for listener in stack.spec.gateway.listeners} if stack.spec.gateway else set[int]()
+    hub = Hub() if HTTPS_PORT in ports else seen.hub
+    found = doors(stack, seen.cluster, hub, there.children, seen.now, known, closed=seen.closed)
+    return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
 def _gateway_problems(standings: Iterable[Standing], there: There) -> Iterator[str]:
@@ -241,7 +259,7 @@ def _teardown(seen: Observed) -> Plan:
 def _uninstalled(seen: Observed, there: There) -> Plan:
     """One step back: what nothing else that is left needs. When nothing is left, let go."""
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
-    front = [child for child in left if type_of(child) in CHILDREN[2:]]
+    front = [child for child in left if type_of(child) in {CLIENT_TRAFFIC_POLICY, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
     if front and (type_of(front[0]) == GATEWAY or not there.balancers):
         return _deleting(seen, front[0])
     if there.balancers and (left or there.charts.releases):  # else it is that of another stack's gateway

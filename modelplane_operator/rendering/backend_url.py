@@ -15,6 +15,8 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Literal
 
+from modelplane_operator.api import names
+
 Scheme = Literal["http", "https"]
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -98,7 +100,10 @@ PRIVATE: tuple[tuple[Network, str], ...] = tuple(
 MOST_ADDRESSES = 64  # of one name; none that serves has as many
 
 # Cluster names and loopback. A name without a dot resolves to a Service beside the gateway.
-INTERNAL_NAMES = ("localhost", ".localhost", ".localdomain", "svc", ".svc", "cluster.local", ".cluster.local")
+INTERNAL_NAMES = (
+    *("localhost", ".localhost", ".localdomain", "svc", ".svc", "cluster.local", ".cluster.local"),
+    f".{names.INTERNAL_DOMAIN}",
+)
 METADATA = (
     *("metadata.google.internal", "metadata.goog", "metadata.azure.internal", "instance-data.ec2.internal"),
     *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),

@@ -24,7 +24,39 @@ STEERING: Final = (
     *("x-prefiller-host-port", "x-prefiller-url", "x-encoder-hosts-ports", "x-data-parallel-host-port"),
     *("x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset"),
 )
+# Before the request meets its route and the picker. A filter of the route would come after both, and take away what the
+# picker has set.
+_UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
+_TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
+HTTPS_PORT: Final = 443
+_HTTPS: Final[Manifest] = {
+    "name": "mutual-tls",
+    "port": HTTPS_PORT,
+    "protocol": "HTTPS",
+    "tls": {
+        "mode": "Terminate",
+        "certificateRefs": [{"group": "", "kind": "Secret", "name": names.GATEWAY_CERTIFICATE}],
+    },
+    "allowedRoutes": {"namespaces": {"from": "All"}},
+}
+
+
+def secured(gateway: Manifest) -> bool:
+    """Whether a Gateway, as it was observed, has the listener for the hub, and it works."""
+    listeners: list[Manifest] = gateway.get("status", {}).get("listeners") or []
+    return any(one["name"] == _HTTPS["name"] and works(one) for one in listeners)
+
+
+def works(listener: Manifest) -> bool:
+    """Whether a listener does its work, by what a Gateway's status says of it."""
+    said: list[Manifest] = listener.get("conditions") or []
+    return any(one["type"] == "Programmed" and one["status"] == "True" for one in said)
+
+
+def is_open(gateway: Manifest) -> bool:
+    """Whether a Gateway answers more than the hub."""
+    return any(one["name"] != _HTTPS["name"] for one in gateway["spec"].get("listeners") or ())
 
 
 def render_system_namespace(owner: Owner) -> Manifest:
@@ -46,8 +78,13 @@ def gateway_of(cluster: InferenceCluster) -> StackGateway:
     return StackGateway.model_validate(asked.to_manifest()) if asked else StackGateway()
 
 
-def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) -> tuple[Manifest, ...]:
-    """What makes up the gateway, in the order in which each needs the ones before."""
+def render_cluster_gateway(
+    owner: Owner, gateway: StackGateway | None = None, *, https: bool = False, http: bool = True
+) -> tuple[Manifest, ...]:
+    """What makes up the gateway, in the order in which each needs the ones before.
+
+    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody.
+    """
     wanted = gateway or StackGateway()
     namespaced = {
         "name": names.CLUSTER_GATEWAY,
@@ -75,6 +112,7 @@ def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) ->
                 },
             },
         },
+        *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "Gateway",
@@ -88,8 +126,9 @@ def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) ->
                         "protocol": listener.protocol,
                         "allowedRoutes": {"namespaces": {"from": "All"}},
                     }
-                    for listener in wanted.listeners or HTTP
-                ],
+                    for listener in (wanted.listeners or HTTP if http else ())
+                ]
+                + ([_HTTPS] if https else []),
             },
         },
         # Last: the gateway does not wait for a cluster whose access was given before this was asked for.
@@ -98,12 +137,36 @@ def render_cluster_gateway(owner: Owner, gateway: StackGateway | None = None) ->
             "kind": "ClientTrafficPolicy",
             "metadata": namespaced,
             "spec": {
-                "targetRefs": [
-                    {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
-                ],
-                # Before the request meets its route and the picker. A filter of the route would come after both, and
-                # take away what the picker has set.
-                "headers": {"earlyRequestHeaders": {"remove": [*STEERING]}},
+                "targetRefs": [_TARGET],
+                "headers": _UNSTEERED,
             },
         },
     )
+
+
+def certificate(owner: Owner) -> Manifest:
+    """The metadata of the Secret with the gateway's certificate, and whom it trusts."""
+    return {
+        "name": names.GATEWAY_CERTIFICATE,
+        "namespace": names.SYSTEM_NAMESPACE,
+        "labels": owner_labels(owner),
+    }
+
+
+def _hub_only(metadata: Manifest) -> Manifest:
+    """Turns away, before any request is read, who does not prove to be this hub's gateway."""
+    clients = {
+        "caCertificateRefs": [{"group": "", "kind": "Secret", "name": names.GATEWAY_CERTIFICATE}],
+        # Clusters have certificates of the same authority, and are not the hub.
+        "subjectAltNames": {"dnsNames": [{"type": "Exact", "value": names.HUB_NAME}]},
+    }
+    return {
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
+        "kind": "ClientTrafficPolicy",
+        "metadata": {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
+        "spec": {
+            "targetRefs": [{**_TARGET, "sectionName": _HTTPS["name"]}],
+            "headers": _UNSTEERED,  # this policy takes the place of the other one's at its listener
+            "tls": {"minVersion": "1.2", "clientValidation": clients},
+        },
+    }

@@ -14,6 +14,7 @@ from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAM
 from modelplane_operator.rendering.gateway_pods import traefik_values
 from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE
 from modelplane_operator.rendering.inference_gateway import data_plane
+from modelplane_operator.rendering.model_endpoint import RELAY, RELAY_HOST, RELAY_PORT
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 
 TRAEFIK: Final = "traefik"
@@ -78,6 +79,7 @@ def _envoy_gateway(gateway: InferenceGateway, software: Software) -> Part:
 def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) -> Part:
     balancer = data_plane(gateway).load_balancer
     served = (names.SYSTEM_NAMESPACE, balancer.namespace, *allowed.tenants) if allowed.tenants else ()
+    pods = traefik_values(gateway.spec, balancer.name)
     values = {
         "providers": {
             "kubernetesGateway": {
@@ -85,7 +87,8 @@ def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) ->
                 "statusAddress": {"service": {"name": balancer.name, "namespace": balancer.namespace}},
                 **({"namespaces": list(served)} if served else {}),
             },
-            # Only what the operator made: IngressRoutes of anybody else would answer at any path.
+            # What leads to clusters (gateway_relay.py), and what asks for API keys. Only what the operator made:
+            # IngressRoutes of anybody else would answer at any path.
             "kubernetesCRD": {
                 "enabled": True,
                 "labelSelector": labels.OWNER_UID,
@@ -101,7 +104,12 @@ def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) ->
             if allowed.traefik_account
             else {}
         ),
-        **traefik_values(gateway.spec, balancer.name),
+        **pods,
+        "deployment": {**pods.get("deployment", {}), "hostAliases": [{"ip": "127.0.0.1", "hostnames": [RELAY_HOST]}]},
+        "additionalArguments": [
+            f"--entryPoints.{RELAY}.address=127.0.0.1:{RELAY_PORT}/tcp",
+            f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # nobody but itself comes by there
+        ],
         "experimental": {"fastProxy": {"enabled": True}},
         # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.
         "ingressClass": {"enabled": False},

@@ -186,6 +186,6 @@ def models_url(gateway: InferenceGateway) -> str | None:
     return url_of(known.address)  # an older operator's status has no URL
 
 
-def url_of(address: str) -> str:
+def url_of(address: str, scheme: str = "http") -> str:
     """The beginning of every URL behind a gateway with this address."""
-    return f"http://[{address}]" if ":" in address else f"http://{address}"
+    return f"{scheme}://[{address}]" if ":" in address else f"{scheme}://{address}"

@@ -92,14 +92,22 @@ def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -
     return sorted({found for member in members for found in left_out(member.template, may)})
 
 
-def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str) -> Manifest:
-    """The endpoint of a replica that answers, behind the gateway of its cluster."""
+def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str, server_name: str = "") -> Manifest:
+    """The endpoint of a replica that answers, behind the gateway of its cluster.
+
+    `server_name`: what that gateway proves to be, by https; without it, it is reached by http.
+    """
     prefix = replica_prefix(replica_key(deployment, place))
+    proved = {"hostname": server_name} if server_name else {}
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
         "metadata": {**_metadata(deployment, place), "finalizers": [labels.FINALIZER]},  # it would be set first of all
-        "spec": {"url": f"{url_of(gateway)}{prefix}v1", "rewritePath": prefix},
+        "spec": {
+            "url": f"{url_of(gateway, 'https' if server_name else 'http')}{prefix}v1",
+            "rewritePath": prefix,
+            **proved,
+        },
     }
 
 

@@ -9,21 +9,32 @@ authorities". The port also says `appProtocol: https`, which suffices for an add
 All of this is what Traefik understands. Envoy Gateway 1.9 reads no https from a port, and because of one name with a
 dot at its end it passes over all changes of its Gateway: there an endpoint is a `Backend`, a kind of its own, and its
 names are kept from being completed in another way (inference_gateway.py).
+
+The endpoint of a replica leads to the gateway of a cluster, which answers nobody but the hub's. Whose endpoint may go
+there with the hub's certificate is told by what it asks for, not by who says to have written it: its own namespace's
+replica, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address
-from typing import assert_never
+from typing import Final, assert_never
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.rendering.backend_url import Backend, Fault, InvalidUrl, read_url
+from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, Fault, InvalidUrl, read_url
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane
+from modelplane_operator.rendering.model_replica.routing import replica_prefix
 from modelplane_operator.rendering.owned import on_hub
+
+# Where Traefik calls itself, to present the hub's certificate (gateway_relay.py).
+RELAY: Final = "modelplane"
+RELAY_HOST: Final = f"relay.{names.INTERNAL_DOMAIN}"
+RELAY_PORT: Final = 8444
 
 
 def render_model_endpoint(
@@ -41,6 +52,8 @@ def render_model_endpoint(
 
 def _service(endpoint: ModelEndpoint, backend: Backend) -> tuple[Manifest, ...]:
     name = names.endpoint_backend(endpoint.key.namespace, endpoint.key.name)
+    if of_cluster(endpoint):
+        return tuple(_by_relay(endpoint, backend, name))
     address_type = _address_type(backend)
     return (
         {
@@ -76,13 +89,47 @@ def _service(endpoint: ModelEndpoint, backend: Backend) -> tuple[Manifest, ...]:
             # Traefik passes over an endpoint that does not say that it is ready.
             "endpoints": [
                 {
-                    "addresses": [backend.host if backend.address else f"{backend.host}."],
+                    "addresses": [_dialled(backend)],
                     "conditions": {"ready": True},
                 }
             ],
         },
         *_tls_policy(endpoint, backend, name),
     )
+
+
+def _by_relay(endpoint: ModelEndpoint, backend: Backend, name: str) -> Iterator[Manifest]:
+    """A Service with two ports: by the one the gateway presents the hub's certificate, the other is as it was before.
+
+    So a route that has not followed yet leads where it did.
+    """
+    plain = replace(backend, scheme="http", port=DEFAULT_PORTS["http"])
+    ports = [
+        {"name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": "http"}
+        for name, port in ((backend.scheme, backend.port), (plain.scheme, plain.port))
+    ]
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**on_hub(endpoint, name), "annotations": {labels.BACKEND: str(backend)}},
+        "spec": {"clusterIP": "None", "ports": ports},
+    }
+    for kind, address_type, place, scheme, port in (
+        (RELAY, "FQDN", f"{RELAY_HOST}.", backend.scheme, RELAY_PORT),
+        (_address_type(plain), _address_type(plain), _dialled(plain), plain.scheme, plain.port),
+    ):
+        yield {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": on_hub(endpoint, names.endpoint_slice(name, kind), extra=slice_labels(name)),
+            "addressType": address_type,
+            "ports": [{"name": scheme, "port": port, "protocol": "TCP", "appProtocol": "http"}],
+            "endpoints": [{"addresses": [place], "conditions": {"ready": True}}],
+        }
+
+
+def _dialled(backend: Backend) -> str:
+    return backend.host if backend.address else f"{backend.host}."
 
 
 def _backend(endpoint: ModelEndpoint, backend: Backend) -> Manifest:
@@ -121,9 +168,22 @@ def slice_labels(service: str) -> dict[str, str]:
 
 def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Backend | InvalidUrl:
     """The backend, unless this gateway could not tell whether it is the one: Envoy Gateway verifies names alone."""
-    if plane.dialect == "GatewayAPI" or backend.scheme == "http" or asked_name(endpoint, backend):
+    name = (asked_name(endpoint, backend) or "").lower()
+    if name.endswith(f".{names.INTERNAL_DOMAIN}") and not (
+        of_cluster(endpoint)
+        and backend.scheme == "https"
+        and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+    ):
+        words = f"{name} is a name of the operator's: a ModelDeployment makes the endpoints of its replicas itself"
+        return InvalidUrl(Fault.FORBIDDEN, words)
+    if plane.dialect == "GatewayAPI" or backend.scheme == "http" or name:
         return backend
     return InvalidUrl(Fault.HOST, "Envoy Gateway cannot verify an address: set hostname to the name in its certificate")
+
+
+def of_cluster(endpoint: ModelEndpoint) -> bool:
+    """Whether it is asked for by the name of a cluster's gateway."""
+    return (endpoint.spec.hostname or "").lower().endswith(f".{names.GATEWAYS_DOMAIN}")
 
 
 def asked_name(endpoint: ModelEndpoint, backend: Backend) -> str | None:

@@ -330,9 +330,9 @@ def render_before(stack: ServingStack) -> tuple[Manifest, ...]:
     )
 
 
-def render_gateway(stack: ServingStack) -> tuple[Manifest, ...]:
+def render_gateway(stack: ServingStack, *, https: bool = False, http: bool = True) -> tuple[Manifest, ...]:
     """What Envoy Gateway makes the cluster's gateway of."""
-    return render_cluster_gateway(stack, stack.spec.gateway)
+    return render_cluster_gateway(stack, stack.spec.gateway, https=https, http=http)
 
 
 def _object(

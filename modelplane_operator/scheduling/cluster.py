@@ -72,6 +72,8 @@ class Cluster:
     pools: Pools
     gateway: str
     standing: Standing
+    server_name: str = ""
+    """What its gateway proves to be, by https; without it, it is reached by http."""
     why: str = ""
     """The reason of its Ready condition, when that is not True."""
     unhealthy_since: datetime | None = None
@@ -94,6 +96,7 @@ def read(
         pools=pools if pools is not None else read_pools(status.gpu_pools if status else ()),
         gateway=gateway,
         standing=standing,
+        server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         why=ready.reason if ready and ready.status != "True" else "",
         unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",

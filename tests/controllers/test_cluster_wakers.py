@@ -11,6 +11,7 @@ import pytest
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resources import NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.clients.store import Store
@@ -23,7 +24,9 @@ from tests.planning.test_inference_cluster import node, slice_of
 
 Manifest = dict[str, Any]
 
-CLUSTER = inference_cluster.controller(Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None))
+CLUSTER = inference_cluster.controller(
+    Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None), Gateways(lambda: 0.0)
+)
 INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import yaml
 from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.controllers import connections, inference_class, inference_cluster, operator
 from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.controllers.world import Kinds, World
@@ -80,7 +82,7 @@ def kinds(world: World) -> Kinds:
         inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
     )
     return Kinds(
-        controllers=(inference_class.CONTROLLER, inference_cluster.controller(known)),
+        controllers=(inference_class.CONTROLLER, inference_cluster.controller(known, Gateways(time.monotonic))),
         listeners=(known.listen,),
         watched_afar=inference_cluster.WATCHED_AFAR,
         indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},

@@ -106,7 +106,7 @@ def comes(hub: Hub) -> None:
     hub.says("worker-1", "Ready", "Available", seconds=SOON)
     status = (hub.get("ic", "worker-1") or {})["status"]
     (stack,) = json.loads(hub.kubectl("get", "servingstack", "-A", "-ojson"))["items"]
-    assert status["gateway"] == stack["status"]["gateway"]
+    assert status["gateway"]["address"] == stack["status"]["gateway"]["address"]
     assert stack["metadata"]["ownerReferences"][0]["name"] == "worker-1"
     assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
 

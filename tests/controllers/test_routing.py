@@ -350,10 +350,12 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str,
     by_itself = hub.front.backend == "EnvoyGateway" and key == "credential"
     assert ("second" in await hub.api.kubectl("-n", TEAM, "get", "httproutes", "-o", "yaml")) is not by_itself
 
+    watched = [collection for collection in hub.connection.collections if collection.type == SECRET]
+    assert not any(collection.get(Key(TEAM, "keys")) for collection in watched), "Secrets of users are not watched"
+
     await hub.api.kubectl("-n", TEAM, "delete", "secret", "keys")
     await hub.until_answered("outside", 503, **theirs)
     await hub.until_ready(ModelEndpoint, "keyed", "False")
-    assert SECRET not in {collection.type for collection in hub.connection.collections}
 
 
 async def test_at_rest_nothing_is_written(hub: Hub) -> None:

@@ -136,7 +136,7 @@ async def test_a_stack_is_installed_in_order_and_then_nothing_more_is_done(platf
     assert sorted(runs) == sorted(f"upgrade mp-{one.chart}" for one in STACK)
     order = [runs.index(f"upgrade mp-{name}") for name in ("ai-gateway-crds-helm", "ai-gateway-helm", "gateway-helm")]
     assert order == sorted(order)
-    assert stack["status"]["gateway"] == {"address": "192.0.2.7"}
+    assert stack["status"]["gateway"] == {"address": "192.0.2.7", "http": True}
     assert {one["state"] for one in stack["status"]["components"]} == {"Deployed"}
     assert component(stack, "cert-manager")["version"] == "v1.17.1"
     (definition,) = DEFINITIONS

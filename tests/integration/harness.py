@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
@@ -470,11 +471,11 @@ class Stage:
                 try:
                     reply = await self.chat(namespace, service, stream=stream, tokens=200 if stream else 8)
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    load.failures.append(f"{'stream' if stream else 'request'}: {error!r}")
+                    load.failures.append(f"{datetime.now(UTC):%T} {'stream' if stream else 'request'}: {error!r}")
                 else:
                     load.replies.append(reply)
                     if reply.status != 200:
-                        load.failures.append(f"{reply.status} {reply.text[:200]}")
+                        load.failures.append(f"{datetime.now(UTC):%T} {reply.status} {reply.text[:200]}")
 
         async with asyncio.TaskGroup() as group:
             for number in range(plain + streams):

@@ -22,7 +22,7 @@ from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
-from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.serving_stack import render_stack
 from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU
@@ -168,6 +168,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "ClusterReady": ("ClusterRunning", ""),
         "ServerVerified": ("CertificateVerified", ""),
         "BackendReady": ("BackendHealthy", ""),
+        "GatewaySecured": ("Open", ""),
         "NodePoolsValid": ("AllValid", ""),
         "GPUReady": ("AllPresent", ""),
         "Ready": ("Available", ""),
@@ -896,7 +897,9 @@ def test_nothing_is_said_of_a_deletion_before_the_cluster_was_seen() -> None:
 
 
 def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_object() -> None:
-    left = list(made())
+    secured = [{"apiVersion": "v1", "kind": "Secret", "metadata": certificate(cluster())}]
+    secured += [one for one in render_cluster_gateway(cluster(), https=True) if one["kind"] == "ClientTrafficPolicy"]
+    left = [*made(), *({**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in secured)]
     order: list[str] = []
     while left:
         decided = plan(seen(cluster(**going()), there=there(left)))

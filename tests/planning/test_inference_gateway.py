@@ -30,6 +30,16 @@ def gateway(
     return InferenceGateway.parse({"metadata": {"name": name, "uid": "u", **when}, "spec": spec, "status": status})
 
 
+PLAIN = {"TLSReady": ("False", "NotAsked", "Models are reached by http alone: set spec.tls")}
+THEIRS = {
+    "MutualTLSReady": (
+        "False",
+        "NotOffered",
+        "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always",
+    )
+}
+
+
 def seen(subject: InferenceGateway, *children: Manifest, namespace: bool = True) -> Observed:
     return Observed(subject, children, namespace=namespace, now=EPOCH)
 
@@ -102,6 +112,8 @@ def test_nothing_is_there_yet() -> None:
     ]
     assert told(plan(first)) == {
         "ControllerReady": ("False", "Installing", "GatewayClass traefik is not there yet"),
+        **THEIRS,
+        **PLAIN,
         "Ready": (
             "False",
             "Creating",
@@ -128,6 +140,8 @@ def test_a_gateway_that_is_programmed_and_has_an_address_is_ready() -> None:
     assert address(ready) == ADDRESS
     assert told(plan(ready)) == {
         "ControllerReady": ("True", "ControllerHealthy", ""),
+        **THEIRS,
+        **PLAIN,
         "Ready": ("True", "Available", f"Models are reached at http://{ADDRESS}"),
     }
     assert plan(written(ready)) == plan(ready), "a fixpoint"
@@ -191,6 +205,7 @@ def test_models_are_reached_by_https_once_all_host_names_are_answered() -> None:
     assert reported(ready).address == ADDRESS
     assert told(plan(ready)) == {
         "ControllerReady": ("True", "ControllerHealthy", ""),
+        **THEIRS,
         "TLSReady": ("True", "Served", ""),
         "Ready": ("True", "Available", "Models are reached at https://models.example.com"),
     }

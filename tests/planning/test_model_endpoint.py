@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_endpoint import ModelEndpoint, ModelEndpointStatus
 from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
 from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, SOON, Observed, Outside, Site, plan
+from modelplane_operator.planning.mutual_tls import LEARNT
 from modelplane_operator.planning.plan import Apply, Delete, Release
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
@@ -418,3 +419,86 @@ def test_a_name_that_nobody_knows_is_told_and_holds_nothing_up() -> None:
 
     assert routing(unknown) == (BACKEND, "https://api.together.xyz:443")
     assert reported(unknown).endswith("the operator cannot resolve api.together.xyz: Name or service not known")
+
+
+# The gateway of a cluster, which answers nobody but the hub's ---------------------------------------------------------
+
+WEST = "west.gateways.modelplane.internal"
+OWN = f"/{NAMESPACE}/together/"
+
+
+def test_the_endpoint_of_a_replica_leads_where_the_hubs_certificate_is_presented() -> None:
+    before = settled(seen(endpoint("http://192.0.2.7/", rewritePath=OWN)))
+    after = settled(replace(before, endpoint=endpoint("https://192.0.2.7/", rewritePath=OWN, hostname=WEST)))
+
+    assert routing(after) == (BACKEND, "https://192.0.2.7:443")
+    assert kinds(after.children) == [
+        f"Service {BACKEND}",
+        f"EndpointSlice {BACKEND}-ipv4",
+        f"EndpointSlice {BACKEND}-modelplane",
+    ]
+    service, plain, relay = after.children
+    # A route that has not followed yet leads by port 80 to where it did.
+    assert [(one["name"], one["port"]) for one in service["spec"]["ports"]] == [("https", 443), ("http", 80)]
+    assert (plain["ports"][0]["name"], plain["endpoints"][0]["addresses"]) == ("http", ["192.0.2.7"])
+    assert (relay["ports"][0]["name"], relay["ports"][0]["port"]) == ("https", 8444)
+    assert relay["endpoints"][0]["addresses"] == ["relay.modelplane.internal."]
+    assert not any(type_of(one) == BACKEND_TLS_POLICY for one in after.children)
+
+
+def test_routes_go_on_by_http_until_gateways_know_the_other_way() -> None:
+    """A route to a port that no EndpointSlice has, as far as the gateway knows, is answered 503."""
+    before = settled(seen(endpoint("http://192.0.2.7/", rewritePath=OWN)))
+    before = replace(before, children=tuple(map(dated, before.children)))
+    led = plan(before).status
+    assert isinstance(led, ModelEndpointStatus)
+    switching = endpoint("https://192.0.2.7/", rewritePath=OWN, hostname=WEST).model_copy(update={"status": led})
+    known = plan(replace(before, endpoint=switching))
+    assert isinstance(known.status, ModelEndpointStatus)
+    assert known.status.routing == led.routing, "the slice is not there yet"
+    children = settled(replace(before, endpoint=switching)).children
+    after = replace(before, endpoint=switching, children=tuple(map(dated, children)))
+
+    assert routing(after) == (BACKEND, "http://192.0.2.7:80")
+    assert plan(after).requeue_after == LEARNT.total_seconds()
+    assert routing(replace(after, now=EPOCH + LEARNT)) == (BACKEND, "https://192.0.2.7:443")
+    assert plan(replace(after, now=EPOCH + LEARNT)).requeue_after is None
+    fresh = replace(after, endpoint=endpoint("https://192.0.2.7/", rewritePath=OWN, hostname=WEST))
+    assert routing(fresh) == (BACKEND, "https://192.0.2.7:443"), "no route is there to keep"
+
+
+def dated(manifest: Manifest) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "creationTimestamp": EPOCH.isoformat()}}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rewritePath": "/others/model-1/"},
+        {"rewritePath": f"/{NAMESPACE}/another/"},
+        {"rewritePath": f"{OWN}../../others/model-1/"},
+        {"rewritePath": "/"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("url", ["https://192.0.2.7/", "http://127.0.0.1.nip.io:8444/", "https://127.0.0.1.nip.io/"])
+def test_nobody_goes_to_anothers_replica_with_the_hubs_certificate(url: str, asked: Manifest) -> None:
+    stolen = seen(endpoint(url, hostname=WEST, **asked))
+
+    assert plan(stolen).steps == ()
+    reason, message = told(plan(stolen))["RoutingReady"][1:]
+    assert reason == "InvalidURL"
+    assert "is a name of the operator's" in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"http://{WEST}:8444/", "http://relay.modelplane.internal:8444/", "https://front-door.modelplane.internal/"],
+)
+def test_no_endpoint_is_found_by_a_name_of_the_operators(url: str) -> None:
+    assert plan(seen(endpoint(url))).steps == ()
+
+
+@pytest.mark.parametrize("name", ["front-door.modelplane.internal", "relay.modelplane.internal"])
+def test_no_endpoint_is_asked_for_by_a_name_of_the_operators(name: str) -> None:
+    assert plan(seen(endpoint("http://192.0.2.7:8444/", hostname=name, rewritePath=OWN))).steps == ()

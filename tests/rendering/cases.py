@@ -19,6 +19,7 @@ from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
+from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
@@ -121,7 +122,9 @@ def _cluster_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     owner = documents[0]
     if owner["kind"] == "InferenceCluster":
         cluster = InferenceCluster.parse(owner)
-        return [render_system_namespace(cluster), *render_cluster_gateway(cluster, gateway_of(cluster))]
+        asked = {"https": False, "http": True, **_seen(documents)}
+        gateway = render_cluster_gateway(cluster, gateway_of(cluster), https=asked["https"], http=asked["http"])
+        return [render_system_namespace(cluster), *gateway]
     stack = ServingStack.parse(owner)
     return render_cluster_gateway(stack, stack.spec.gateway)
 
@@ -139,8 +142,13 @@ def _chart(part: Part) -> Manifest:
     return {**asked, "repository": release.repository, "version": release.version, **archive, "values": release.values}
 
 
+def _gateway_relay(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    return render_relay(InferenceCluster.parse(documents[0]), _seen(documents)["address"])
+
+
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "cluster_gateway": _cluster_gateway,
+    "gateway_relay": _gateway_relay,
     "inference_gateway": _inference_gateway,
     "model_deployment": _model_deployment,
     "model_endpoint": _model_endpoint,

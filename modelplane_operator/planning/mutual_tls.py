@@ -1,0 +1,116 @@
+"""How the gateway of a cluster comes to answer nobody but the hub's, and how a running one gets there unnoticed.
+
+First it listens by https too, then the hub's gateway learns the way, then endpoints lead there, and only when no
+request can come by http any more is that closed. A gateway that has never been open is never opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Key
+from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.resources import GATEWAY, SECRET, key_of, type_of
+from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
+from modelplane_operator.planning.plan import Issue
+from modelplane_operator.rendering.cluster_gateway import certificate, is_open, secured, works
+from modelplane_operator.rendering.owned import Owner
+
+LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """What a cluster has to know of the hub's gateway."""
+
+    trust: Trust | None = None
+    """None while there is no authority."""
+    wanted: bool = field(default=False)
+    """Whether clusters are to answer the hub's gateway alone."""
+    ready: bool = field(default=False)
+    """Whether the hub's gateway presents its certificate."""
+    why: str = ""
+    """Why it does not."""
+
+
+def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
+    if gateway is None or gateway.metadata.deletion_timestamp:
+        return Hub(why=f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}")
+    said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
+    found = trust(authorities(secrets), now)
+    if said is None:
+        return Hub(found, why="the InferenceGateway has not been looked at yet")
+    reason = next((one for one in MutualTLSReady if one.reason == said.reason), MutualTLSReady.NOT_OFFERED)
+    why = f"InferenceGateway {gateway.metadata.name} says {said.reason}: {said.message or reason.meaning}"
+    return Hub(found, reason.wanted, reason is MutualTLSReady.READY, "" if reason is MutualTLSReady.READY else why)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the gateway of a cluster is to listen to."""
+
+    https: bool
+    http: bool
+    issue: Issue | None
+    """Its certificate, when that is to be made."""
+    server_name: str | None
+    """What it proves to be; None until it does."""
+
+    def issued(self) -> Iterator[Issue]:
+        if self.issue is not None:
+            yield self.issue
+
+
+def doors(  # noqa: PLR0917 - what decides
+    owner: Owner,
+    cluster: str,
+    hub: Hub,
+    children: Iterable[Manifest],
+    now: datetime,
+    known: str | None,
+    *,
+    closed: bool,
+) -> Doors:
+    """What to listen to, given what was seen on the cluster. `closed`: whether no request can come by http any more.
+
+    `known`: what it proved to be when it was last looked at. It does so on while its Gateway changes.
+    """
+    there = {(type_of(child), key_of(child)): child for child in children}
+    live = there.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
+    held = there.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
+    https = hub.trust is not None and (hub.wanted or held is not None)
+    if hub.trust is None or not https:
+        return Doors(https=False, http=True, issue=None, server_name=None)
+    name = names.server_name(cluster)
+    issue = leaf(certificate(owner), name, "server", hub.trust, now, cluster)
+    proves = held is not None and live is not None and (secured(live) or known == name)
+    http = not hub.wanted or (live is not None and is_open(live) and not closed)
+    # Where it is no longer wanted, the way by http is open before requests take it.
+    leaves = not hub.wanted and live is not None and is_open(live) and _answers(live)
+    return Doors(
+        https=True,
+        http=http,
+        issue=None if is_current(held, issue, now) else issue,
+        server_name=name if proves and not leaves else None,
+    )
+
+
+def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetime) -> timedelta:
+    """How long until the hub's Traefik knows a way; nothing once it does. Nothing tells that it has."""
+    made = {(type_of(one), key_of(one)): one["metadata"]["creationTimestamp"] for one in there}
+    times = [made.get((type_of(one), key_of(one))) for one in wanted]
+    if None in times:
+        return LEARNT
+    return max((datetime.fromisoformat(one) + LEARNT - now for one in times if one), default=LEARNT)
+
+
+def _answers(gateway: Manifest) -> bool:
+    """Whether all that the Gateway is to listen to works."""
+    said: list[Manifest] = gateway.get("status", {}).get("listeners") or []
+    wanted = {one["name"] for one in gateway["spec"].get("listeners") or ()}
+    return wanted <= {one["name"] for one in said if works(one)}

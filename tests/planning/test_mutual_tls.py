@@ -1,0 +1,231 @@
+"""How the gateway of a cluster comes to answer the hub's alone: what it listens to, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import names
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
+from modelplane_operator.clients.certificates import secret_data
+from modelplane_operator.planning.certificates import authorities, new_authority, trust
+from modelplane_operator.planning.inference_cluster import LEARNT, Observed, Secrets, There, plan
+from modelplane_operator.planning.mutual_tls import Hub, doors, read_hub
+from modelplane_operator.planning.plan import Apply, Issue, Plan
+from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
+from modelplane_operator.rendering.gateway_relay import render_relay
+
+Manifest = dict[str, Any]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ADDRESS = "192.0.2.7"
+NAME = names.server_name("west")
+CLUSTER = InferenceCluster.parse(
+    {
+        "metadata": {"name": "west", "uid": "uid"},
+        "spec": {
+            "cluster": {"source": "Existing", "existing": {"secretRef": {"name": "k"}}},
+            "nodePools": [{"name": "gpu", "className": "h200", "nodeCount": 1}],
+        },
+    }
+)
+
+
+def authority(now: datetime = NOW) -> Manifest:
+    step = new_authority((), now, {"namespace": names.SYSTEM_NAMESPACE})
+    assert step is not None
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": step.metadata,
+        "data": secret_data(step.certificate, None),
+    }
+
+
+AUTHORITY = authority()
+TRUST = trust(authorities([AUTHORITY]), NOW)
+READY = Hub(TRUST, wanted=True, ready=True)
+
+
+def gateway(*, https: bool, http: bool, works: bool = True) -> Manifest:
+    """The Gateway as it was made, and what its controller says of it."""
+    made = next(one for one in render_cluster_gateway(CLUSTER, https=https, http=http) if one["kind"] == "Gateway")
+    conditions = [{"type": "Programmed", "status": str(works)}]
+    listeners = [{"name": one["name"], "conditions": conditions} for one in made["spec"]["listeners"]]
+    addresses = [{"type": "IPAddress", "value": ADDRESS}]
+    return {**made, "status": {"conditions": conditions, "listeners": listeners, "addresses": addresses}}
+
+
+def stored(hub: Hub, now: datetime = NOW) -> Manifest:
+    found = doors(CLUSTER, "west", hub, (), now, None, closed=False).issue
+    assert found is not None
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": found.metadata}
+
+
+def test_without_a_hub_that_asks_a_gateway_is_as_it_was() -> None:
+    found = doors(CLUSTER, "west", Hub(), (), NOW, None, closed=True)
+    assert (found.https, found.http, found.issue, found.server_name) == (False, True, None, None)
+
+
+def test_a_gateway_that_was_never_open_is_never_opened() -> None:
+    found = doors(CLUSTER, "west", READY, (), NOW, None, closed=False)
+    assert (found.https, found.http, found.server_name) == (True, False, None)
+    assert found.issue is not None
+    made = (stored(READY), gateway(https=True, http=False))
+    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=False).server_name == NAME
+
+
+def test_an_open_gateway_stays_open_until_no_request_comes_that_way() -> None:
+    made = (stored(READY), gateway(https=True, http=True))
+    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=False).http
+    assert not doors(CLUSTER, "west", READY, made, NOW, None, closed=True).http
+
+
+def test_what_it_proves_holds_while_its_listeners_change() -> None:
+    made = (stored(READY), gateway(https=True, http=False, works=False))
+    assert doors(CLUSTER, "west", READY, made, NOW, None, closed=True).server_name is None
+    assert doors(CLUSTER, "west", READY, made, NOW, NAME, closed=True).server_name == NAME
+
+
+def test_when_it_is_no_longer_wanted_http_is_open_before_requests_take_it() -> None:
+    off = replace(READY, wanted=False, ready=False)
+    shut = (stored(READY), gateway(https=True, http=False))
+    found = doors(CLUSTER, "west", off, shut, NOW, NAME, closed=True)
+    assert (found.https, found.http, found.server_name) == (True, True, NAME)
+    opening = (stored(READY), gateway(https=True, http=True, works=False))
+    assert doors(CLUSTER, "west", off, opening, NOW, NAME, closed=True).server_name == NAME
+    opened = (stored(READY), gateway(https=True, http=True))
+    assert doors(CLUSTER, "west", off, opened, NOW, NAME, closed=True).server_name is None
+
+
+def test_only_who_proves_to_be_the_hub_is_let_in() -> None:
+    policy = next(one for one in render_cluster_gateway(CLUSTER, https=True) if one["kind"] == "ClientTrafficPolicy")
+    assert policy["spec"]["tls"]["clientValidation"] == {
+        "caCertificateRefs": [{"group": "", "kind": "Secret", "name": names.GATEWAY_CERTIFICATE}],
+        "subjectAltNames": {"dnsNames": [{"type": "Exact", "value": names.HUB_NAME}]},
+    }
+    kinds = [one["kind"] for one in render_cluster_gateway(CLUSTER, https=True)]
+    assert kinds.index("ClientTrafficPolicy") < kinds.index("Gateway")
+
+
+@pytest.mark.parametrize(
+    ("reason", "wanted", "ready"),
+    [
+        (MutualTLSReady.READY, True, True),
+        (MutualTLSReady.PREPARING, True, False),
+        (MutualTLSReady.NOT_OFFERED, False, False),
+        (MutualTLSReady.NOT_ASKED, False, False),
+        (None, False, False),
+    ],
+)
+def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *, wanted: bool, ready: bool) -> None:
+    conditions = [reason.condition(NOW).to_manifest()] if reason else []
+    found = InferenceGateway.parse(
+        {
+            "metadata": {"name": "default", "uid": "g"},
+            "spec": {"backend": "Traefik", "traefik": {"version": "1"}},
+            "status": {"conditions": conditions},
+        }
+    )
+    hub = read_hub(found, [AUTHORITY], NOW)
+    assert (hub.wanted, hub.ready, hub.trust, bool(hub.why)) == (wanted, ready, TRUST, not ready)
+
+
+def test_without_a_front_door_clusters_say_that_they_are_open() -> None:
+    assert read_hub(None, (), NOW) == Hub(why="there is no InferenceGateway named default")
+
+
+# An InferenceCluster that gets there ----------------------------------------------------------------------------------
+
+
+def there(*children: Manifest, **what: Any) -> There:
+    apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
+    return There("v1", None, apis, None, children, has_namespace=True, **what)
+
+
+def relay(since: datetime) -> tuple[Manifest, ...]:
+    stamp = since.isoformat()
+    return tuple(
+        {**one, "metadata": {**one["metadata"], "uid": one["kind"], "creationTimestamp": stamp}}
+        for one in render_relay(CLUSTER, ADDRESS)
+    )
+
+
+def seen(now: datetime = NOW, status: Manifest | None = None, **what: Any) -> Observed:
+    subject = CLUSTER.model_copy(update={"status": None})
+    if status:
+        subject = InferenceCluster.parse({**CLUSTER.to_manifest(), "status": status})
+    defaults: Manifest = {"classes": {}, "replicas": (), "silence": None, "refusal": None, "kubeconfig": None}
+    defaults |= {"connected": True, "secrets": Secrets(), "hub": READY, "settle": timedelta(minutes=2)}
+    return Observed(cluster=subject, now=now, **{**defaults, **what})
+
+
+def secured(decided: Plan) -> tuple[str, str]:
+    assert decided.status is not None
+    found = next(one for one in decided.status.conditions if one.type == "GatewaySecured")
+    return found.status, found.reason
+
+
+def reached(decided: Plan) -> Manifest | None:
+    assert decided.status is not None
+    return decided.status.to_manifest().get("gateway")
+
+
+OPEN = there(stored(READY), gateway(https=True, http=True))
+SHUT = there(stored(READY), gateway(https=True, http=False))
+
+
+def test_a_running_cluster_is_reached_by_http_until_the_hub_knows_the_way() -> None:
+    first = plan(seen(there=OPEN))
+    assert reached(first) == {"address": ADDRESS}
+    assert secured(first) == ("False", "Configuring")
+    assert [one.manifest["kind"] for one in first.steps if isinstance(one, Apply) and not one.cluster] == [
+        "Service",
+        "EndpointSlice",
+        "ServersTransport",
+        "IngressRoute",
+    ]
+    early = plan(seen(there=OPEN, relay=relay(NOW)))
+    assert reached(early) == {"address": ADDRESS}
+    assert early.requeue_after == LEARNT.total_seconds()
+    assert reached(plan(seen(there=OPEN, relay=relay(NOW - LEARNT)))) == {"address": ADDRESS, "serverName": NAME}
+
+
+def test_a_new_cluster_has_no_gateway_until_the_hub_knows_the_way() -> None:
+    assert reached(plan(seen(there=SHUT))) is None
+    late = plan(seen(there=SHUT, relay=relay(NOW - LEARNT)))
+    assert reached(late) == {"address": ADDRESS, "serverName": NAME}
+    assert secured(late) == ("True", "MutualTLS")
+
+
+def test_http_is_closed_when_no_endpoint_leads_that_way_and_answers_have_ended() -> None:
+    known = relay(NOW - LEARNT)
+    assert secured(plan(seen(there=OPEN, relay=known, plain=1))) == ("False", "Configuring")
+    switching = plan(seen(there=OPEN, relay=known))
+    assert secured(switching) == ("Unknown", "Switching")
+    assert switching.requeue_after == timedelta(minutes=2).total_seconds()
+    assert switching.status is not None
+    told = switching.status.to_manifest()
+    later = NOW + timedelta(minutes=2)
+    closing = plan(seen(later, status=told, there=OPEN, relay=known))
+    assert secured(closing) == ("True", "MutualTLS")
+    assert closing.status is not None
+    closed = plan(seen(later, status=closing.status.to_manifest(), there=OPEN, relay=known))
+    live = next(one.manifest for one in closed.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway")
+    assert [one["port"] for one in live["spec"]["listeners"]] == [443]
+
+
+def test_a_hub_that_is_being_changed_takes_no_way_away() -> None:
+    known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
+    changing = replace(READY, ready=False, why="its chart is being changed")
+    assert reached(plan(seen(status=known, there=SHUT, hub=changing))) == {"address": ADDRESS, "serverName": NAME}
+
+
+def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None:
+    decided = plan(seen(there=replace(OPEN, unpermitted="not allowed to list secrets")))
+    assert secured(decided) == ("False", "Open")
+    assert not any(isinstance(one, Issue) for one in decided.steps)
