@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import cel, curves, report, schedule
-from benchmarks.live import at_rest, front_door, outages, reactions
+from benchmarks.live import at_rest, front_door, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -87,6 +87,8 @@ BENCHMARKS = (
           sizes=(10, 100, 1_000), full=(20,), quick=(2,), quick_sizes=(3,), sized="services"),
     _live("B15", "a neighbour who never rests", reactions.neighbour,
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
+    _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
+          sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
 )  # fmt: skip
 
 TARGETS = (
