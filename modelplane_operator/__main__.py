@@ -42,7 +42,7 @@ def main(build: Build = kinds) -> None:
         elif asked.command == "keys":
             _keys(settings, access)
         else:
-            sys.stdout.write(f"{asyncio.run(_explain(asked.deployment, access))}\n")
+            _tell(asked.deployment, access)
     except (ClientError, OSError) as error:
         sys.exit(f"modelplane_operator: {error}")
 
@@ -84,6 +84,13 @@ def _key(text: str) -> Key:
     if not (namespace and slash and name):
         raise argparse.ArgumentTypeError(f"write NAMESPACE/NAME, for example ml-team/qwen3-8b, not {text}")
     return Key(namespace, name)
+
+
+def _tell(key: Key, access: Access) -> None:
+    try:
+        sys.stdout.write(f"{asyncio.run(_explain(key, access))}\n")
+    except ClientError as error:  # whoever has several hubs wants to know which one said so
+        sys.exit(f"modelplane_operator explain: {access.server}: {error}")
 
 
 async def _explain(key: Key, access: Access) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 from modelplane_operator.api import names
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
+from modelplane_operator.clients.errors import KubeconfigError
 from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
 from modelplane_operator.rendering.backend_url import Reach
@@ -307,12 +308,14 @@ class Settings:
         return {name: value for name, value in environment.items() if name.upper() in HELMS}
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
-        """The way to the hub; raises KubeconfigError, and OSError when there is no such file."""
+        """The way to the hub; raises KubeconfigError, and OSError when its file cannot be read."""
         chosen = self.kubeconfig or environment.get("KUBECONFIG", "").split(os.pathsep)[0]
         host, port = (environment.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         if not chosen and host and (SERVICE_ACCOUNT / "token").exists():
             return in_cluster(host, port or "443")
         path = Path(chosen or Path.home() / ".kube" / "config").absolute()
+        if not path.exists():
+            raise KubeconfigError(f"there is no kubeconfig {path}: name one by --kubeconfig or KUBECONFIG")
         return read_kubeconfig(path.read_text(), folder=path.parent, plain_http=self.plain_http)
 
 
