@@ -80,6 +80,9 @@ def _symptom(pod: Manifest) -> Symptom:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return Symptom(1, name, f"has no node: {_reason(scheduled)}")
+    for container in entries(status, "containerStatuses"):
+        if words := _unanswered(pod, container):
+            return Symptom(2, name, f"{container['name']}: {words}")
     return Symptom(2, name, "is starting")  # the steps on the way would each be a write, and are soon over
 
 
@@ -92,6 +95,27 @@ def _container(status: Section) -> str:
         return _reason(waiting)
     ended = section(status, "state", "terminated")
     return _end(ended) if ended.get("exitCode") else ""
+
+
+def _unanswered(pod: Manifest, status: Section) -> str:
+    """Since when and where a container that runs does not answer, and how to see why; empty when it does."""
+    since = section(status, "state", "running").get("startedAt")
+    asked = section(_spec_of(pod, status["name"]), "readinessProbe", "httpGet")
+    if status.get("ready") or not since or not asked:
+        return ""
+    where = f"no answer on port {asked.get('port')} at {asked.get('path')}"
+    # Of one that has started, it is the pod that says since when.
+    lost = condition(pod, "Ready").get("lastTransitionTime") if status.get("started") else None
+    ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
+    before = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
+    why = f", the last for {_end(ended)}" if restarts and ended else ""
+    log = f"kubectl logs -n {pod['metadata'].get('namespace')} {pod['metadata']['name']} -c {status['name']}"
+    return f"{where} since {lost or since}{before}{why}; its log says more: {log}"
+
+
+def _spec_of(pod: Manifest, container: str) -> Section:
+    nothing: Section = {}
+    return next((one for one in entries(pod, "spec", "containers") if one["name"] == container), nothing)
 
 
 def _end(ended: Section) -> str:

@@ -29,6 +29,21 @@ def engine(*containers: Manifest) -> Manifest:
     return pod(node="n", containerStatuses=list(containers))
 
 
+def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = False) -> Manifest:
+    """A pod whose engine runs and is not heard."""
+    state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}, "waiting": None, "terminated": None}
+    ended = {"lastState": {"terminated": last}} if last else {}
+    counts = {"restartCount": restarts, "started": started, "ready": False}
+    made = engine({"name": "engine", "state": state, **counts, **ended})
+    made["metadata"]["namespace"] = "ns"
+    made["spec"]["containers"] = [{"name": "engine", "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}}}]
+    made["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-02T00:00:00Z"
+    return made
+
+
+LOG = "its log says more: kubectl logs -n ns a -c engine"
+
+
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 
@@ -66,6 +81,14 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
         ),
         (pod(phase="Failed", reason="Evicted", message="low on memory"), "pod a failed: Evicted: low on memory"),
         (pod(phase="Failed"), "pod a failed: no reason given"),
+        (running(), f"pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z; {LOG}"),
+        (
+            running(restarts=5, last={"exitCode": 137, "reason": "OOMKilled"}),
+            "pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z, after 5 restarts, the last "
+            f"for exit code 137 (OOMKilled); {LOG}",
+        ),
+        # it served for a day
+        (running(started=True), f"pod a engine: no answer on port 8000 at /health since 2026-01-02T00:00:00Z; {LOG}"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
