@@ -177,8 +177,12 @@ class Settings:
     workers: int = _option(16, _count, "how many objects of one kind are reconciled at once")
     stop_grace: float = _option(5.0, _seconds, "how long a stop waits for reconciles that run")
     engine_startup: float = _option(3600.0, _seconds, "how long an engine may take until it answers")
-    engine_drain: float = _option(20.0, _seconds, "how long gateways have to forget a pod before its engine is told")
-    engine_grace: float = _option(90.0, _seconds, "when an engine is killed, counted from the decision to end it")
+    engine_drain: float | None = _option(
+        None,
+        _seconds,
+        "how long the answers of a pod have to end before its engine is told (default: five sixths of engine-grace)",
+    )
+    engine_grace: float = _option(360.0, _seconds, "when an engine is killed, counted from the decision to end it")
     drain_grace: float = _option(30.0, _seconds, "how long a replica still answers after its endpoint was withdrawn")
     allow_endpoints: tuple[str, ...] = _option(
         (),
@@ -239,7 +243,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         _ = self.times
-        if not self.engine_drain < self.engine_grace:
+        if self.engine_drain is not None and not self.engine_drain < self.engine_grace:
             raise SettingsError("--engine-drain must be shorter than --engine-grace, which includes it")
 
     @classmethod
@@ -274,7 +278,8 @@ class Settings:
 
     @property
     def lifecycle(self) -> Lifecycle:
-        return Lifecycle(int(self.engine_startup), int(self.engine_drain), int(self.engine_grace))
+        drain = self.engine_grace * 5 / 6 if self.engine_drain is None else self.engine_drain
+        return Lifecycle(int(self.engine_startup), int(drain), int(self.engine_grace))
 
     @property
     def limits(self) -> Limits:

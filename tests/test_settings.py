@@ -74,7 +74,7 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
         ({"lease_name": "A b"}, {}, "--lease-name=A b: it must be a DNS label"),
         ({"refuse_endpoints": "10.0.0.1/8"}, {}, "--refuse-endpoints=10.0.0.1/8: 10.0.0.1/8 has host bits set"),
         ({"lease_duration": "5"}, {}, "--lease-duration: a lease is retried more often"),
-        ({"engine_drain": "90"}, {}, "--engine-drain must be shorter than --engine-grace"),
+        ({"engine_drain": "360"}, {}, "--engine-drain must be shorter than --engine-grace"),
     ],
 )
 def test_what_cannot_be_used_is_named(flags: dict[str, str], environment: dict[str, str], message: str) -> None:

@@ -7,7 +7,7 @@ the rest is deleted, then the namespace when no other replica needs it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -139,7 +139,7 @@ def plan(seen: Observed) -> Plan:
         return _out_of_sight(seen, seen.site.error)
     if not seen.site.connected:
         return Plan(requeue_after=SOON)
-    rendered = render_model_replica(seen.replica, _around(seen), lifecycle=seen.lifecycle)
+    rendered = render_model_replica(seen.replica, _whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
         return Plan(status=_judged(seen, _engines(seen, ()), problem=rendered.message))
     engines = _engines(seen, rendered)
@@ -150,7 +150,7 @@ def plan(seen: Observed) -> Plan:
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
-    return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen)), requeue_after=again)
+    return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen, copied=False)), requeue_after=again)
 
 
 def _around(seen: Observed) -> Surroundings:
@@ -218,18 +218,39 @@ def _copy(seen: Observed, source: Source) -> str:
     return names.copied(seen.replica.metadata.name, source.use, source.name)
 
 
-def _lost(seen: Observed) -> Sequence[Source]:
-    """What the engines name and the hub does not have."""
-    there = {(original["kind"], original["metadata"]["name"]) for original in seen.around.originals}
-    return [source for source in sources(seen.replica) if (source.kind, source.name) not in there]
+def _lost(seen: Observed) -> Mapping[Source, str]:
+    """What the engines name and the hub does not have, or not whole: in words."""
+    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.originals}
+    return {
+        source: words
+        for source in sources(seen.replica)
+        if (words := _lack(source, there.get((source.kind, source.name))))
+    }
 
 
-def _missing(seen: Observed) -> str:
-    """What the hub lacks that engines wait for, unless they have a copy from before."""
+def _lack(source: Source, original: Manifest | None) -> str:
+    if original is None:
+        return f"no {source.kind} {source.name}"
+    gone = source.needed - {*section(original, "data"), *section(original, "binaryData")}
+    keys = f"key{'s' if len(gone) > 1 else ''} {', '.join(sorted(gone))}"
+    return f"no {keys} in {source.kind} {source.name}" if gone else ""
+
+
+def _missing(seen: Observed, *, copied: bool) -> str:
+    """What the hub lacks that engines wait for: of what they have a copy of before, or of what they have none."""
     has = {child["metadata"]["name"] for child in seen.children}
-    absent = [source for source in _lost(seen) if source.required and _copy(seen, source) not in has]
-    named = ", no ".join(f"{source.kind} {source.name}" for source in absent)
-    return f"namespace {seen.replica.key.namespace} has no {named}" if absent else ""
+    absent = [
+        words for source, words in _lost(seen).items() if source.required and (_copy(seen, source) in has) is copied
+    ]
+    return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}" if absent else ""
+
+
+def _whole(seen: Observed) -> Surroundings:
+    """What was seen, but for originals that have lost keys of which the engines have a copy."""
+    has, lost = {child["metadata"]["name"] for child in seen.children}, _lost(seen)
+    kept = {(source.kind, source.name) for source in lost if _copy(seen, source) in has}
+    originals = [one for one in seen.around.originals if (one["kind"], one["metadata"]["name"]) not in kept]
+    return replace(_around(seen), originals=tuple(originals))
 
 
 # What is reported -----------------------------------------------------------------------------------------------------
@@ -246,7 +267,8 @@ def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> Mode
         accepted = ModelAccepted.DEPLOYING.condition(now, message=why)
         answers = ModelReady.WAITING_FOR_MODEL.condition(now, message=why)
     else:
-        accepted = ModelAccepted.ACCEPTED.condition(now)
+        kept = _missing(seen, copied=True)
+        accepted = ModelAccepted.ACCEPTED.condition(now, message=f"{kept}; the copy of before stays" if kept else "")
         if silent:
             deaf = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in silent]
             why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
@@ -365,15 +387,15 @@ def _teardown(seen: Observed) -> Plan:
     if not seen.site.connected:
         return Plan(requeue_after=SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not _is_pickers(child, seen)]
+    # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
+    # nobody waits for the minutes that they have.
     engines = [pod for pod in seen.pods if not _is_pickers(pod, seen)]
-    if workloads or engines:  # the picker stays as long as any of them answers
+    if workloads or engines:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(engines, 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
-    if seen.pods:
-        return Plan(status=_going(seen, f"waiting for {_count(seen.pods, 'pod')} to end"))
     if seen.namespace is not None and not _is_going(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), Release()))
     return Plan((Release(),))

@@ -19,7 +19,7 @@ from modelplane_operator.planning.model_replica import Observed, Site, plan
 from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Lifecycle, Surroundings
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
-from tests.support.manifests import change
+from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
 
 Manifest = dict[str, Any]
@@ -316,13 +316,15 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     second = leaving(*rest, pods=[pod(one), picker_pod(one)])
     third = leaving(*rest, pods=[picker_pod(one)])
     last = leaving(pods=[picker_pod(one)])
+    ending = leaving(pods=[pod(one), picker_pod(one)])
 
     assert [step.key.name for step in first.steps if isinstance(step, Delete)] == [
         names.workload(one.metadata.name, "main")
     ]
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
-    assert (last.steps, told(last)["Ready"][2]) == ((), "waiting for 1 pod to end")
+    assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
+    assert last.steps == (Release(),), "it has minutes to end, and holds no devices"
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
@@ -338,6 +340,30 @@ def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> Non
     vanished = plan(seen(one, *there, pods=[pod(one)]))
     assert not [step for step in vanished.steps if isinstance(step, Delete)]
     assert told(vanished)["Ready"][0] == "True"
+    assert told(vanished)["ModelAccepted"][2] == "namespace ml-team has no Secret hf; the copy of before stays"
+
+
+def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
+    made = subject().to_manifest()
+    container = made["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]
+    refs = [{"name": "hf", "key": "token"}, {"name": "hf", "key": "more", "optional": True}]
+    container["env"] = [{"name": one["key"], "valueFrom": {"secretKeyRef": one}} for one in refs]
+    one = ModelReplica.parse(made)
+    whole = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "YQ==", "more": "Yg=="}}
+    [cut, less] = [change(whole, f"data.{key}", ABSENT) for key in ("token", "more")]
+
+    waiting, there = plan(seen(one, originals=(cut,))), children(one, originals=(whole,))
+    kept = plan(seen(one, *there, pods=[pod(one)], originals=(cut,)))
+    shorter = plan(seen(one, *there, pods=[pod(one)], originals=(less,)))
+
+    assert told(waiting)["Ready"][2].startswith("namespace ml-team has no key token in Secret hf")
+    assert "Secret" not in {each["kind"] for each in applied(kept)}
+    assert not [step for step in kept.steps if isinstance(step, Delete)]
+    assert told(kept)["Ready"][0] == "True"
+    said = "namespace ml-team has no key token in Secret hf; the copy of before stays"
+    assert told(kept)["ModelAccepted"][2] == said
+    [copy] = [each for each in applied(shorter) if each["kind"] == "Secret"]
+    assert set(copy["data"]) == {"token"}, "what is optional may go"
 
 
 def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:

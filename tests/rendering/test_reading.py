@@ -89,8 +89,8 @@ def test_sources_are_named_once_with_all_the_keys_that_are_read() -> None:
     assert found == (
         Source("ConfigMap", "hf", frozenset({"tuning"}), required=False),
         Source("PullSecret", "hf"),
-        Source("Secret", "hf", frozenset({"token", "user"}), required=True),
-        Source("Secret", "other", frozenset({"token"})),
+        Source("Secret", "hf", frozenset({"token", "user"}), required=True, needed=frozenset({"user"})),
+        Source("Secret", "other", frozenset({"token"}), needed=frozenset({"token"})),
     )
 
 

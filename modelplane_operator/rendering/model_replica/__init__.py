@@ -68,6 +68,7 @@ def render_model_replica(
     """The objects of a replica in the order in which they are best applied, or why there are none."""
     if problem := _problem(replica, seen):
         return problem
+    lifecycle = lifecycle.at(replica.spec.pod_revision)
     parts: list[tuple[PlacedEngine, Part]] = []
     for engine in replica.spec.engines:
         part = part_of(replica, engine, seen.images)

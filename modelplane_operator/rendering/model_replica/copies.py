@@ -13,6 +13,7 @@ from typing import Literal
 from modelplane_operator.api import names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.shared import KeyRef
 from modelplane_operator.rendering.owned import on_cluster
 
 Use = Literal["Secret", "ConfigMap", "PullSecret"]
@@ -28,6 +29,8 @@ class Source:
     keys: frozenset[str] = frozenset()
     required: bool = True
     """Whether an engine waits for it."""
+    needed: frozenset[str] = frozenset()
+    """Of the keys, those that an engine waits for."""
 
     @property
     def kind(self) -> Literal["Secret", "ConfigMap"]:
@@ -40,7 +43,12 @@ def sources(replica: ModelReplica) -> tuple[Source, ...]:
     for mention in _mentions(replica):
         key = mention.use, mention.name
         seen = found.setdefault(key, mention)
-        found[key] = replace(seen, keys=seen.keys | mention.keys, required=seen.required or mention.required)
+        found[key] = replace(
+            seen,
+            keys=seen.keys | mention.keys,
+            required=seen.required or mention.required,
+            needed=seen.needed | mention.needed,
+        )
     return tuple(found[key] for key in sorted(found))
 
 
@@ -78,6 +86,11 @@ def _mentions(replica: ModelReplica) -> Iterator[Source]:
         for variable in pod.containers[0].env:
             origin = variable.value_from
             if origin and (secret := origin.secret_key_ref):
-                yield Source("Secret", secret.name, frozenset({secret.key}), required=not secret.optional)
+                yield _key(Source("Secret", secret.name), secret)
             if origin and (config := origin.config_map_key_ref):
-                yield Source("ConfigMap", config.name, frozenset({config.key}), required=not config.optional)
+                yield _key(Source("ConfigMap", config.name), config)
+
+
+def _key(source: Source, reference: KeyRef) -> Source:
+    key, required = frozenset({reference.key}), not reference.optional
+    return replace(source, keys=key, required=required, needed=key if required else frozenset())

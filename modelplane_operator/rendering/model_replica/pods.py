@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from modelplane_operator.api import labels, names
@@ -22,7 +22,8 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 
 1: capabilities are dropped, and /dev/shm has a size.
 2: copies are spread over nodes and zones; vLLM keeps idle connections for longer than its
-callers; the endpoint picker is asked by gRPC, and ends as late as engines.
+callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
+to end.
 """
 PORT_NAME = "http"
 
@@ -33,14 +34,21 @@ class Lifecycle:
 
     startup_seconds: int = 3600
     """From the container's start until it answers: some engines load a terabyte, some compile for half an hour."""
-    drain_seconds: int = 20
-    """From the decision to end a pod until its engine is told. The gateways take it out of rotation meanwhile: an
-    engine that is told stops at once, and breaks off its answers."""
-    grace_seconds: int = 90
+    drain_seconds: int = 300
+    """From the decision to end a pod, whoever takes it, until its engine is told. The gateways take it out of rotation
+    meanwhile, and its answers end: an engine that is told stops at once, and breaks them off."""
+    grace_seconds: int = 360
     """From that decision until the engine is killed: longer than the drain, which it includes."""
+
+    def at(self, revision: int) -> Lifecycle:
+        """The same for pods of that revision: what nobody has chosen is what it was then."""
+        if revision >= 2 or (self.drain_seconds, self.grace_seconds) != _CHOSEN_BY_NOBODY:
+            return self
+        return replace(self, drain_seconds=20, grace_seconds=90)
 
 
 DEFAULT_LIFECYCLE = Lifecycle()
+_CHOSEN_BY_NOBODY = (DEFAULT_LIFECYCLE.drain_seconds, DEFAULT_LIFECYCLE.grace_seconds)
 
 
 def render_pod(
