@@ -138,6 +138,10 @@ IDLE: Mapping[str, Iterable[str]] = {
         *every("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
         *every("get", "rbac.authorization.k8s.io", "roles", "rolebindings"),
         *every("get", "resource.k8s.io", "resourceclaimtemplates"),
+        *every("get", "policy", "poddisruptionbudgets"),
+    ],
+    "no Prometheus Operator here: tests/rendering/golden/model_replica": [
+        *every("get list watch create patch delete", "monitoring.coreos.com", "podmonitors"),
     ],
     "they go with their namespace, or when a cluster is to have none: tests/integration/test_fences.py": [
         *every("delete", "", "limitranges"),

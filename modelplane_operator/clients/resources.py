@@ -90,6 +90,8 @@ ENDPOINT_SLICE: Final = ResourceType("discovery.k8s.io/v1", "EndpointSlice", "en
 DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")
 STATEFUL_SET: Final = ResourceType("apps/v1", "StatefulSet", "statefulsets")
 DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
+POD_DISRUPTION_BUDGET: Final = ResourceType("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+POD_MONITOR: Final = ResourceType("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 JOB: Final = ResourceType("batch/v1", "Job", "jobs")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
 ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
@@ -127,6 +129,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         RESOURCE_QUOTA,
         LIMIT_RANGE,
         NETWORK_POLICY,
+        POD_DISRUPTION_BUDGET,
+        POD_MONITOR,
         NODE,
         SERVICE_CIDR,
         POD,

@@ -22,6 +22,8 @@ from modelplane_operator.clients.resources import (
     NAMESPACE,
     NETWORK_POLICY,
     POD,
+    POD_DISRUPTION_BUDGET,
+    POD_MONITOR,
     RESOURCE_CLAIM_TEMPLATE,
     ROLE,
     ROLE_BINDING,
@@ -44,8 +46,10 @@ from modelplane_operator.planning.symptoms import is_ready, symptoms, told
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
+    BUDGETS,
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
+    POD_MONITORS,
     Lifecycle,
     Surroundings,
     sources,
@@ -63,16 +67,26 @@ CHILDREN = (
     ROLE_BINDING,
     INFERENCE_POOL,
     HTTP_ROUTE,
+    POD_DISRUPTION_BUDGET,
+    POD_MONITOR,
 )
 FENCES = (NETWORK_POLICY, LIMIT_RANGE)
 COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
-_OPTIONAL = {INFERENCE_POOL: INFERENCE_POOLS, LEADER_WORKER_SET: LEADER_WORKER_SETS}
+_OPTIONAL = {
+    INFERENCE_POOL: INFERENCE_POOLS,
+    LEADER_WORKER_SET: LEADER_WORKER_SETS,
+    POD_DISRUPTION_BUDGET: BUDGETS,
+    POD_MONITOR: POD_MONITORS,
+}
 
 REPLICAS = of(ModelReplica)
 
 
 INDEXES = {REPLICAS: {"cluster": placed_on}}
-WATCHED_AFAR = (Watched(POD), *(Watched(kind, ours=True, spare=True) for kind in FENCES))
+WATCHED_AFAR = (
+    Watched(POD),
+    *(Watched(kind, ours=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
+)
 """What others make for us, and not we; and what an account of before this version has no right to."""
 
 

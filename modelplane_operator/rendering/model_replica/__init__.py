@@ -9,20 +9,24 @@ from modelplane_operator.api.inference_cluster import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.rendering.images import TESTED, Images
+from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
 from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
 from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
+from modelplane_operator.rendering.model_replica.monitors import render_monitors
 from modelplane_operator.rendering.model_replica.part import Part, part_of, unheard, untransferred
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
 
 __all__ = [
+    "BUDGETS",
     "INFERENCE_POOLS",
     "LEADER_WORKER_SETS",
+    "POD_MONITORS",
     "REVISION",
     "CannotRender",
     "Cause",
@@ -38,6 +42,8 @@ __all__ = [
 
 INFERENCE_POOLS = "inferencepools.inference.networking.k8s.io"
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
+POD_MONITORS = "podmonitors.monitoring.coreos.com"
+BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of before this version
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class Surroundings:
     namespace_uid: str
     """Of the replica's namespace on the hub."""
     serves: frozenset[str]
-    """The optional APIs that its cluster serves, of INFERENCE_POOLS and LEADER_WORKER_SETS."""
+    """The optional APIs that its cluster serves us, of BUDGETS, INFERENCE_POOLS, LEADER_WORKER_SETS, POD_MONITORS."""
     originals: tuple[Manifest, ...] = ()
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
     isolation: Isolation = field(default_factory=Isolation)
@@ -81,6 +87,8 @@ def render_model_replica(
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
         *_front(replica, seen.images, lifecycle, pooled=seen.pools),
+        *(render_budgets(replica) if BUDGETS in seen.serves else ()),
+        *(render_monitors(replica, pooled=seen.pools) if POD_MONITORS in seen.serves else ()),
     )
 
 

@@ -21,6 +21,8 @@ from modelplane_operator.rendering.owned import on_cluster, owner_labels
 POOL_GROUP = "inference.networking.k8s.io"
 GRPC_PORT = 9002
 HEALTH_PORT = 9003
+METRICS_PORT = 9090
+METRICS_PORT_NAME = "metrics"
 CONFIG_FILE = "epp-config.yaml"
 KV_BLOCK_SIZE = 16  # what engines use when they are not told
 
@@ -173,6 +175,7 @@ def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifec
                             "ports": [
                                 {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
                                 {"name": "grpc-health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+                                *([_METRICS] if in_the_path else []),
                             ],
                             **(_probes(lifecycle) if in_the_path else _ANY_CONNECTION),
                             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
@@ -189,6 +192,7 @@ def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifec
     }
 
 
+_METRICS = {"name": METRICS_PORT_NAME, "containerPort": METRICS_PORT, "protocol": "TCP"}
 _ANY_CONNECTION = {"readinessProbe": {"tcpSocket": {"port": GRPC_PORT}, "periodSeconds": 5}}
 
 

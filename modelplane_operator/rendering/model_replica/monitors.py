@@ -1,0 +1,33 @@
+"""Who scrapes the metrics of engines and pickers: PodMonitors, where the cluster has a Prometheus Operator."""
+
+from __future__ import annotations
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.rendering.model_replica.endpoint_picker import METRICS_PORT_NAME
+from modelplane_operator.rendering.model_replica.pods import PORT_NAME
+from modelplane_operator.rendering.owned import on_cluster
+
+
+def render_monitors(replica: ModelReplica, *, pooled: bool) -> tuple[Manifest, ...]:
+    """One for the pods that answer requests, and one for the picker before them, which says so since revision 2."""
+    name, picker = replica.metadata.name, names.picker(replica.metadata.name)
+    picked = pooled and replica.spec.pod_revision >= 2
+    return (
+        _monitor(replica, name, {labels.SERVING: name}, PORT_NAME),
+        *([_monitor(replica, picker, {labels.PICKER_APP: picker}, METRICS_PORT_NAME)] if picked else []),
+    )
+
+
+def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str) -> Manifest:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": on_cluster(replica, name),
+        "spec": {
+            "selector": {"matchLabels": selected},
+            "podMetricsEndpoints": [{"port": port, "path": "/metrics"}],
+            "podTargetLabels": [labels.DEPLOYMENT, labels.WORKLOAD],
+        },
+    }
