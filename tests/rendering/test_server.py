@@ -1,7 +1,7 @@
 """A real API server takes what is rendered: every field is known, and every pod is let in by Pod Security.
 
 The kinds of the Gateway API are in the server as their project publishes them, LeaderWorkerSet as the fleet has it.
-InferencePool is not: its module is none of ours yet.
+InferencePool and PodMonitor are not: their modules are none of ours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PRIORITY_CLASS = {
     "metadata": {"name": "serving"},
     "value": 1000,
 }
-NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement"}
+NOT_SERVED = {"InferencePool", "IPAddressPool", "L2Advertisement", "PodMonitor"}
 
 
 @pytest.fixture(scope="module")
