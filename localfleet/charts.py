@@ -38,6 +38,17 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 """
 
+# What Traefik's chart makes when it is asked to.
+BUDGET = """
+{{- if (.Values.podDisruptionBudget).enabled }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: traefik, namespace: traefik-system}
+spec:
+  maxUnavailable: {{ .Values.podDisruptionBudget.maxUnavailable }}
+  selector: {matchLabels: {app.kubernetes.io/name: traefik}}
+{{- end }}"""
+
 
 def stand_in(chart: str) -> Mapping[str, str]:
     """The files of the chart that stands in for one of that name."""
@@ -63,7 +74,7 @@ def _as_traefiks_chart(documents: list[str]) -> str:
         f"{{{{- if .Values.rbac.enabled }}}}\n{one}\n{{{{- end }}}}"
         if any(kind in one for kind in account)
         else one.replace(status, status + served)
-        for one in documents
+        for one in (*documents, BUDGET)
     )
 
 

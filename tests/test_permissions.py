@@ -115,7 +115,14 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "another backend than here: tests/controllers/test_routing.py": every(
         "get list watch create patch delete",
         "gateway.envoyproxy.io",
-        *("envoyproxies", "backends", "httproutefilters", "securitypolicies"),
+        *(
+            "envoyproxies",
+            "backends",
+            "httproutefilters",
+            "securitypolicies",
+            "clienttrafficpolicies",
+            "backendtrafficpolicies",
+        ),
     ),
     "no service here asks for API keys: tests/controllers/test_routing.py": every(
         "get create patch delete", "traefik.io", "middlewares"
@@ -131,7 +138,7 @@ IDLE: Mapping[str, Iterable[str]] = {
     "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
         *every("get", "", "configmaps", "limitranges", "secrets", "serviceaccounts", "services"),
         *every("get", "apps", "deployments"),
-        *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies"),
+        *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies"),
         *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
         *every("get", "inference.networking.k8s.io", "inferencepools"),

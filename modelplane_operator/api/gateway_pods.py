@@ -57,6 +57,6 @@ class GatewayPods(Model):
     service: GatewayService | None = None
     """The Service of type LoadBalancer before the gateway."""
     replicas: Annotated[int, Field(ge=1, le=100)] | None = None
-    """How many pods answer requests. Without it, as many as the gateway's software runs by itself: one."""
+    """How many pods answer requests. Without it two, on two nodes where there are as many, so that one may die."""
     resources: GatewayResources | None = None
     """What each of these pods needs of its node. Without it, what the gateway's software asks for by itself."""

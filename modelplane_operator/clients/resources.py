@@ -108,6 +108,11 @@ ENVOY_PROXY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy"
 CLIENT_TRAFFIC_POLICY: Final = ResourceType(
     "gateway.envoyproxy.io/v1alpha1", "ClientTrafficPolicy", "clienttrafficpolicies"
 )
+BACKEND_TRAFFIC_POLICY: Final = ResourceType(
+    "gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy", "backendtrafficpolicies"
+)
+POLICIES: Final = (CLIENT_TRAFFIC_POLICY, BACKEND_TRAFFIC_POLICY)
+"""How Envoy Gateway treats the connections of a Gateway."""
 BACKEND: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "Backend", "backends")
 HTTP_ROUTE_FILTER: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "HTTPRouteFilter", "httproutefilters")
 SECURITY_POLICY: Final = ResourceType("gateway.envoyproxy.io/v1alpha1", "SecurityPolicy", "securitypolicies")
@@ -158,6 +163,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         GATEWAY,
         ENVOY_PROXY,
         CLIENT_TRAFFIC_POLICY,
+        BACKEND_TRAFFIC_POLICY,
         BACKEND,
         HTTP_ROUTE_FILTER,
         SECURITY_POLICY,

@@ -34,6 +34,7 @@ from modelplane_operator.clients.resources import (
     NAMESPACE,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
+    POLICIES,
     RESOURCE_SLICE,
     SECRET,
     ResourceType,
@@ -67,7 +68,7 @@ OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERE
 """What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
 MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
 
-OPTIONAL = (SECRET, CLIENT_TRAFFIC_POLICY)
+OPTIONAL = (SECRET, *POLICIES)
 """What we make there as far as we may. An account of before this version has no right to all of it."""
 
 VERSION_LASTS = timedelta(minutes=5)
@@ -90,7 +91,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
 }
 WATCHED_AFAR = (
     *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
-    Watched(CLIENT_TRAFFIC_POLICY, ours=True, spare=True),
+    *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
     Watched(NODE, labels.POOL, keeping=cut_node),
     Watched(RESOURCE_SLICE, None, keeping=cut_slice),
 )
@@ -222,7 +223,7 @@ def _refusal(site: Cluster) -> ClientError | None:
 
 def _unpermitted(site: Cluster) -> str:
     """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
-    refused = next((error for kind in OPTIONAL if (error := _forbidden(site, kind))), None)
+    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(site, kind))), None)
     if refused is not None:
         return str(refused)
     return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"

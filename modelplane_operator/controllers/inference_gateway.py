@@ -9,13 +9,21 @@ from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, SECRET, key_of
+from modelplane_operator.clients.resources import (
+    ENVOY_PROXY,
+    GATEWAY,
+    GATEWAY_CLASS,
+    NAMESPACE,
+    POLICIES,
+    SECRET,
+    key_of,
+)
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.inference_gateway import Observed, plan
 
-CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY)
+CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
 HOME = Key("", names.SYSTEM_NAMESPACE)
 
 _owner = owner_of_kind(InferenceGateway.definition.kind)

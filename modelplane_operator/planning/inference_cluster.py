@@ -40,13 +40,13 @@ from modelplane_operator.api.shared import CacheStatus, GatewayStatus
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.clients.resources import (
-    CLIENT_TRAFFIC_POLICY,
     ENDPOINT_SLICE,
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
     INGRESS_ROUTE,
     NAMESPACE,
+    POLICIES,
     SECRET,
     SERVERS_TRANSPORT,
     SERVICE,
@@ -70,7 +70,7 @@ from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
-CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
+CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
 """What we make there, each after what it needs; it goes in the reverse order."""
 
 ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)

@@ -23,11 +23,11 @@ from modelplane_operator.api.serving_stack import (
 )
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import (
-    CLIENT_TRAFFIC_POLICY,
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
     NAMESPACE,
+    POLICIES,
     RESOURCE_QUOTA,
     SECRET,
     key_of,
@@ -48,7 +48,7 @@ from modelplane_operator.rendering.serving_stack import (
     render_namespaces,
 )
 
-CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, CLIENT_TRAFFIC_POLICY, GATEWAY)
+CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
 """What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
 
 SOON = 0.5  # until a connection that has just begun has seen everything
@@ -259,7 +259,7 @@ def _teardown(seen: Observed) -> Plan:
 def _uninstalled(seen: Observed, there: There) -> Plan:
     """One step back: what nothing else that is left needs. When nothing is left, let go."""
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)), reverse=True)
-    front = [child for child in left if type_of(child) in {CLIENT_TRAFFIC_POLICY, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
+    front = [child for child in left if type_of(child) in {*POLICIES, GATEWAY, GATEWAY_CLASS, ENVOY_PROXY}]
     if front and (type_of(front[0]) == GATEWAY or not there.balancers):
         return _deleting(seen, front[0])
     if there.balancers and (left or there.charts.releases):  # else it is that of another stack's gateway

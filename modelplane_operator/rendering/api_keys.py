@@ -56,8 +56,9 @@ def render_guard(
     host, port = door.keys
     match door.plane.dialect:
         case "GatewayAPI":
+            whole = f"{host.rstrip('.')}."  # else four names with search domains are asked for before it
             asked = {
-                "address": f"http://{host}:{port}{path}",
+                "address": f"http://{whole}:{port}{path}",
                 "authRequestHeaders": [AUTHORIZATION],
                 "trustForwardHeader": False,
                 "maxResponseBodySize": ANSWER,

@@ -12,7 +12,8 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import Listener, StackGateway
-from modelplane_operator.rendering.gateway_pods import envoy_provider
+from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
+from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.owned import Owner, owner_labels
 
 CONTROLLER: Final = "gateway.envoyproxy.io/gatewayclass-controller"
@@ -28,6 +29,8 @@ STEERING: Final = (
 # picker has set.
 _UNSTEERED: Final[Manifest] = {"earlyRequestHeaders": {"remove": [*STEERING]}}
 _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.CLUSTER_GATEWAY}
+# The web server of most engines, uvicorn, ends idle connections after five seconds.
+_IDLE: Final = "4s"
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
 HTTPS_PORT: Final = 443
 _HTTPS: Final[Manifest] = {
@@ -96,7 +99,7 @@ def render_cluster_gateway(
             "apiVersion": "gateway.envoyproxy.io/v1alpha1",
             "kind": "EnvoyProxy",
             "metadata": namespaced,
-            "spec": {"provider": envoy_provider(wanted)},
+            "spec": envoy_proxy(wanted, names.CLUSTER_GATEWAY),
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -131,16 +134,9 @@ def render_cluster_gateway(
                 + ([_HTTPS] if https else []),
             },
         },
-        # Last: the gateway does not wait for a cluster whose access was given before this was asked for.
-        {
-            "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-            "kind": "ClientTrafficPolicy",
-            "metadata": namespaced,
-            "spec": {
-                "targetRefs": [_TARGET],
-                "headers": _UNSTEERED,
-            },
-        },
+        # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
+        client_policy(namespaced, _TARGET, headers=_UNSTEERED),
+        backend_policy(namespaced, _TARGET, idle=_IDLE),
     )
 
 
@@ -160,13 +156,9 @@ def _hub_only(metadata: Manifest) -> Manifest:
         # Clusters have certificates of the same authority, and are not the hub.
         "subjectAltNames": {"dnsNames": [{"type": "Exact", "value": names.HUB_NAME}]},
     }
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "ClientTrafficPolicy",
-        "metadata": {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
-        "spec": {
-            "targetRefs": [{**_TARGET, "sectionName": _HTTPS["name"]}],
-            "headers": _UNSTEERED,  # this policy takes the place of the other one's at its listener
-            "tls": {"minVersion": "1.2", "clientValidation": clients},
-        },
-    }
+    return client_policy(
+        {**metadata, "name": f"{metadata['name']}-{_HTTPS['name']}"},
+        {**_TARGET, "sectionName": _HTTPS["name"]},
+        headers=_UNSTEERED,  # this policy takes the place of the other one's at its listener
+        tls={"minVersion": "1.2", "clientValidation": clients},
+    )

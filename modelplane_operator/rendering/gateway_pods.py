@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
 from modelplane_operator.api.model import Manifest
 
@@ -17,27 +18,48 @@ INTERNAL: Final[Mapping[str, str]] = {
 }
 
 
-def envoy_provider(pods: GatewayPods, service: str | None = None) -> Manifest:
-    """The provider of an EnvoyProxy, with the name of its Service where that has to be known."""
+REPLICAS: Final = 2  # by default: one node may die
+DRAIN: Final = 900  # seconds that answers have to end, when what gives them is replaced
+LEAVE: Final = 15  # seconds until load balancers send no more requests to a pod that goes
+# A node that is silent loses these pods after half a minute; Kubernetes' own default is five.
+LOST: Final[list[Manifest]] = [
+    {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for why in ("not-ready", "unreachable")
+]
+_BUDGET: Final[Manifest] = {"maxUnavailable": 1}  # holds up no drain of a node, even where there is one pod
+
+
+def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> Manifest:
+    """What an EnvoyProxy says for a Gateway of this name, with the name of its Service where that has to be known.
+
+    A listener that is replaced drains as a pod does that ends. AI Gateway has them replaced as replicas come and go.
+    """
     asked = pods.service or GatewayService()
     resources = pods.resources.to_manifest() if pods.resources else {}
+    owner = {"owning-gateway-name": gateway, "owning-gateway-namespace": names.SYSTEM_NAMESPACE}
+    mine = {f"gateway.envoyproxy.io/{key}": value for key, value in owner.items()}
     deployment = {
-        **({"replicas": pods.replicas} if pods.replicas else {}),
+        "replicas": pods.replicas or REPLICAS,
+        "pod": {"tolerations": LOST, "topologySpreadConstraints": _spread(mine)},
         **({"container": {"resources": resources}} if resources else {}),
     }
     return {
-        "type": "Kubernetes",
-        "kubernetes": {
-            **({"envoyDeployment": deployment} if deployment else {}),
-            "envoyService": {
-                **({"name": service} if service else {}),
-                # The default, Local, drops what a load balancer sends to a node without an Envoy: Nebius's does.
-                "externalTrafficPolicy": "Cluster",
-                **_annotated(asked),
-                **_class(asked),
-                **_ranges(asked),
+        "provider": {
+            "type": "Kubernetes",
+            "kubernetes": {
+                "envoyDeployment": deployment,
+                "envoyPDB": _BUDGET,
+                "envoyService": {
+                    **({"name": service} if service else {}),
+                    # The default, Local, drops what a load balancer sends to a node without an Envoy: Nebius's does.
+                    "externalTrafficPolicy": "Cluster",
+                    **_annotated(asked),
+                    **_class(asked),
+                    **_ranges(asked),
+                },
             },
         },
+        "shutdown": {"drainTimeout": f"{DRAIN}s"},
     }
 
 
@@ -48,9 +70,23 @@ def traefik_values(pods: GatewayPods, service: str) -> Manifest:
     classed = {"spec": spec} if (spec := _class(asked)) else {}
     return {
         "service": {"nameOverride": service, **_annotated(asked), **classed, **_ranges(asked)},
-        **({"deployment": {"replicas": pods.replicas}} if pods.replicas else {}),
+        "deployment": {"replicas": pods.replicas or REPLICAS, "terminationGracePeriodSeconds": LEAVE + DRAIN + 45},
+        "ports": {name: {"transport": {"lifeCycle": life_cycle()}} for name in ("web", "websecure")},
+        "podDisruptionBudget": {"enabled": True, **_BUDGET},
+        "tolerations": LOST,
+        "topologySpreadConstraints": _spread({"app.kubernetes.io/name": "traefik"}),
         **({"resources": resources} if resources else {}),
     }
+
+
+def life_cycle(*, leave: int = LEAVE) -> dict[str, str]:
+    """How an entry point of Traefik ends: it takes requests on until nobody sends any, and then sees them through."""
+    return {"requestAcceptGraceTimeout": f"{leave}s", "graceTimeOut": f"{DRAIN}s"}
+
+
+def _spread(mine: Mapping[str, str]) -> list[Manifest]:
+    wish = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {**mine}}}
+    return [{**wish, "topologyKey": key} for key in (labels.HOSTNAME, labels.ZONE)]
 
 
 def _annotated(service: GatewayService) -> Manifest:

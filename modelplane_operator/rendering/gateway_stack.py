@@ -11,7 +11,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Software
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.release import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
-from modelplane_operator.rendering.gateway_pods import traefik_values
+from modelplane_operator.rendering.gateway_pods import LEAVE, LOST, life_cycle, traefik_values
 from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE
 from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.model_endpoint import RELAY, RELAY_HOST, RELAY_PORT
@@ -63,6 +63,7 @@ def _metallb(gateway: InferenceGateway) -> Part:
 
 def _envoy_gateway(gateway: InferenceGateway, software: Software) -> Part:
     values = {
+        "deployment": {"pod": {"tolerations": LOST}},
         # What endpoints are to it.
         "config": {"envoyGateway": {"extensionApis": {"enableBackend": True}}},
         # Tells Envoys the zone that they are in, which nothing here asks for, by a webhook before every pod's binding.
@@ -105,10 +106,15 @@ def _traefik(gateway: InferenceGateway, software: Software, allowed: Allowed) ->
             else {}
         ),
         **pods,
-        "deployment": {**pods.get("deployment", {}), "hostAliases": [{"ip": "127.0.0.1", "hostnames": [RELAY_HOST]}]},
+        "deployment": {**pods["deployment"], "hostAliases": [{"ip": "127.0.0.1", "hostnames": [RELAY_HOST]}]},
         "additionalArguments": [
             f"--entryPoints.{RELAY}.address=127.0.0.1:{RELAY_PORT}/tcp",
             f"--entryPoints.{RELAY}.forwardedHeaders.insecure=true",  # nobody but itself comes by there
+            # It ends after those by which requests come.
+            *(
+                f"--entryPoints.{RELAY}.transport.lifeCycle.{key}={value}"
+                for key, value in life_cycle(leave=LEAVE + 5).items()
+            ),
         ],
         "experimental": {"fastProxy": {"enabled": True}},
         # By itself the chart makes Traefik what serves every Ingress of the hub that names no class.

@@ -13,7 +13,8 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
-from modelplane_operator.rendering.gateway_pods import envoy_provider
+from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
+from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.owned import on_hub
 
 _ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
@@ -128,7 +129,15 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
                 "listeners": [_listener("web", "HTTP", plane.port), *_tls_listeners(gateway, plane)],
             },
         },
+        *(_envoy_policies(gateway) if envoy else ()),
     )
+
+
+def _envoy_policies(gateway: InferenceGateway) -> tuple[Manifest, ...]:
+    metadata = on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE)
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.HUB_GATEWAY}
+    # Gateways of clusters end idle connections after 120 s, and it takes a moment to reach them.
+    return client_policy(metadata, target), backend_policy(metadata, target, idle="60s")
 
 
 def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
@@ -138,7 +147,7 @@ def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
         "kind": "EnvoyProxy",
         "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
         "spec": {
-            "provider": envoy_provider(gateway.spec, names.HUB_GATEWAY),
+            **envoy_proxy(gateway.spec, names.HUB_GATEWAY, names.HUB_GATEWAY),
             "bootstrap": {"type": "Merge", "value": _BOOTSTRAP},
         },
     }

@@ -25,6 +25,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
+from modelplane_operator.rendering.gateway_pods import LOST, REPLICAS
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"
@@ -35,6 +36,9 @@ MONITORING: Final = "monitoring"
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _AI_GATEWAY_NAMESPACE: Final = "envoy-ai-gateway-system"
 _ENVOY_METRICS_PORT: Final = 19001
+# What the two tell each other of all routes at once. By default 4, which some 120 pooled replicas pass: then no route
+# changes any more.
+_XDS_MEBIBYTES: Final = 64
 # The pools' taint: what finds out which nodes have GPUs must run on them, or the driver never does.
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -70,13 +74,20 @@ class Component:
 def _envoy_values(spec: ServingStackSpec) -> Manifest:
     extended = not any(one.name == AI_GATEWAY and not one.enabled for one in spec.components)
     return {
+        "deployment": {"pod": {"tolerations": LOST}},
         "config": {
             "envoyGateway": {
                 "extensionApis": {"enableBackend": True},
                 **({"extensionManager": _inference_pools()} if extended else {}),
             }
-        }
+        },
     }
+
+
+def _ai_gateway_values(_: ServingStackSpec) -> Manifest:
+    """While none answers, no route on the cluster changes: so there are two."""
+    controller = {"replicaCount": REPLICAS, "tolerations": LOST, "maxRecvMsgSize": str(_XDS_MEBIBYTES * 2**20)}
+    return {"controller": controller}
 
 
 def _inference_pools() -> Manifest:
@@ -92,6 +103,7 @@ def _inference_pools() -> Manifest:
             }
         },
         "service": {"fqdn": {"hostname": service, "port": 1063}},
+        "maxMessageSize": f"{_XDS_MEBIBYTES}Mi",
         "backendResources": [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "version": "v1"}],
     }
 
@@ -189,6 +201,7 @@ STACK: Final = (
         repository="oci://docker.io/envoyproxy",
         namespace=_AI_GATEWAY_NAMESPACE,
         version=lambda _: "v0.7.0",
+        values=_ai_gateway_values,
         after=("ai-gateway-crds",),
     ),
     Component(

@@ -285,7 +285,7 @@ def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
     """The account of before they were asked for: requests go on, and what is missing is said until it is given."""
     given = (ROOT / "examples" / "access" / "own-software.yaml").read_text()
     before, now = tmp_path / "before.yaml", tmp_path / "now.yaml"
-    before.write_text(given.replace("[envoyproxies, clienttrafficpolicies]", "[envoyproxies]"))
+    before.write_text(given.replace("[envoyproxies, clienttrafficpolicies, backendtrafficpolicies]", "[envoyproxies]"))
     now.write_text(given)
     assert before.read_text() != given
     hub.kubectl("apply", "-f", str(before), on="worker-1")

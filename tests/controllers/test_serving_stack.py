@@ -55,7 +55,9 @@ DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
 OURS = (ServingStack, InferenceCluster, ModelReplica)
 READS = {"get", "list", "watch", "ping", "discover"}
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
-ENVOY_CRDS = ("gateway.envoyproxy.io_envoyproxies", "gateway.envoyproxy.io_clienttrafficpolicies")
+ENVOY_CRDS = tuple(
+    f"gateway.envoyproxy.io_{kind}" for kind in ("envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies")
+)
 
 
 def fill(mirror: Path) -> None:

@@ -77,6 +77,8 @@ PLURALS = {
     "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
+    "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",
+    "BackendTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/backendtrafficpolicies",
     "HTTPRoute": "gateway.networking.k8s.io/v1/httproutes",
     "ResourceClaimTemplate": "resource.k8s.io/v1/resourceclaimtemplates",
     "ResourceClaim": "resource.k8s.io/v1/resourceclaims",

@@ -131,6 +131,7 @@ def cluster(name: str, pools: Mapping[str, str] = {pool: pool for pool in POOLS}
         "spec": {
             "cluster": {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}},
             "taints": [],
+            "gateway": {"replicas": 1},
             "nodePools": [{"name": pool, "className": named, "nodeCount": NODES} for pool, named in pools.items()],
             "isolation": {"pods": {"allowedAnnotations": [OF_THE_SIMULATOR]}},
         },

@@ -56,11 +56,6 @@ async def ask(stage: Stage, scheme: str, worker: str, path: str, *files: Path) -
     return out.decode().strip()
 
 
-# Envoy ends what came by the listener for http a minute after that was closed, also what comes by a connection of then
-# when there is such a listener again: whatever uses the stage next is not to meet that.
-DRAINED = 65
-
-
 async def mutual_tls(stage: Stage, asked: str, status: str) -> None:
     await stage.hub.patch("InferenceGateway", "default", spec={"mutualTLS": asked})
     for worker in WORKERS:
@@ -80,7 +75,6 @@ async def secured(stage: Stage, space: str) -> AsyncGenerator[Load]:
     finally:
         await mutual_tls(stage, "Auto", "False")
         await until("endpoints to lead by http again", lambda: led(stage, space, "http"))
-        await asyncio.sleep(DRAINED)
 
 
 async def led(stage: Stage, space: str, scheme: str) -> bool:
@@ -118,7 +112,7 @@ def at(worker: str) -> Manifest:
 async def test_gateways_answer_nobody_but_their_hubs_and_all_of_it_is_renewed_under_load(
     stage: Stage, space: str, neighbour: str, tmp_path: Path
 ) -> None:
-    """One switch, as after that requests by http would meet connections that Envoy is still ending."""
+    """One switch for all of it, as each takes some minutes."""
     paths = await everywhere(stage, space)
     stranger = trustme.CA()
     foreign = tmp_path / "foreign.pem"

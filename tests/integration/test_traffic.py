@@ -16,7 +16,9 @@ import pytest
 import trustme
 
 from localfleet.fleet import path
+from localfleet.kubeclient import entries
 from modelplane_operator.rendering.cluster_gateway import STEERING
+from modelplane_operator.rendering.gateway_pods import DRAIN
 from tests.integration.harness import SYSTEM, Stage, remote, until
 from tests.integration.kinds import deployment, endpoint, namespace, secret, service
 from tests.integration.watcher import Watcher
@@ -33,6 +35,8 @@ OUTSIDE = "10.90.0.1"  # the fleet's own end of the hub's wire: no cluster's add
 PORTS = itertools.count(18000)
 FRONT_DOOR = ("Deployment", "traefik", "traefik-system")
 FLAPS = 3
+POLICIES = ("ClientTrafficPolicy", "BackendTrafficPolicy")
+OF_THE_GATEWAY = "gateway.envoyproxy.io/owning-gateway-name=inference-gateway"
 
 
 async def asked(stage: Stage, space: str, name: str, count: int) -> Counter[str]:
@@ -190,6 +194,27 @@ async def test_no_client_steers_what_is_behind_the_gateway_of_a_cluster(stage: S
             await worker.delete("Namespace", home)
     assert "x-mine" in found
     assert found & set(STEERING) == set()
+
+
+async def test_the_gateway_of_a_cluster_is_set_up_for_long_answers(stage: Stage) -> None:
+    """Envoy Gateway has taken all that it is told, and its Envoys have the time to see answers through."""
+    worker = stage.workers["worker-1"]
+
+    async def accepted() -> bool:
+        found = [await worker.list(kind, SYSTEM) for kind in POLICIES]
+        said = [entries(policy, "status", "ancestors") for policies in found for policy in policies]
+        told = {(c["type"], c["status"]) for ancestors in said for one in ancestors for c in one["conditions"]}
+        return all(found) and all(said) and ("Accepted", "True") in told and ("Accepted", "False") not in told
+
+    async def drains() -> bool:
+        (envoys,) = await worker.list("Deployment", "envoy-gateway-system", OF_THE_GATEWAY)
+        pod = envoys["spec"]["template"]["spec"]
+        (envoy,) = (one for one in pod["containers"] if one["name"] == "envoy")
+        told = " ".join(envoy["args"]).replace("=", " ")
+        return f"--drain-time-s {DRAIN}" in told and pod["terminationGracePeriodSeconds"] > DRAIN
+
+    await until("all policies to be accepted", accepted)
+    await until("the Envoys to drain for as long as answers take", drains)
 
 
 def behind(home: str, path: str, port: int) -> list[Manifest]:

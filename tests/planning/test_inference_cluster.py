@@ -113,7 +113,7 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
             **({"status": status} if manifest["kind"] == "Gateway" else {}),
         }
         for manifest in manifests
-        if manifest["kind"] in (kinds or ("Namespace", "EnvoyProxy", "GatewayClass", "ClientTrafficPolicy", "Gateway"))
+        if manifest["kind"] in (kinds or {kind.kind for kind in CHILDREN})
     )
 
 
@@ -327,6 +327,7 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
         "GatewayClass",
         "Gateway",
         "ClientTrafficPolicy",
+        "BackendTrafficPolicy",
     ]
 
 

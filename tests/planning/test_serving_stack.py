@@ -111,8 +111,8 @@ def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
     known = stack()
     found = planned(known, there(known, releases=history(known)))
 
-    front = ["EnvoyProxy", "GatewayClass", "Gateway", "ClientTrafficPolicy"]
-    assert list(map(brief, found.steps))[-4:] == [f"apply {kind}" for kind in front]
+    front = ["EnvoyProxy", "GatewayClass", "Gateway", "ClientTrafficPolicy", "BackendTrafficPolicy"]
+    assert list(map(brief, found.steps))[-5:] == [f"apply {kind}" for kind in front]
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
         "Ready": ("Creating", "the gateway has no address yet"),
@@ -252,8 +252,9 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
             elif isinstance(step, Uninstall):
                 del releases[step.release]
 
-    assert done[:4] == [
+    assert done[:5] == [
         "delete Gateway modelplane-system/inference-gateway",
+        "delete BackendTrafficPolicy modelplane-system/inference-gateway",
         "delete ClientTrafficPolicy modelplane-system/inference-gateway",
         "delete GatewayClass envoy",
         "delete EnvoyProxy modelplane-system/inference-gateway",
