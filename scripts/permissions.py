@@ -64,10 +64,17 @@ def page() -> str:
     text = (ROOT / PAGE).read_text()
     for name, (file, *role) in TABLES.items():
         rows = "\n".join(rule.row() for rule in rules(file.read_text(), *role))
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}| Objects | May | What for |\n|---|---|---|\n{rows}\n{end}{rest.partition(end)[2]}"
+        text = placed(text, name, f"| Objects | May | What for |\n|---|---|---|\n{rows}\n")
     return text
+
+
+def placed(text: str, name: str, table: str) -> str:
+    """The page with a table in its place, between two comments."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    if (text.count(begin), text.count(end)) != (1, 1):
+        raise SystemExit(f"permissions: {PAGE} must have the place of the table {name!r} once: {begin}{end}")
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}{table}{end}{rest.partition(end)[2]}"
 
 
 def rules(text: str, kind: str, name: str = "") -> list[Rule]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.permissions import Rule, rules
+from scripts.permissions import Rule, placed, rules
 
 ROLE = """
 kind: Role
@@ -73,3 +73,16 @@ def test_a_row_says_what_whom_and_why() -> None:
     assert rule.row() == (
         "| `leases` of `coordination.k8s.io` named `modelplane-operator` | get, update | Only sometimes. With `more`. |"
     )
+
+
+PLACE = "# Page\n<!-- keys -->\nold\n<!-- end of keys -->\nafter\n"
+
+
+def test_a_table_stands_in_its_place() -> None:
+    assert placed(PLACE, "keys", "new\n") == PLACE.replace("old", "new")
+
+
+@pytest.mark.parametrize("page", ["# Page\n", PLACE * 2, PLACE.replace("<!-- end of keys -->\n", "")])
+def test_a_page_that_has_lost_a_place_or_has_it_twice_is_refused(page: str) -> None:
+    with pytest.raises(SystemExit, match="'keys' once"):
+        placed(page, "keys", "new\n")
