@@ -142,6 +142,38 @@ async def test_what_is_made_everywhere_is_made_by_its_name(
     assert "orbidden" not in await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(ours)), "it may be there"
 
 
+def held(kind: str, name: str = "trap", **more: str) -> Manifest:
+    """A Secret of that type where Traefik's chart goes."""
+    metadata = {"name": name, "namespace": "traefik-system", **({"annotations": more} if more else {})}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+
+
+def program(kind: str, namespace: str, account: str) -> Manifest:
+    pod: Manifest = {"containers": [{"name": "c", "image": "example.com/thief"}], "restartPolicy": "Always"}
+    template = {"metadata": {"labels": {"app": "trap"}}, "spec": {**pod, "serviceAccountName": account}}
+    spec = {"selector": {"matchLabels": {"app": "trap"}}, "template": template}
+    metadata = {"name": "trap", "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+async def test_where_charts_go_it_makes_what_helm_makes_and_no_token(with_everything: Api) -> None:
+    tried = [
+        # Kubernetes would write a token of Traefik's into it, which lists the Secrets of tenants.
+        (held("kubernetes.io/service-account-token", **{"kubernetes.io/service-account.name": "traefik"}), True),
+        (held("Opaque"), True),
+        (held("helm.sh/release.v1", "sh.helm.release.v1.mp-traefik.v1"), False),
+        (program("Deployment", "traefik-system", "default"), True),
+        (program("DaemonSet", "envoy-gateway-system", ""), True),
+        (program("Deployment", "traefik-system", "traefik"), False),
+        (program("Deployment", "envoy-gateway-system", "envoy-gateway"), False),
+        (program("Deployment", "metallb-system", "anybody"), False),
+    ]
+    for manifest, refused in tried:
+        said = await refusal(with_everything, *CREATE, stdin=yaml.safe_dump(manifest))
+        assert ("the operator makes no" in said) is refused, (manifest, said)
+        assert refused or said == "", (manifest, said)
+
+
 @pytest.mark.parametrize(
     "objects",
     [
