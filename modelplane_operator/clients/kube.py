@@ -141,10 +141,10 @@ class Kube:
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
             try:
-                params = {**asked, **({"limit": str(limit)} if limit else {})}
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
-                        return await self._pages(kind, read, namespace, params, accept=BARE_LIST if bare else JSON)
+                        accept = BARE_LIST if bare else JSON
+                        return await self._pages(kind, read, namespace, asked, limit, accept=accept)
             except Gone:
                 if not limit:
                     raise
@@ -156,16 +156,28 @@ class Kube:
         read: Callable[[Manifest], T],
         namespace: str,
         params: Mapping[str, str],
+        at_once: int,
         *,
         accept: str,
     ) -> Listing[T]:
+        """All pages, of so many objects at first; 0: all of them at once.
+
+        A page that is too long is asked for again with half as many: an honest server may have large objects. One
+        object that is too long is no honest server's.
+        """
         limits, asked = self._wire.limits, f"list {kind}"
-        items, size, tokens = list[T](), 0, set[str]()
+        items, size, tokens, fewest = list[T](), 0, set[str](), at_once
         path, more = kind.path(namespace), dict[str, str]()
         while True:
-            request = Request("list", str(kind), "GET", path, params={**params, **more}, accept=accept)
-            page = await self._wire.ask(request, asked=asked, deadline=PAGE_SECONDS, at_most=limits.page)
-            size += len(page)
+            asking = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
+            request = Request("list", str(kind), "GET", path, params=asking, accept=accept)
+            page = await self._wire.ask_within(limits.page, request, asked=asked, deadline=PAGE_SECONDS)
+            size += limits.page if page is None else len(page)
+            if page is None and at_once > 1 and size <= limits.listing:
+                fewest = at_once = at_once // 2
+                continue
+            if page is None:
+                raise self._misbehaves(asked, f"the answer has more than the {shown(limits.page)} that are allowed")
             answer = self._object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
             version, token = self._place(answer, asked)
             for item in self._items(answer, asked):
@@ -180,7 +192,7 @@ class Kube:
                 return Listing(items, version)
             if token in tokens:
                 raise self._misbehaves(asked, "the list goes on where it has been before")
-            if len(tokens) >= (pages := limits.pages(len(items))):
+            if len(tokens) >= (pages := limits.pages(len(items), fewest)):
                 raise self._misbehaves(asked, f"the list has more than {pages} pages for {len(items)} objects")
             tokens.add(token)
             more = {"continue": token}

@@ -4,7 +4,8 @@ An API server of a workload cluster is somebody else's, and whoever owns it writ
 bound, and so has what is kept of them. The largest honest cluster fits, several times over:
 
     an object    etcd takes 1.5 MiB, and JSON with `managedFields` at most doubles that
-    a page       100 objects: Nodes have some 20 KB, ResourceSlices with their full 128 devices some 60 KB
+    a page       100 objects: Nodes have some 20 KB, ResourceSlices with their full 128 devices some 60 KB; of larger
+                 ones it has fewer, down to one
     a list       5,000 Nodes, as many as Kubernetes supports, have 125 MB
     what we keep 1,000 replicas have 12 MB of objects and 16 MB of pods; 5,000 Nodes and their slices, cut down, 3 MB
 """
@@ -42,9 +43,9 @@ class Limits:
     cut: bool = False
     """Whether what is nested deeper than we read is cut off; else whoever sends it misbehaves."""
 
-    def pages(self, objects: int) -> int:
-        """Of a list that has had so many objects: a server fills each page but the last, so that few are sparse."""
-        return SPARSE_PAGES + 4 * objects // self.at_once
+    def pages(self, objects: int, at_once: int) -> int:
+        """Of a list that has had so many objects, so many at once: a server fills each page but the last, or nearly."""
+        return SPARSE_PAGES + 4 * objects // (at_once or self.at_once)
 
 
 OF_HUB = Limits(

@@ -104,6 +104,12 @@ class Wire:
     ) -> bytes:
         """The answer to a request, of `at_most` so many bytes; raises an ApiError."""
         limit = at_most or self.limits.answer
+        if (answer := await self.ask_within(limit, request, asked=asked, deadline=deadline)) is None:
+            raise self.misbehaves(asked, f"the answer has more than the {shown(limit)} that are allowed")
+        return answer
+
+    async def ask_within(self, limit: int, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes | None:
+        """The same; None when the answer is longer than that."""
         with self._counted(request), translated(asked):
             async with asyncio.timeout(deadline):
                 response = await self._send(request)
@@ -111,9 +117,7 @@ class Wire:
                     if response.status >= 300:
                         raise await self._refused(response, asked)
                     answer = await self._read(response, limit)
-                    if len(answer) > limit:
-                        raise self.misbehaves(asked, f"the answer has more than the {shown(limit)} that are allowed")
-                    return answer
+                    return answer if len(answer) <= limit else None
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """The lines of an answer that goes on for long; `silence` is how long none may come."""

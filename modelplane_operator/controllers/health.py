@@ -18,7 +18,7 @@ from modelplane_operator.controllers.wiring import Crew
 STUCK_WATCH = SILENCE + 60.0  # at SILENCE a watch gives up by itself, and begins anew at most half a minute later
 STUCK_LOOP = 10.0
 STUCK_QUEUE = 60.0
-STUCK_RUN = 300.0  # every request of a reconcile ends within seconds
+STUCK_RUN = 300.0  # every request ends within seconds, and a reconcile on a cluster after loop.OF_A_CLUSTER
 FAILING_WATCH = 60.0  # of the hub: then what it tells of is not followed, and this operator is not ready to lead
 STUCK_FAILING = 600.0  # by a defect of ours, which another process may not have yet; nothing else is mended by one
 

@@ -10,6 +10,7 @@ Whatever fails becomes the condition `Synced` of the one object that it concerns
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from modelplane_operator.api.base import Key, Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ClientError, Conflict, Defect, NotFound, NotLeading
+from modelplane_operator.clients.errors import ClientError, Conflict, Defect, NotFound, NotLeading, Unreachable
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
@@ -40,6 +41,8 @@ QUARANTINED = (
     f"or the annotation {labels.RETRY}, to have it tried again"
 )
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
+OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
+SLOW = f"its cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 TOLD = 5  # fields that are wrong with an object
 LONGEST_PART = 63
 
@@ -198,23 +201,29 @@ async def _attempt(
     async def decided(resource: Resource[Any, Any]) -> Plan:
         return controller.plan(await controller.observe(resource, clients))
 
+    deadline = asyncio.timeout(None)
     try:
-        resource, beyond = _read(controller.kind, manifest)
-        plan = await decided(resource)
-        if beyond:
-            return replace(plan, steps=()), Failure(None, Defect(beyond))
-        actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
-        failure = await actor.act(plan.steps, hold=plan.hold)
-        if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
-            # What we wrote is seen at once, so the status tells of after it: one write, not one of before and another.
-            after = await decided(controller.kind.parse(live))
-            plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
-        return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
+        async with deadline:
+            if controller.lane(manifest):
+                deadline.reschedule(asyncio.get_running_loop().time() + OF_A_CLUSTER)
+            resource, beyond = _read(controller.kind, manifest)
+            plan = await decided(resource)
+            if beyond:
+                return replace(plan, steps=()), Failure(None, Defect(beyond))
+            actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
+            failure = await actor.act(plan.steps, hold=plan.hold)
+            if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
+                # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
+                after = await decided(controller.kind.parse(live))
+                plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
+            return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
     except ClientError as error:
         return plan, Failure(None, error)
     except (ValidationError, WrongKindError) as error:
         return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
     except Exception as error:  # a defect in one object's path must not end the operator
+        if isinstance(error, TimeoutError) and deadline.expired():
+            return plan, Failure(None, Unreachable(SLOW))
         log.exception("reconcile failed", kind=controller.type.kind, key=str(key))
         return plan, Failure(None, Defect.by(error))
 

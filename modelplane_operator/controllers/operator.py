@@ -20,6 +20,7 @@ import structlog
 
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.backoff import Backoff
@@ -30,7 +31,7 @@ from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
-from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of
+from modelplane_operator.clients.resources import HUB, NAMESPACE, SECRET, ResourceType, of, section
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watching import RETURNING
 from modelplane_operator.controllers.events import Recorder
@@ -254,12 +255,23 @@ def _helm(settings: Settings) -> Helm | None:
 def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
     """What to watch on the hub, and on workload clusters, where most of what has our label is made by us alone."""
     near, afar = wanted_types(kinds.controllers)
-    whole = (Watched(kind, None) for kind in OURS | {NAMESPACE})
+    whole = (Watched(NAMESPACE, None), *(Watched(kind, None, keeping=without_crossplane) for kind in OURS))
     secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
     return (
         _merged(kinds, map(Watched, near), (*whole, secrets, *kinds.watched)),
         _merged(kinds, (Watched(kind, ours=True) for kind in afar), kinds.watched_afar),
     )
+
+
+def without_crossplane(manifest: Manifest) -> Manifest:
+    """One of our objects without what is there for Crossplane: nobody here reads it, and it may have hundreds of KB.
+
+    Objects that are written back whole, ModelReplicas, never have it.
+    """
+    spec = section(manifest, "spec")
+    if "crossplane" not in spec:
+        return manifest
+    return {**manifest, "spec": {name: spec[name] for name in spec if name != "crossplane"}}
 
 
 def _merged(kinds: Kinds, usual: Iterable[Watched], special: Iterable[Watched]) -> tuple[Watched, ...]:

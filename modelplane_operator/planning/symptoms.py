@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import Section, entries, section
 
@@ -37,6 +38,57 @@ class Symptom:
 
     def __str__(self) -> str:
         return f"pod {self.pod} {self.words}"
+
+
+def cut_pod(pod: Manifest) -> Manifest:
+    """What matters of a pod: the rest is what a tenant writes, up to a megabyte of arguments in each copy."""
+    metadata, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
+    conditions = [_cut(one, _CONDITION) for one in entries(status, "conditions") if one.get("type") in _TOLD]
+    containers = {
+        name: [{"name": one.get("name", ""), **_cut(one, _COUNTS), **_states(one)} for one in found]
+        for name in _CONTAINERS
+        if (found := entries(status, name))
+    }
+    selector = section(spec, "nodeSelector")
+    return {
+        "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
+        "spec": {
+            **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
+            **({"nodeSelector": {labels.POOL: selector[labels.POOL]}} if labels.POOL in selector else {}),
+            **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
+            "containers": [{"name": one.get("name", ""), **_probe(one)} for one in entries(spec, "containers")],
+        },
+        "status": {**_cut(status, _STATUS), "conditions": conditions, **containers},
+    }
+
+
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
+_TOLD = frozenset({"Ready", "PodScheduled"})
+_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
+_STATUS = ("phase", "reason", "message")
+_CONTAINERS = ("initContainerStatuses", "containerStatuses")
+_COUNTS = ("ready", "started", "restartCount")
+_STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
+_STATE = ("reason", "message", "exitCode", "startedAt")
+
+
+def _states(container: Section) -> Manifest:
+    return {
+        name: {kind: _cut(said, _STATE) for kind in kinds if (said := section(found, kind))}
+        for name, kinds in _STATES.items()
+        if (found := section(container, name))
+    }
+
+
+def _probe(container: Section) -> Manifest:
+    asked = section(container, "readinessProbe", "httpGet")
+    return {"readinessProbe": {"httpGet": _cut(asked, ("path", "port"))}} if asked else {}
+
+
+def _cut(said: Section, fields: Iterable[str]) -> Manifest:
+    """Some fields, and of a text no more than is told."""
+    kept = {name: said[name] for name in fields if name in said}
+    return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in kept.items()}
 
 
 def is_ready(pod: Manifest) -> bool:

@@ -38,6 +38,7 @@ from modelplane_operator.clients.errors import (
     Forbidden,
     Gone,
     Invalid,
+    Misbehaving,
     NotFound,
     ServerFault,
     TooMany,
@@ -45,6 +46,7 @@ from modelplane_operator.clients.errors import (
     Unreachable,
 )
 from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.limits import Limits
 from modelplane_operator.clients.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, key_of
 from modelplane_operator.clients.wire import Call
 from tests.api.contract import rich
@@ -261,6 +263,21 @@ async def test_a_thousand_objects_are_listed_page_by_page_at_one_version(kube: K
     assert {(item["apiVersion"], item["kind"]) for item in listing.items} == {("v1", "ConfigMap")}
     assert int(listing.version) >= max(int(item["metadata"]["resourceVersion"]) for item in listing.items)
     assert len(half.items) == 500
+
+
+async def test_a_page_of_large_objects_is_asked_for_again_with_fewer(
+    access: Access, kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    """A tenant's ConfigMaps are copied to clusters, which must not be taken to misbehave for them."""
+    for number in range(5):
+        await kube.apply(config_map(f"large-{number}", {"key": "x" * 400_000}))
+
+    async with connect(access, limits=Limits(page=2**20)) as bounded:
+        listing = await bounded.list(CONFIG_MAP, namespace=namespace)
+        assert [len(one["data"]["key"]) for one in listing.items] == [400_000] * 5
+    async with connect(access, limits=Limits(page=300_000)) as bounded:
+        with pytest.raises(Misbehaving, match="the answer has more than"):
+            await bounded.list(CONFIG_MAP, namespace=namespace)
 
 
 async def test_a_watch_tells_what_happened_after_a_version(kube: Kube, config_map: ConfigMap) -> None:

@@ -18,7 +18,8 @@ from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import CONFIG_MAP, key_of
-from modelplane_operator.controllers.loop import its_deletion, reconcile
+from modelplane_operator.controllers import loop
+from modelplane_operator.controllers.loop import Controller, its_deletion, reconcile
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.wiring import crew, owner_of_kind
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
@@ -181,6 +182,25 @@ async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go
         "ReconcileError",
         "internal error (RuntimeError); the operator's log has the details",
     )
+
+
+async def test_a_cluster_that_takes_its_time_for_each_request_ends_the_reconcile_and_not_the_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request may take seconds, and there may be dozens: liveness would restart the leader."""
+    await world.cache()
+    world.planner = one_child
+    monkeypatch.setattr(loop, "OF_A_CLUSTER", 0.05)
+
+    async def observe(*_: object) -> Seen:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    slow = Controller(ModelCache, observe, world.planner, lane=lambda _: "worker")
+    outcome = await reconcile(slow, Key(world.namespace, "subject"), world.clients)
+
+    assert outcome == Failed(), "it is tried again"
+    assert world.synced(await world.live()) == ("False", "ReconcileError", loop.SLOW)
 
 
 async def test_a_defect_in_one_of_several_siblings_is_told_by_its_name_and_the_others_are_taken(world: World) -> None:

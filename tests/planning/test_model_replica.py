@@ -366,6 +366,26 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     assert set(copy["data"]) == {"token"}, "what is optional may go"
 
 
+def test_more_than_a_replica_may_copy_is_told_and_nothing_of_it_is_made() -> None:
+    made = subject().to_manifest()
+    container = made["spec"]["engines"][0]["members"][0]["template"]["spec"]["containers"][0]
+    names_of = [f"map-{number}" for number in range(5)]
+    container["env"] = [
+        {"name": f"E{at}", "valueFrom": {"configMapKeyRef": {"name": name, "key": "key"}}}
+        for at, name in enumerate(names_of)
+    ]
+    maps = [
+        {"kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "x" * 2**20, "other": "x" * 2**20}}
+        for name in names_of
+    ]
+    decided = plan(seen(ModelReplica.parse(made), originals=tuple(maps)))
+
+    assert decided.steps == ()
+    words = "the Secrets and ConfigMaps that its engines name have 5.0 MiB, and 4 MiB are allowed: name fewer keys"
+    assert words in told(decided)["Ready"][2]
+    assert plan(seen(ModelReplica.parse(made), originals=tuple(maps[:3]))).steps != ()
+
+
 def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:
     one = subject()
     old = change(children(one)[0], "metadata.name", "of-before")

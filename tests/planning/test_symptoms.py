@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
-from modelplane_operator.planning.symptoms import is_ready, is_unseen, symptoms, told, unfinished, unrouted
+from modelplane_operator.api.labels import POOL
+from modelplane_operator.planning.symptoms import cut_pod, is_ready, is_unseen, symptoms, told, unfinished, unrouted
 
 Manifest = dict[str, Any]
 
@@ -93,6 +95,7 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: str) -> None:
+    assert told(symptoms([cut_pod(ill)])) == told(symptoms([ill]))
     assert told(symptoms([ill])) == words
 
 
@@ -100,6 +103,26 @@ def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
     assert told(symptoms([pod(ready=True)])) == ""
     assert is_ready(pod(ready=True))
     assert not is_ready(pod(ready=True, going=True))
+
+
+def test_of_a_pod_no_more_is_kept_than_is_needed() -> None:
+    """Its arguments are a tenant's, and there are as many copies of them as pods."""
+    whole = pod(ready=True, node="n", message="m" * 100_000)
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "x" * 200}] * 16
+    containers = [{"name": "engine", "args": ["x" * 1000] * 1000}]
+    whole["metadata"] |= {
+        "annotations": {"a": "x" * 100_000},
+        "labels": {"app": "a"},
+        "uid": "u",
+        "resourceVersion": "1",
+    }
+    whole["spec"] |= {"containers": containers, "resourceClaims": claims, "nodeSelector": {POOL: "l4", "other": "x"}}
+    cut = cut_pod(whole)
+
+    assert len(orjson.dumps(cut)) < 1500
+    assert cut["spec"]["nodeSelector"] == {POOL: "l4"}
+    assert bool(cut["spec"]["resourceClaims"])
+    assert (is_ready(cut), cut["metadata"]["labels"]) == (True, {"app": "a"})
 
 
 def test_the_gravest_comes_first_and_the_others_are_counted() -> None:

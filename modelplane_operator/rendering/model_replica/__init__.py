@@ -11,7 +11,7 @@ from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
-from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources
+from modelplane_operator.rendering.model_replica.copies import Source, render_copies, sources, too_much
 from modelplane_operator.rendering.model_replica.deployment import render_deployment
 from modelplane_operator.rendering.model_replica.endpoint_picker import render_picker, render_pool
 from modelplane_operator.rendering.model_replica.fences import render_fences
@@ -93,6 +93,10 @@ def render_model_replica(
 
 
 def _problem(replica: ModelReplica, seen: Surroundings) -> CannotRender | None:
+    if excess := too_much(replica, seen.originals):
+        return CannotRender(
+            Cause.TOO_MUCH_TO_COPY, f"the Secrets and ConfigMaps that its engines name have {excess}: name fewer keys"
+        )
     for engine in replica.spec.engines:
         for member in engine.members:
             if member.template.spec is None:

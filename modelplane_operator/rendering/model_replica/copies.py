@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from modelplane_operator.api import names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import KeyRef
 from modelplane_operator.rendering.owned import on_cluster
+
+MIB: Final = 2**20
+MOST: Final = 4 * MIB
+"""Of all copies of one replica: a thousand replicas of a deployment each bring theirs."""
 
 Use = Literal["Secret", "ConfigMap", "PullSecret"]
 
@@ -60,6 +64,13 @@ def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Man
         for source in sources(replica)
         if (source.kind, source.name) in originals
     )
+
+
+def too_much(replica: ModelReplica, found: Iterable[Manifest]) -> str:
+    """What of those copies is more than a replica may bring to its cluster; empty when it is not."""
+    data = [made.get(field, {}) for made in render_copies(replica, found) for field in ("data", "binaryData")]
+    size = sum(len(name) + len(value) for one in data for name, value in one.items())
+    return f"{size / MIB:.1f} MiB, and {MOST / MIB:g} MiB are allowed" if size > MOST else ""
 
 
 def _copy(replica: ModelReplica, source: Source, original: Manifest) -> Manifest:

@@ -11,6 +11,7 @@ class Cause(StrEnum):
     NO_LEADER_WORKER_SET = "LeaderWorkerSetNotServed"
     NO_POD = "PodMissing"
     DECODE_PORT = "DecodePortUnusable"
+    TOO_MUCH_TO_COPY = "TooMuchToCopy"
 
 
 @dataclass(frozen=True, slots=True)
