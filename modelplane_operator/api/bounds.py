@@ -55,8 +55,8 @@ Digest = Annotated[str, Field(min_length=71, max_length=71, pattern="^sha256:[0-
 """Of an archive or an image, as registries write it."""
 Url = Annotated[str, Field(min_length=1, max_length=2048)]
 """The longest that browsers, proxies and gateways agree on."""
-UrlPath = Annotated[str, Field(max_length=1024, pattern="^(/[!-~]*)?$")]
-"""The longest that the Gateway API takes."""
+UrlPath = Annotated[str, Field(max_length=1024, pattern=r"^(/[!-\[\]-~]*)?$")]
+"""The longest that the Gateway API takes; in printable ASCII without `\\`, as gateways may read that as a pattern's."""
 Image = Annotated[str, Field(min_length=1, max_length=1024)]
 """A registry, 255 characters of repository, 128 of tag and a digest have ample room."""
 Argument = Annotated[str, Field(max_length=131072)]

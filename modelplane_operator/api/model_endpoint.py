@@ -74,6 +74,12 @@ class EndpointRouting(Model):
     """Service on the hub that stands for the backend, or Backend where Envoy Gateway answers."""
     url: str | None = None
     """Where that Service leads, as scheme://host:port: the last URL of the spec that could be used."""
+    rewrite_path: str | None = None
+    """The path of the spec, as it was when the operator last looked: routes follow this one."""
+    hostname: str | None = None
+    """The name of the spec, in the same way."""
+    observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
+    """Of the spec that these are taken from."""
 
 
 class ModelEndpointStatus(Status):

@@ -344,13 +344,17 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
-        if seen.going or (seen.frozen and key in seen.endpoint):
+        if seen.going:
             continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
-        if site is not None and site.cluster.gateway:  # else it keeps the endpoint that it has
-            replica, cluster = read(ModelReplica.parse(live)), site.cluster
-            yield Apply(render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name))
+        if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
+            continue
+        replica, cluster = read(ModelReplica.parse(live)), site.cluster
+        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name)
+        # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
+        if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
+            yield Apply(endpoint)
 
 
 # Status --------------------------------------------------------------------------------------------------------------

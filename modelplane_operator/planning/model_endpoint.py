@@ -119,7 +119,8 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
     if not isinstance(there, Backend) or not isinstance(wanted, Backend):
         return False
     same = there.host == wanted.host and there.port in DEFAULT_PORTS.values()
-    return same and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
+    named = endpoint.spec.hostname is None or of_cluster(endpoint)
+    return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
 
 def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]) -> float | None:
@@ -224,6 +225,11 @@ def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | No
     before, needed = _led_to(seen), {type_of(one) for one in wanted} - {BACKEND_TLS_POLICY}
     if before is None or not needed or not needed <= {type_of(one) for one in seen.children}:
         return None
+    endpoint = seen.endpoint
     return _kept(seen, wanted) or EndpointRouting(
-        backend_name=names.endpoint_backend(*seen.endpoint.key), url=str(before)
+        backend_name=names.endpoint_backend(*endpoint.key),
+        url=str(before),
+        rewrite_path=endpoint.spec.rewrite_path,
+        hostname=endpoint.spec.hostname,
+        observed_generation=endpoint.metadata.generation,
     )

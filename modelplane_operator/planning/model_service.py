@@ -12,10 +12,12 @@ from datetime import datetime
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.bounds import SUBDOMAIN
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint
+from modelplane_operator.api.model_endpoint import RoutingReady as Routed
 from modelplane_operator.api.model_service import (
     LISTED,
     AuthReady,
@@ -31,10 +33,12 @@ from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
+from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
 NAMED = 3  # how many of a kind a message names
+NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """What the gateway says something of, and which conditions have to be true."""
 PARENTS = ("parents", "ancestors")  # where it does: of routes, and of policies
@@ -100,24 +104,44 @@ def plan(seen: Observed) -> Plan:
 
 
 def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
-    """How requests reach an endpoint: by what it publishes, which outlives a URL that cannot be used."""
-    routing = endpoint.status.routing if endpoint.status else None
+    """How requests reach an endpoint: by what it publishes, which outlives a URL that cannot be used.
+
+    And by nothing else: the operator has looked at that, and knows that a replica's endpoint leads to that replica.
+    """
+    routing = _published(endpoint)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
-    if not isinstance(backend, Backend):
+    if routing is None or not isinstance(backend, Backend):
         return Unusable(endpoint.key, "waiting for Backend")
-    if len(endpoint.spec.rewrite_path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
+    path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
+    if len(path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
-    if re.search("[^!-~]", endpoint.spec.rewrite_path or ""):  # with it Envoy would refuse the routes of everybody
-        return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters")
+    if re.search(NO_PATH, path or ""):  # with it Envoy would refuse the routes of everybody
+        return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters, or with a `\\`")
+    if name and not re.fullmatch(SUBDOMAIN, name):
+        return Unusable(endpoint.key, "with a hostname that is none")
     credentials = endpoint.spec.credentials
     if credentials is None:
-        return Target(backend)
+        return Target(backend, path=path, name=name)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
-        name = credentials.secret_ref.name
-        refused = f"Secret {name} may not be read: {seen.forbidden[name]}" if name in seen.forbidden else ""
+        named = credentials.secret_ref.name
+        refused = f"Secret {named} may not be read: {seen.forbidden[named]}" if named in seen.forbidden else ""
         return Unusable(endpoint.key, "without credentials", refused or header.message)
-    return Target(backend, header)
+    return Target(backend, header, path, name)
+
+
+def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:
+    """How routes refer to an endpoint, as the operator has looked at it."""
+    status = endpoint.status
+    routing = status.routing if status else None
+    if status is None or routing is None or routing.observed_generation is not None:
+        return routing
+    # An operator of before published less. The rest of what it looked at is in the spec, unless that was edited since.
+    looked_at = next((one.observed_generation for one in status.conditions if one.type == Routed.__name__), None)
+    if looked_at != endpoint.metadata.generation:
+        return None
+    spec = endpoint.spec
+    return routing.model_copy(update={"rewrite_path": spec.rewrite_path, "hostname": spec.hostname})
 
 
 def _status(

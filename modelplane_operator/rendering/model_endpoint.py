@@ -135,7 +135,7 @@ def _dialled(backend: Backend) -> str:
 def _backend(endpoint: ModelEndpoint, backend: Backend) -> Manifest:
     name = names.endpoint_backend(endpoint.key.namespace, endpoint.key.name)
     place = {"ip": {"address": backend.host}} if backend.address else {"fqdn": {"hostname": backend.host}}
-    trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint, backend)}
+    trust = {"wellKnownCACertificates": "System", "sni": asked_name(endpoint.spec.hostname, backend)}
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "Backend",
@@ -168,7 +168,7 @@ def slice_labels(service: str) -> dict[str, str]:
 
 def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Backend | InvalidUrl:
     """The backend, unless this gateway could not tell whether it is the one: Envoy Gateway verifies names alone."""
-    name = (asked_name(endpoint, backend) or "").lower()
+    name = (asked_name(endpoint.spec.hostname, backend) or "").lower()
     if name.endswith(f".{names.INTERNAL_DOMAIN}") and not (
         of_cluster(endpoint)
         and backend.scheme == "https"
@@ -186,9 +186,9 @@ def of_cluster(endpoint: ModelEndpoint) -> bool:
     return (endpoint.spec.hostname or "").lower().endswith(f".{names.GATEWAYS_DOMAIN}")
 
 
-def asked_name(endpoint: ModelEndpoint, backend: Backend) -> str | None:
+def asked_name(hostname: str | None, backend: Backend) -> str | None:
     """The name that the backend is asked by, and has to prove with https; None when it has no more than an address."""
-    return endpoint.spec.hostname or (None if backend.address else backend.host)
+    return hostname or (None if backend.address else backend.host)
 
 
 def known_backend(manifest: Manifest) -> Backend | None:
@@ -204,7 +204,7 @@ def _address_type(backend: Backend) -> str:
 
 
 def _tls_policy(endpoint: ModelEndpoint, backend: Backend, name: str) -> Sequence[Manifest]:
-    name_to_prove = asked_name(endpoint, backend)
+    name_to_prove = asked_name(endpoint.spec.hostname, backend)
     if backend.scheme == "http" or name_to_prove is None:
         return ()
     return [

@@ -20,9 +20,9 @@ from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering import api_keys, two_passes
 from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
-from modelplane_operator.rendering.model_endpoint import asked_name, slice_labels
+from modelplane_operator.rendering.model_endpoint import slice_labels
 from modelplane_operator.rendering.owned import on_hub
-from modelplane_operator.rendering.shares import Group, Share, fitted, grouped
+from modelplane_operator.rendering.shares import Group, Share, Target, fitted, grouped
 
 MAX_RULES = 16  # of one route, by the Gateway API
 LONGEST_PATH = 1024  # to rewrite to, by the same
@@ -144,7 +144,11 @@ def _route(service: ModelService, number: int, rules: list[Manifest], door: Fron
 
 def _rule(service: Key, group: Group, plane: DataPlane, *, guarded: bool) -> Manifest:
     weights = fitted([member.weight for member in group.members])
-    backends = [_backend(service, *each, plane, guarded=guarded) for each in zip(group.members, weights, strict=True)]
+    unchanged = service_prefix(service) if group.number else None  # the path of a group is nothing to its members
+    backends = [
+        _backend(service, *each, plane, unchanged=unchanged, guarded=guarded)
+        for each in zip(group.members, weights, strict=True)
+    ]
     return {
         "matches": [{"path": {"type": "PathPrefix", "value": service_prefix(service, group.number)}}],
         "backendRefs": backends or [_reference(names.service_route(*service), PORT, 1)],
@@ -152,13 +156,15 @@ def _rule(service: Key, group: Group, plane: DataPlane, *, guarded: bool) -> Man
     }
 
 
-def _backend(service: Key, member: Share | Group, weight: int, plane: DataPlane, *, guarded: bool) -> Manifest:
+def _backend(
+    service: Key, member: Share | Group, weight: int, plane: DataPlane, *, unchanged: str | None, guarded: bool
+) -> Manifest:
     if isinstance(member, Group):
         rewrite = _replaced(service_prefix(service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
         return {**_reference(names.service_relay(*service), plane.balancer_port, weight), "filters": filters}
     reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
-    filters = [*_rewrites(member), *_credentials(member, guarded=guarded)]
+    filters = [*_rewrites(member.target, unchanged), *_credentials(member, guarded=guarded)]
     return {**reference, **({"filters": filters} if filters else {})}
 
 
@@ -166,10 +172,13 @@ def _reference(name: str, port: int, weight: int) -> Manifest:
     return {"group": "", "kind": "Service", "name": name, "port": port, "weight": weight}
 
 
-def _rewrites(share: Share) -> Iterator[Manifest]:
+def _rewrites(target: Target, unchanged: str | None) -> Iterator[Manifest]:
     """The path that the endpoint wants, and its own name: providers tell their sites apart by it."""
-    path, name = share.endpoint.spec.rewrite_path, asked_name(share.endpoint, share.target.backend)
-    rewrite = {**({"hostname": name} if name else {}), **(_replaced(path) if path is not None else {})}
+    path = unchanged if target.path is None else target.path
+    rewrite = {
+        **({"hostname": target.name} if target.name else {}),
+        **(_replaced(path) if path is not None else {}),
+    }
     if rewrite:
         yield {"type": "URLRewrite", "urlRewrite": rewrite}
 

@@ -32,6 +32,10 @@ class Target:
     backend: Backend
     header: Header | None = None
     """Its credentials, when it has some."""
+    path: str | None = None
+    """What takes the place of the service's prefix; None leaves the path as it is."""
+    name: str | None = None
+    """What it is asked by; None for the client's own word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
-from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.shares import Group, Share, fitted
 
 HEADER = "x-modelplane-to"
@@ -28,7 +27,7 @@ def rules(
     met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     alone = first.members[0]
     if len(first.members) == 1 and isinstance(alone, Share):
-        yield {**met, **_endpoint(alone, alone.endpoint.spec.rewrite_path, guarded=guarded)}
+        yield {**met, **_endpoint(alone, alone.target.path, guarded=guarded)}
         return
     back = f"{prefix.rstrip('/')}~/"
     yield {**met, "filters": [_rewritten(path=back)], **_shared_out(service, first, relay_port)}
@@ -36,7 +35,7 @@ def rules(
     for group in others:
         yield {**_named(back, _name(group)), **_shared_out(service, group, relay_port)}
     for share in (member for group in groups for member in group.members if isinstance(member, Share)):
-        path = share.endpoint.spec.rewrite_path
+        path = share.target.path
         yield {**_named(back, _name(share)), **_endpoint(share, prefix if path is None else path, guarded=guarded)}
 
 
@@ -65,8 +64,8 @@ def _shared_out(service: Key, group: Group, port: int) -> Manifest:
 
 
 def _endpoint(share: Share, path: str | None, *, guarded: bool) -> Manifest:
-    target, name = share.target, asked_name(share.endpoint, share.target.backend)
-    rewritten = [_rewritten(path=path, name=name)] if path is not None or name else []
+    target = share.target
+    rewritten = [_rewritten(path=path, name=target.name)] if path is not None or target.name else []
     reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
     return {
         "filters": [*rewritten, *_credentials(share, guarded=guarded)],
@@ -86,7 +85,9 @@ def _credentials(share: Share, *, guarded: bool) -> Iterator[Manifest]:
         return
     others = [] if header.name.lower() == AUTHORIZATION.lower() else [AUTHORIZATION]
     if header.secret is None:
-        yield _headers(set=[{"name": header.name, "value": header.value}], remove=[HEADER, *others])
+        # Envoy reads `%...%` in a value as an expression, and refuses everybody's routes for one that it cannot read.
+        value = header.value.replace("%", "%%")
+        yield _headers(set=[{"name": header.name, "value": value}], remove=[HEADER, *others])
         return
     yield _headers(remove=[HEADER, *others])
     injection = {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter"}

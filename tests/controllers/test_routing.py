@@ -358,6 +358,28 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str,
     await hub.until_ready(ModelEndpoint, "keyed", "False")
 
 
+async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
+    """Envoys take all routes or none, and read some texts as expressions."""
+    values = ("100%", "%REQ(x?y?z)%", "%ENVIRONMENT(HOME)%", "%%", "%NO_SUCH_THING%")
+    paths = ("/inner%/", "/inner/%REQ(x?y?z)%/", "/inner/{{x}}/$1/`/", "/a?b#c/", '/"/', "//", "/../")
+    await hub.apply(hub.gateway("default"), endpoint("one", hub.backend), service("chat", "one"))
+    await hub.until_answered("chat", 200, "/inner/v1/models?all=1")
+
+    for number, value in enumerate(values):
+        name, reference = f"value-{number}", {"secretRef": {"name": f"value-{number}", "key": "k"}, "prefix": ""}
+        await hub.apply(secret(name, k=value), endpoint(name, hub.backend, credentials=reference), service(name, name))
+    for number, path in enumerate(paths):
+        name = f"path-{number}"
+        await hub.apply(endpoint(name, hub.backend, rewritePath=path), service(name, name))
+    for number, value in enumerate(values):
+        await hub.until_answered(f"value-{number}", 200, "/inner/v1/models?all=1", f"Authorization={value}")
+    for number in range(len(paths)):
+        await hub.until_ready(ModelService, f"path-{number}")
+
+    await hub.apply(service("late", "one"))
+    await hub.until_answered("late", 200, "/inner/v1/models?all=1")
+
+
 async def test_at_rest_nothing_is_written(hub: Hub) -> None:
     await hub.apply(hub.gateway("default"), endpoint("rest", hub.backend), service("resting", "rest"))
     await hub.until_ready(ModelService, "resting")

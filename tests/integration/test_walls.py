@@ -144,3 +144,33 @@ async def test_the_endpoint_of_a_replica_leads_there_whatever_a_tenant_makes_of_
     slices = await stage.hub.list("EndpointSlice", space, "modelplane.ai/owner-kind=ModelEndpoint")
     assert "10.96.0.1" not in str(slices)
     assert await stage.answered(space)
+
+
+async def test_no_pause_lets_the_endpoint_of_a_replica_lead_into_anothers_model(
+    stage: Stage, space: str, neighbour: str
+) -> None:
+    """Both may be behind one gateway, where a path is all that tells them apart, and keys are asked for before it."""
+    for home in (space, neighbour):
+        await stage.hub.apply(deployment(home), service(home))
+    for home in (space, neighbour):
+        await stage.serving(home, 1)
+    (victim,) = await stage.replicas(neighbour)
+    (before,) = await stage.hub.list("ModelEndpoint", space)
+    name = before["metadata"]["name"]
+
+    async def routes() -> dict[str, int]:
+        found = await stage.hub.list("HTTPRoute", space)
+        return {one["metadata"]["name"]: one["metadata"]["generation"] for one in found}
+
+    led, paused = await routes(), {"annotations": {"crossplane.io/paused": "true"}}
+    await stage.hub.patch("ModelDeployment", "model", space, metadata=paused)
+    await stage.hub.patch(
+        "ModelEndpoint", name, space, metadata=paused, spec={"rewritePath": f"/{neighbour}/{victim}/"}
+    )
+
+    async def mended() -> bool:
+        return ((await stage.hub.get("ModelEndpoint", name, space)) or {})["spec"] == before["spec"]
+
+    await until("the deployment to write it again", mended)
+    await stage.answered(space)
+    assert await routes() == led, "no route has ever led elsewhere"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -304,8 +304,95 @@ def test_a_path_with_a_line_break_from_before_its_pattern_costs_its_own_endpoint
 
     assert backends(observed) == [("one", 80, 1)]
     assert told(plan(observed))["EndpointsResolved"][2] == (
-        "Matched 2 endpoint(s); 1 with a rewritePath of other than printable ASCII characters"
+        "Matched 2 endpoint(s); 1 with a rewritePath of other than printable ASCII characters, or with a `\\`"
     )
+
+
+def paths(observed: Observed) -> list[str]:
+    routes = [child["spec"]["rules"] for child in written(observed).children if type_of(child) == HTTP_ROUTE]
+    filters = [one for (rule, *_) in routes for to in rule["backendRefs"] for one in to.get("filters", ())]
+    return [one["urlRewrite"]["path"]["replacePrefixMatch"] for one in filters if one["type"] == "URLRewrite"]
+
+
+def looked_at(one: ModelEndpoint, *, generation: int, **routing: Any) -> ModelEndpoint:
+    """An endpoint of a generation, of which the operator has published this."""
+    manifest = one.to_manifest()
+    published = {**manifest["status"]["routing"], **routing}
+    metadata = {**manifest["metadata"], "generation": generation}
+    return ModelEndpoint.parse({**manifest, "metadata": metadata, "status": {"routing": published}})
+
+
+def test_routes_follow_what_the_operator_has_looked_at_and_not_what_somebody_wrote_since() -> None:
+    """A paused endpoint of a replica could lead into another's model otherwise."""
+    edited = endpoint("one", rewritePath="/team-b/theirs/", hostname="theirs.example.com")
+    known = looked_at(edited, generation=2, observedGeneration=1, rewritePath="/ns/one/")
+
+    assert paths(seen(service((1, "a")), known)) == ["/ns/one/"]
+    assert "theirs" not in str(written(seen(service((1, "a")), known)).children)
+
+
+def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -> None:
+    told_then = {"type": "RoutingReady", "status": "True", "reason": "BackendConfigured", "observedGeneration": 1}
+    kept = looked_at(endpoint("one", rewritePath="/v2/"), generation=1).to_manifest()
+    kept["status"]["conditions"] = [{**told_then, "lastTransitionTime": EPOCH.isoformat(), "message": ""}]
+    edited = {**kept, "metadata": {**kept["metadata"], "generation": 2}}
+
+    assert paths(seen(service((1, "a")), ModelEndpoint.parse(kept))) == ["/v2/"]
+    assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(edited))))["EndpointsResolved"][2] == (
+        "Matched 1 endpoint(s); 1 waiting for Backend"
+    )
+
+
+HOSTILE = ("/x\ny", "/x\0y", "/x\r\nHost: y", "/\\1", "/\x7f", "/ü", "/ ", "\u2028")
+
+
+@pytest.mark.parametrize("backend", ["Traefik", "EnvoyGateway"])
+@pytest.mark.parametrize("text", [*HOSTILE, "%REQ(x?y?z)%", "100%", "%ENVIRONMENT(HOME)%"])
+def test_no_text_of_a_user_reaches_a_gateway_that_it_could_take_for_more_than_a_text(backend: str, text: str) -> None:
+    """Whatever API servers let in once: every field of an endpoint that is a text, one after the other."""
+    encoded = base64.b64encode(text.encode()).decode()
+    keys = {"metadata": {"name": "keys"}, "data": {"k": encoded}}
+    credentials = {"secretRef": {"name": "keys", "key": "k"}}
+    prefixed = {"secretRef": {"name": "fine", "key": "k"}, "prefix": text}
+    fine = {"metadata": {"name": "fine"}, "data": {"k": base64.b64encode(b"fine").decode()}}
+    written_by_users: list[dict[str, Any]] = [
+        {"rewritePath": text},
+        {"hostname": text},
+        {"credentials": credentials},
+        {"credentials": {**credentials, "header": "x-key"}},
+        {"credentials": prefixed},
+    ]
+    door = InferenceGateway.parse(
+        {
+            "metadata": {"name": "default"},
+            "spec": {"backend": backend},
+            "status": {"address": "34.55.100.10"},
+        }
+    )
+    many = [endpoint("good"), *(endpoint(f"bad-{number}", **one) for number, one in enumerate(written_by_users))]
+    for subject in (*([one] for one in many), many):
+        children = written(
+            seen(service((1, "a")), *subject, behind=door, secrets={"keys": keys, "fine": fine})
+        ).children
+        for field, text_there in leaves([child.get("spec", {}) for child in children]):
+            assert text_there.isascii(), field
+            assert text_there.isprintable(), field
+            assert field != "replacePrefixMatch" or "\\" not in text_there
+            if field == "value" and backend == "EnvoyGateway":
+                assert "%" not in text_there.replace("%%", "")
+
+
+def leaves(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Every text within, and the field in which it stands."""
+    match value:
+        case str():
+            yield field, value
+        case dict():
+            yield from (leaf for key, one in value.items() for leaf in leaves(one, key))
+        case list():
+            yield from (leaf for one in value for leaf in leaves(one, field))
+        case _:
+            pass
 
 
 def test_a_path_that_no_route_takes_costs_its_own_endpoint_and_no_other() -> None:

@@ -23,7 +23,7 @@ from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
-from modelplane_operator.rendering.model_endpoint import render_model_endpoint
+from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
@@ -107,10 +107,10 @@ def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:
     backend, credentials = parse_url(endpoint.spec.url), endpoint.spec.credentials
     assert isinstance(backend, Backend)
     if credentials is None:
-        return Target(backend)
+        return Target(backend, path=endpoint.spec.rewrite_path, name=asked_name(endpoint.spec.hostname, backend))
     header = read_credentials(credentials, secrets[credentials.secret_ref.name])
     assert isinstance(header, Header)
-    return Target(backend, header)
+    return Target(backend, header, endpoint.spec.rewrite_path, asked_name(endpoint.spec.hostname, backend))
 
 
 def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:

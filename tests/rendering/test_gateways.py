@@ -38,7 +38,7 @@ from modelplane_operator.rendering import inference_gateway as planes
 from modelplane_operator.rendering.backend_url import Backend, parse_url
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
-from modelplane_operator.rendering.model_endpoint import provable, render_model_endpoint
+from modelplane_operator.rendering.model_endpoint import asked_name, provable, render_model_endpoint
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.api import Api
@@ -282,7 +282,9 @@ def manifests(ports: Backends, backend: str) -> list[Manifest]:
 def target(endpoint: ModelEndpoint, plane: planes.DataPlane, header: Header | None) -> Target | None:
     read = parse_url(endpoint.spec.url)
     backend = provable(endpoint, read, plane) if isinstance(read, Backend) else read
-    return Target(backend, header) if isinstance(backend, Backend) else None
+    if not isinstance(backend, Backend):
+        return None
+    return Target(backend, header, endpoint.spec.rewrite_path, asked_name(endpoint.spec.hostname, backend))
 
 
 def test_a_service_that_leads_nowhere_answers_503(front: Front) -> None:

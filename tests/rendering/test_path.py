@@ -199,7 +199,9 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         assert isinstance(backend, Backend)
         apply(fleet, "hub", render_model_endpoint(endpoint, backend))
         service = stored(fleet, ModelService, service_over("chat", fleet_namespace))
-        found = shares(service, selected(service, [endpoint]), {endpoint.key: Target(backend)})
+        found = shares(
+            service, selected(service, [endpoint]), {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)}
+        )
         apply(fleet, "hub", render_model_service(service, found))
 
         assert answered(fleet, fleet_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
