@@ -546,6 +546,7 @@ class BackendReady(ConditionType):
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
     INSTALLING = "Installing", "False", "It is being installed."
     NOT_INSTALLED = "NotInstalled", "False", "The cluster lacks software that the gateway needs; the message names it."
+    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where a user's ModelEndpoint leads already."
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -80,6 +80,8 @@ class EndpointRouting(Model):
     """The name of the spec, in the same way."""
     observed_generation: Annotated[int | None, Field(json_schema_extra={"format": "int64"})] = None
     """Of the spec that these are taken from."""
+    leads_to: Literal["Replica", "Outside"] | None = None
+    """Whether it is the endpoint of a replica, which leads to that replica alone."""
 
 
 class ModelEndpointStatus(Status):

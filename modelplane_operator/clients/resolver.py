@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Thread
@@ -59,6 +59,12 @@ class Resolver:
             return known
         waited = self.now() - self._wanted.setdefault(name, self.now())
         return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
+
+    def names_of(self, address: str) -> Iterator[str]:
+        """The names that are known to stand for an address."""
+        for name, (_, known) in self._known.items():
+            if any(str(one) == address for one in known.addresses):
+                yield name
 
     def _ask(self, name: str, namespace: str) -> None:
         of_namespace = Counter(self._asking.values())[namespace]

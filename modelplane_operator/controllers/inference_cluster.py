@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -42,16 +42,19 @@ from modelplane_operator.clients.resources import (
     labels_of,
     of,
     section,
+    type_of,
 )
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.model_endpoint import outside_at
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
+from modelplane_operator.rendering.inference_gateway import address_of
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
@@ -99,11 +102,17 @@ WATCHED_AFAR = (
 
 
 def controller(
-    known: Connections, gateways: Gateways, *, helm: bool = False, settle: timedelta = timedelta(minutes=6)
+    known: Connections,
+    gateways: Gateways,
+    *,
+    helm: bool = False,
+    settle: timedelta = timedelta(minutes=6),
+    known_as: Callable[[str], Iterable[str]] = lambda _: (),
 ) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
 
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
+    `known_as`: which names stand for an address.
     """
     versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
 
@@ -122,11 +131,13 @@ def controller(
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
+        there = await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None
+        said = {address: outside_at(address, clients.hub, known_as) for address in _told(there, stack)}
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
-            there=await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None,
+            there=there,
             silence=site.health.error if site else None,
             refusal=refusal,
             kubeconfig=known.why(name),
@@ -143,6 +154,7 @@ def controller(
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
             plain=_plain(name, clients.hub),
             settle=settle,
+            taken={address: user for address, user in said.items() if user},
         )
 
     return Controller(
@@ -165,6 +177,13 @@ def controller(
         woken_by_connection=lambda name, _: (Key("", name),),
         lane=lambda manifest: manifest["metadata"]["name"],
     )
+
+
+def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
+    """Where the gateway says to be."""
+    gateways = [one for one in there.children if type_of(one) == GATEWAY] if there else []
+    told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
+    return filter(None, told)
 
 
 # On the cluster itself ------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def kinds(world: World) -> Kinds:
     with_helm = bool(settings.helm)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
+    resolver = Resolver(time.monotonic)
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
@@ -50,6 +51,7 @@ def kinds(world: World) -> Kinds:
                 connections,
                 gateways,
                 helm=with_helm,
+                known_as=resolver.names_of,
                 settle=timedelta(seconds=settings.drain_grace) + timedelta(seconds=settings.lifecycle.grace_seconds),
             ),
             gateway_stack.controller(
@@ -59,9 +61,7 @@ def kinds(world: World) -> Kinds:
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, gateways, settings.lifecycle, settings.images),
-            model_endpoint.controller(
-                settings.reach, originals, HubRanges(world.hub, time.monotonic), Resolver(time.monotonic)
-            ),
+            model_endpoint.controller(settings.reach, originals, HubRanges(world.hub, time.monotonic), resolver),
             model_service.controller(originals, settings.keys_address),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),

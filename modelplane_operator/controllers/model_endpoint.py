@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
@@ -37,7 +37,7 @@ from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
-from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, DataPlane, front_door, url_of
+from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, DataPlane, front_door, leads_to, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 
 ENDPOINTS = of(ModelEndpoint)
@@ -123,7 +123,10 @@ def _outside(
     addresses = (str(address) for one in found.values() if one for address in one.addresses)
     clusters = hub.find(CLUSTERS)
     hosts = {*(one.host for one in places), *addresses}
-    return Outside(found, frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host))))
+    ours = find(hub, GATEWAYS, FRONT_DOOR)
+    doors = frozenset(host for host in hosts if ours and leads_to(InferenceGateway.parse(ours), host))
+    gateways = frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host)))
+    return Outside(found, gateways, doors)
 
 
 def _gateway(cluster: Manifest) -> Iterator[str]:
@@ -148,8 +151,13 @@ def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
     """All endpoints, when another gateway is to answer."""
     if key_of(change.latest) != FRONT_DOOR:
         return ()
-    before, after = (one["spec"].get("backend") if one else None for one in (change.old, change.new))
+    before, after = (_door(one) if one else None for one in (change.old, change.new))
     return everyone(ENDPOINTS)(change, hub) if before != after else ()
+
+
+def _door(gateway: Manifest) -> tuple[object, ...]:
+    """What endpoints depend on: how they are written, and where they must not lead."""
+    return gateway["spec"].get("backend"), gateway["spec"].get("tls"), section(gateway, "status").get("address")
 
 
 def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
@@ -163,12 +171,29 @@ def _going(endpoint: Manifest) -> Iterator[str]:
         yield key_of(endpoint).namespace
 
 
+def _outside_of(endpoint: Manifest) -> Iterator[str]:
+    """The place outside that a user's endpoint leads to, as its routing says."""
+    routing = section(endpoint, "status", "routing")
+    read = read_url(routing.get("url") or "") if routing.get("leadsTo") == "Outside" else None
+    if isinstance(read, Backend):
+        yield read.host
+
+
+def outside_at(address: str, hub: Cluster, known_as: Callable[[str], Iterable[str]]) -> Key | None:
+    """An endpoint of a user that leads there, by that address or by a name that is known to stand for it."""
+    endpoints, read = hub.find(ENDPOINTS), read_url(url_of(address))
+    if endpoints is None or not isinstance(read, Backend):
+        return None
+    found = (key_of(one) for host in (read.host, *known_as(read.host)) for one in endpoints.by("outside", host))
+    return min(found, default=None)
+
+
 def _namespace(route: Manifest) -> Iterator[str]:
     yield key_of(route).namespace
 
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"going": _going},
+    ENDPOINTS: {"going": _going, "outside": _outside_of},
     HTTP_ROUTE: {"namespace": _namespace},
 }

@@ -23,6 +23,7 @@ from modelplane_operator.clients.resources import (
     ENDPOINT_SLICE,
     HTTP_ROUTE,
     MIDDLEWARE,
+    NAMESPACE,
     SECRET,
     SECURITY_POLICY,
     SERVICE,
@@ -43,6 +44,7 @@ from modelplane_operator.rendering.shares import matched, places
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
+KUBE_SYSTEM = Key("", "kube-system")
 
 Labels = Mapping[str, str]
 
@@ -101,6 +103,7 @@ def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller
             clients.now(),
             keys,
             forbidden,
+            _uid(clients.hub),
         )
 
     woken_by: dict[ResourceType, Waker] = {
@@ -109,6 +112,12 @@ def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
     return Controller(ModelService, observe, plan, woken_by=woken_by)
+
+
+def _uid(hub: Cluster) -> str:
+    """What tells this hub from every other."""
+    found = find(hub, NAMESPACE, KUBE_SYSTEM)
+    return found["metadata"]["uid"] if found else ""
 
 
 def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:

@@ -156,6 +156,8 @@ class Observed:
     """How many ModelEndpoints lead to the cluster by http."""
     settle: timedelta = timedelta(minutes=6)
     """How long after the last of them requests may still come by http, or be answered."""
+    taken: Mapping[str, Key] = field(default_factory=dict[str, Key])
+    """Of the addresses that its gateway says to have, those where an endpoint of a user leads, and which."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -213,7 +215,7 @@ def _decided(seen: Observed) -> Plan:
 
 
 def _in_service(seen: Observed, there: There) -> Plan:
-    serving = _stack(seen) if _has_stack(seen, there) else _own_gateway(seen, there)
+    serving = _unless_taken(seen, _stack(seen) if _has_stack(seen, there) else _own_gateway(seen, there))
     resolved = _resolved(seen)
     nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
     running = ClusterReady.CLUSTER_RUNNING
@@ -324,6 +326,18 @@ class _Serving:
     """Whether it answers anybody."""
     why: str = ""
     """Why it must go on to do so."""
+
+
+def _unless_taken(seen: Observed, serving: _Serving) -> _Serving:
+    """Without an address where users were first: no endpoint of theirs leads to a cluster's gateway, and a cluster may
+    say anything of where that is."""
+    known = seen.cluster.status.gateway if seen.cluster.status else None
+    user = seen.taken.get(serving.address or "")
+    if user is None or (known and known.address == serving.address):
+        return serving
+    words = f"its gateway says that it is at {serving.address}, where ModelEndpoint {user} leads: one of them is wrong"
+    refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
+    return replace(serving, ready=refused, address=None, again=AGAIN)
 
 
 def _has_stack(seen: Observed, there: There) -> bool:

@@ -60,6 +60,8 @@ class Outside:
     """What their names stand for; None where that is being found out. Those that the settings allow are not in it."""
     gateways: frozenset[str] = frozenset()
     """Those of their hosts and addresses where a cluster's gateway is."""
+    front_door: frozenset[str] = frozenset()
+    """Those where our own is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,9 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if places & seen.outside.gateways:
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
+    if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
+        words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
+        return InvalidUrl(Fault.FORBIDDEN, words)
     return backend
 
 
@@ -232,4 +237,5 @@ def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | No
         rewrite_path=endpoint.spec.rewrite_path,
         hostname=endpoint.spec.hostname,
         observed_generation=endpoint.metadata.generation,
+        leads_to="Replica" if seen.site else "Outside",
     )

@@ -32,6 +32,7 @@ from modelplane_operator.planning.plan import Apply, Plan, prune
 from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
+from modelplane_operator.rendering.hops import mark_of
 from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
@@ -65,10 +66,12 @@ class Observed:
     """Host and port of the key service."""
     forbidden: Mapping[str, str] = field(default_factory=dict[str, str])
     """By name, the Secrets that the operator may not read, and what the API server says."""
+    hub: str = ""
+    """The uid of kube-system, which no other hub has; empty while that is not known."""
 
     @property
     def door(self) -> FrontDoor:
-        return front_door(self.gateway, self.keys)
+        return front_door(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +122,15 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
         return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters, or with a `\\`")
     if name and not re.fullmatch(SUBDOMAIN, name):
         return Unusable(endpoint.key, "with a hostname that is none")
-    credentials = endpoint.spec.credentials
+    credentials, outside = endpoint.spec.credentials, routing.leads_to == "Outside"
     if credentials is None:
-        return Target(backend, path=path, name=name)
+        return Target(backend, path=path, name=name, outside=outside)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
         named = credentials.secret_ref.name
         refused = f"Secret {named} may not be read: {seen.forbidden[named]}" if named in seen.forbidden else ""
         return Unusable(endpoint.key, "without credentials", refused or header.message)
-    return Target(backend, header, path, name)
+    return Target(backend, header, path, name, outside=outside)
 
 
 def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
+from modelplane_operator.rendering.hops import RESERVED
 
 INJECTED = "credential"  # the key of a Secret that Envoy Gateway injects from
 LONGEST = 4096  # of a header's value, by the Gateway API
@@ -35,6 +36,8 @@ class NoHeader:
 def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) -> Header | NoHeader:
     """The header that carries these credentials, given the Secret; None when there is no such Secret."""
     name, key = credentials.secret_ref.name, credentials.secret_ref.key
+    if credentials.header.lower().startswith(RESERVED):
+        return NoHeader(f"header {credentials.header} is the operator's own: name the one that the provider reads")
     if secret is None:
         return NoHeader(f"Secret {name} does not exist")
     data: dict[str, str] = secret.get("data") or {}

@@ -12,6 +12,7 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
 from modelplane_operator.rendering.gateway_pods import envoy_proxy
@@ -97,14 +98,16 @@ class FrontDoor:
     """Who may ask, where a service says nothing."""
     keys: tuple[str, int] = KEYS
     """Host and port of the key service."""
+    mark: str = ""
+    """What requests to endpoints of users carry (hops.py); empty while that is not known."""
 
 
-def front_door(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS) -> FrontDoor:
+def front_door(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "") -> FrontDoor:
     if gateway is None:
-        return FrontDoor(keys=keys)
+        return FrontDoor(keys=keys, mark=mark)
     tls = gateway.spec.tls
     tls_only = tls is not None and tls.http == "Refused"
-    return FrontDoor(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys)
+    return FrontDoor(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys, mark=mark)
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
@@ -193,6 +196,16 @@ def models_url(gateway: InferenceGateway) -> str | None:
     if known is None or known.url or gateway.spec.tls or known.address is None:
         return known.url if known else None
     return url_of(known.address)  # an older operator's status has no URL
+
+
+def leads_to(gateway: InferenceGateway, host: str) -> bool:
+    """Whether a URL with this host, in lower case, leads to the front door, as far as its own object says so."""
+    known, tls = gateway.status, gateway.spec.tls
+    own = read_url(url_of(known.address)) if known and known.address else None
+    named = tls.hostnames if tls else ()
+    return (isinstance(own, Backend) and host == own.host) or any(
+        host == name or (name.startswith("*.") and host.endswith(name[1:])) for name in named
+    )
 
 
 def url_of(address: str, scheme: str = "http") -> str:

@@ -19,6 +19,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering import api_keys, two_passes
+from modelplane_operator.rendering.hops import MOST_MATCHES, marked, refusals
 from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
 from modelplane_operator.rendering.model_endpoint import slice_labels
 from modelplane_operator.rendering.owned import on_hub
@@ -50,10 +51,15 @@ def render_model_service(
     """
     groups = grouped(shared)
     secrets = api_keys.asked_of(service, door.auth)
-    rules = _rules(service.key, groups, door.plane, guarded=secrets is not None)
+    mark = door.mark if any(share.target.outside for share in shared) else ""
+    rules = _rules(service.key, groups, door.plane, mark=mark, guarded=secrets is not None)
     # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
     first = [[next(rules)]] if door.tls_only else []
-    parts = [*first, *iter(lambda: list(islice(rules, MAX_RULES)), [])]
+    room = MAX_RULES - MAX_RULES // MOST_MATCHES if mark else MAX_RULES
+    parts = [*first, *iter(lambda: list(islice(rules, room)), [])]
+    if mark:
+        nowhere = _reference(names.service_route(*service.key), PORT, 1)
+        parts = [[*refusals(mark, part, nowhere), *part] for part in parts]
     if secrets is not None:
         parts = [api_keys.guarded(service.key, part, door) for part in parts]
     routes = [_route(service, number, part, door) for number, part in enumerate(parts)]
@@ -71,11 +77,11 @@ def _fallback(service: ModelService) -> Iterator[Manifest]:
     yield _slice(service, name, "IPv4", [])
 
 
-def _rules(service: Key, groups: Sequence[Group], plane: DataPlane, *, guarded: bool) -> Iterator[Manifest]:
+def _rules(service: Key, groups: Sequence[Group], plane: DataPlane, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     if plane.dialect == "EnvoyGateway" and groups[0].members:
-        prefix = service_prefix(service)
-        return two_passes.rules(service, groups, prefix=prefix, relay_port=plane.balancer_port, guarded=guarded)
-    return (_rule(service, group, plane, guarded=guarded) for group in groups)
+        prefix, port = service_prefix(service), plane.balancer_port
+        return two_passes.rules(service, groups, prefix=prefix, relay_port=port, mark=mark, guarded=guarded)
+    return (_rule(service, group, plane, mark=mark, guarded=guarded) for group in groups)
 
 
 def _comes_back(groups: Sequence[Group], plane: DataPlane) -> bool:
@@ -142,11 +148,11 @@ def _route(service: ModelService, number: int, rules: list[Manifest], door: Fron
     }
 
 
-def _rule(service: Key, group: Group, plane: DataPlane, *, guarded: bool) -> Manifest:
+def _rule(service: Key, group: Group, plane: DataPlane, *, mark: str, guarded: bool) -> Manifest:
     weights = fitted([member.weight for member in group.members])
     unchanged = service_prefix(service) if group.number else None  # the path of a group is nothing to its members
     backends = [
-        _backend(service, *each, plane, unchanged=unchanged, guarded=guarded)
+        _backend(service, *each, plane, unchanged=unchanged, mark=mark, guarded=guarded)
         for each in zip(group.members, weights, strict=True)
     ]
     return {
@@ -157,14 +163,21 @@ def _rule(service: Key, group: Group, plane: DataPlane, *, guarded: bool) -> Man
 
 
 def _backend(
-    service: Key, member: Share | Group, weight: int, plane: DataPlane, *, unchanged: str | None, guarded: bool
+    service: Key,
+    member: Share | Group,
+    weight: int,
+    plane: DataPlane,
+    *,
+    unchanged: str | None,
+    mark: str,
+    guarded: bool,
 ) -> Manifest:
     if isinstance(member, Group):
         rewrite = _replaced(service_prefix(service, member.number))
         filters = [{"type": "URLRewrite", "urlRewrite": rewrite}]
         return {**_reference(names.service_relay(*service), plane.balancer_port, weight), "filters": filters}
     reference = _reference(names.endpoint_backend(*member.endpoint.key), member.target.backend.port, weight)
-    filters = [*_rewrites(member.target, unchanged), *_credentials(member, guarded=guarded)]
+    filters = [*_rewrites(member.target, unchanged), *_headers(member.target, mark=mark, guarded=guarded)]
     return {**reference, **({"filters": filters} if filters else {})}
 
 
@@ -187,12 +200,14 @@ def _replaced(path: str) -> Manifest:
     return {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}
 
 
-def _credentials(share: Share, *, guarded: bool) -> Iterator[Manifest]:
+def _headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """The endpoint's own credentials, and never the client's beside them; nobody gets a key that was for us."""
-    header = share.target.header
-    if header is None and guarded:
-        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": [AUTHORIZATION]}}
-    if header is not None:
-        others = {} if header.name.lower() == AUTHORIZATION.lower() else {"remove": [AUTHORIZATION]}
-        modifier = {"set": [{"name": header.name, "value": header.value}], **others}
-        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": modifier}
+    header = target.header
+    added = [{"name": header.name, "value": header.value}] if header else []
+    others = header.name.lower() != AUTHORIZATION.lower() if header else guarded
+    changes = {
+        "set": [*added, *([marked(mark)] if mark and target.outside else [])],
+        "remove": [AUTHORIZATION] if others else [],
+    }
+    if kept := {change: those for change, those in changes.items() if those}:
+        yield {"type": "RequestHeaderModifier", "requestHeaderModifier": kept}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import ModelEndpoint
@@ -36,6 +36,8 @@ class Target:
     """What takes the place of the service's prefix; None leaves the path as it is."""
     name: str | None = None
     """What it is asked by; None for the client's own word."""
+    outside: bool = field(default=False)
+    """Whether it is a user's, and may lead anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

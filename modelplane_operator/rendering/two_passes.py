@@ -14,20 +14,21 @@ from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
+from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.shares import Group, Share, fitted
 
 HEADER = "x-modelplane-to"
 
 
 def rules(
-    service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int, guarded: bool = False
+    service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
     """The rules of a service under a path, the one that clients meet first; there are endpoints."""
     first, *others = groups
     met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     alone = first.members[0]
     if len(first.members) == 1 and isinstance(alone, Share):
-        yield {**met, **_endpoint(alone, alone.target.path, guarded=guarded)}
+        yield {**met, **_endpoint(alone, alone.target.path, mark=mark, guarded=guarded)}
         return
     back = f"{prefix.rstrip('/')}~/"
     yield {**met, "filters": [_rewritten(path=back)], **_shared_out(service, first, relay_port)}
@@ -36,7 +37,8 @@ def rules(
         yield {**_named(back, _name(group)), **_shared_out(service, group, relay_port)}
     for share in (member for group in groups for member in group.members if isinstance(member, Share)):
         path = share.target.path
-        yield {**_named(back, _name(share)), **_endpoint(share, prefix if path is None else path, guarded=guarded)}
+        wanted = prefix if path is None else path
+        yield {**_named(back, _name(share)), **_endpoint(share, wanted, mark=mark, guarded=guarded)}
 
 
 def _name(member: Share | Group) -> str:
@@ -63,40 +65,41 @@ def _shared_out(service: Key, group: Group, port: int) -> Manifest:
     }
 
 
-def _endpoint(share: Share, path: str | None, *, guarded: bool) -> Manifest:
+def _endpoint(share: Share, path: str | None, *, mark: str, guarded: bool) -> Manifest:
     target = share.target
     rewritten = [_rewritten(path=path, name=target.name)] if path is not None or target.name else []
     reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
     return {
-        "filters": [*rewritten, *_credentials(share, guarded=guarded)],
+        "filters": [*rewritten, *_credentials(share, mark=mark, guarded=guarded)],
         "backendRefs": [reference],
         "timeouts": {"request": "0s"},
     }
 
 
-def _credentials(share: Share, *, guarded: bool) -> Iterator[Manifest]:
+def _credentials(share: Share, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole.
 
     Nobody gets a key that was for us.
     """
-    header = share.target.header
+    header, added = share.target.header, [marked(mark)] if mark and share.target.outside else []
     if header is None:
-        yield _headers(remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
+        yield _headers(set=added, remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
         return
     others = [] if header.name.lower() == AUTHORIZATION.lower() else [AUTHORIZATION]
     if header.secret is None:
         # Envoy reads `%...%` in a value as an expression, and refuses everybody's routes for one that it cannot read.
         value = header.value.replace("%", "%%")
-        yield _headers(set=[{"name": header.name, "value": value}], remove=[HEADER, *others])
+        yield _headers(set=[{"name": header.name, "value": value}, *added], remove=[HEADER, *others])
         return
-    yield _headers(remove=[HEADER, *others])
+    yield _headers(set=added, remove=[HEADER, *others])
     injection = {"group": "gateway.envoyproxy.io", "kind": "HTTPRouteFilter"}
     name = names.endpoint_backend(*share.endpoint.key)
     yield {"type": "ExtensionRef", "extensionRef": {**injection, "name": name}}
 
 
 def _headers(**changes: list[Manifest] | list[str]) -> Manifest:
-    return {"type": "RequestHeaderModifier", "requestHeaderModifier": changes}
+    kept = {change: those for change, those in changes.items() if those}
+    return {"type": "RequestHeaderModifier", "requestHeaderModifier": kept}
 
 
 def _rewritten(*, path: str | None = None, name: str | None = None) -> Manifest:

@@ -380,6 +380,33 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
     await hub.until_answered("late", 200, "/inner/v1/models?all=1")
 
 
+async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub) -> None:
+    """The front door is at an address that it does not know as its own, as a name behind another one may be."""
+    round_about = f"http://{own_address()}:{hub.front.port}"
+    await hub.apply(hub.gateway("default"), endpoint("one", hub.backend), service("chat", "one"))
+    await hub.apply(*(endpoint(f"loop-{n}", round_about, rewritePath=f"/{TEAM}/loop/") for n in range(20)))
+    await hub.apply(service("loop", *(f"loop-{n}" for n in range(20))))
+    await hub.apply(endpoint("again", round_about, rewritePath=f"/{TEAM}/alone/"), service("alone", "again"))
+    await hub.apply(endpoint("behind", round_about, rewritePath=f"/{TEAM}/chat/"), service("twice", "behind"))
+    await hub.until_answered("chat", 200, "/inner/v1/models?all=1")
+    for name in ("loop", "alone", "twice"):
+        await hub.until_ready(ModelService, name)
+        await hub.until_always(name, 503)
+    assert (await hub.answer("chat"))[0] == 200
+
+
+async def test_no_endpoint_leads_to_the_front_door_by_its_address_or_name(hub: Hub) -> None:
+    tls = {"secretRef": {"name": "none"}, "hostnames": ["models.example.org", "*.models.example.net"]}
+    await hub.apply(hub.gateway("default", tls=tls))
+    await until(lambda: hub.status(InferenceGateway, "default").get("address") == ADDRESS, "the address")
+    for number, host in enumerate((ADDRESS, "MODELS.example.org.", "a.models.example.net")):
+        await hub.apply(endpoint(f"back-{number}", f"http://{host}:8080"))
+        await until(
+            lambda name=f"back-{number}": hub.said(ModelEndpoint, name, "RoutingReady")[1] == "InvalidURL", host
+        )
+        assert "own gateway" in hub.said(ModelEndpoint, f"back-{number}")[2]
+
+
 async def test_at_rest_nothing_is_written(hub: Hub) -> None:
     await hub.apply(hub.gateway("default"), endpoint("rest", hub.backend), service("resting", "rest"))
     await hub.until_ready(ModelService, "resting")
