@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Thread
+from typing import Any
+
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 LIFETIME = 120.0  # of an answer; then the name is asked about again
 PATIENCE = 5.0  # with the first answer about a name
@@ -97,3 +100,68 @@ class Resolver:
         oldest = self.now() - 4 * LIFETIME
         self._known = {name: one for name, one in self._known.items() if one[0] > oldest}
         self._wanted = {name: since for name, since in self._wanted.items() if since > oldest}
+
+
+Infos = Sequence[tuple[int, int, int, str, tuple[Any, ...]]]
+NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+
+
+class OwnThreads(AbstractResolver):
+    """Resolves the names of one connection, each question in a thread of its own, and never the same one twice at once.
+
+    The loop's own threads are few and everybody's: names of some dozen clusters that answer slowly would keep all other
+    names, and whatever else is done in these threads, waiting. A question cannot be cut short; whoever asks again joins
+    it.
+    """
+
+    def __init__(self, lookup: Callable[..., Infos] = socket.getaddrinfo) -> None:
+        self._lookup = lookup
+        self._asking: dict[tuple[str, int, int], asyncio.Future[Infos]] = {}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        question = (host, port, int(family))
+        answer = self._asking.get(question)
+        if answer is None:
+            answer = self._asking[question] = self._ask(question)
+        return [
+            ResolveResult(hostname=host, host=_numeric(address), port=port, family=of, proto=proto, flags=NUMERIC)
+            for of, _, proto, _, address in await asyncio.shield(answer)
+        ]
+
+    async def close(self) -> None:
+        """Nobody waits for threads."""
+
+    def _ask(self, question: tuple[str, int, int]) -> asyncio.Future[Infos]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Infos] = loop.create_future()
+
+        def answered(found: Infos | OSError) -> None:
+            self._asking.pop(question, None)
+            if isinstance(found, OSError):
+                answer.set_exception(found)
+                answer.exception()  # it may be that nobody waits any more
+            else:
+                answer.set_result(found)
+
+        def ask() -> None:
+            host, port, family = question
+            found: Infos | OSError
+            try:
+                found = self._lookup(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
+            except OSError as error:
+                found = error
+            except UnicodeError as error:  # a label of more than 63 characters, for one
+                found = socket.gaierror(socket.EAI_NONAME, str(error))
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(answered, found)
+
+        Thread(target=ask, name=f"resolve {question[0]}", daemon=True).start()
+        return answer
+
+
+def _numeric(address: tuple[Any, ...]) -> str:
+    """The address, with the number of the link that it is on where it has one."""
+    link = address[3:4]
+    return f"{address[0]}%{link[0]}" if any(link) else f"{address[0]}"

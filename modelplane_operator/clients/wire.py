@@ -33,6 +33,7 @@ from modelplane_operator.clients.errors import (
     translated,
 )
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
+from modelplane_operator.clients.resolver import OwnThreads
 
 JSON = "application/json"
 
@@ -282,7 +283,11 @@ async def open_wire(
     try:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                ssl=_tls(access), limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS, socket_factory=opened
+                ssl=_tls(access),
+                limit=CONNECTIONS,
+                keepalive_timeout=IDLE_SECONDS,
+                socket_factory=opened,
+                resolver=OwnThreads(),
             ),
             headers={"User-Agent": "modelplane-operator"},
             cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar

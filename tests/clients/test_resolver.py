@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 import pytest
 
 from modelplane_operator.clients.ranges import joined
-from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, Resolved, Resolver
+from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolved, Resolver
 from tests.clients.test_watching import until
 
 
@@ -94,3 +97,27 @@ def test_ranges_of_many_nodes_are_few() -> None:
 
     assert found[0] == ip_network("10.1.0.0/16")
     assert len(found) == 1 + 256
+
+
+async def test_names_of_many_silent_clusters_hold_up_no_other_and_are_asked_for_once(names: Names) -> None:
+    """The loop's own threads are at most 32, and everybody's."""
+
+    def lookup(host: str, *_: object) -> list[Any]:
+        address = names.lookup(host)[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
+
+    names.known = {"quick.example": ["192.0.2.1"], **{f"slow-{n}.example": ["192.0.2.2"] for n in range(64)}}
+    slow = [OwnThreads(lookup) for _ in range(64)]
+    waiting = [asyncio.create_task(one.resolve(f"slow-{n}.example", 443)) for n, one in enumerate(slow)]
+    again = [asyncio.create_task(one.resolve(f"slow-{n}.example", 443)) for n, one in enumerate(slow)]
+    await until(lambda: len(names.asked) == 64, "all of them to be asked about")
+
+    (found,) = await OwnThreads(lookup).resolve("quick.example", 443)
+    assert (found["host"], found["port"], found["hostname"]) == ("192.0.2.1", 443, "quick.example")
+    assert await asyncio.to_thread(lambda: "done") == "done"
+    again[0].cancel()
+    names.held.set()
+    assert {found["host"] for (found,) in await asyncio.gather(*waiting)} == {"192.0.2.2"}
+    assert len(names.asked) == 65
+    with pytest.raises(OSError, match="not known"):
+        await OwnThreads(lookup).resolve("missing.example", 443)
