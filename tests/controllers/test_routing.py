@@ -362,8 +362,8 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
     """Envoys take all routes or none, and read some texts as expressions."""
     values = ("100%", "%REQ(x?y?z)%", "%ENVIRONMENT(HOME)%", "%%", "%NO_SUCH_THING%")
     paths = ("/inner%/", "/inner/%REQ(x?y?z)%/", "/inner/{{x}}/$1/`/", "/a?b#c/", '/"/', "//", "/../")
-    await hub.apply(hub.gateway("default"), endpoint("one", hub.backend), service("chat", "one"))
-    await hub.until_answered("chat", 200, "/inner/v1/models?all=1")
+    await hub.apply(hub.gateway("default"), endpoint("steady", hub.backend), service("steady", "steady"))
+    await hub.until_answered("steady", 200, "/inner/v1/models?all=1")
 
     for number, value in enumerate(values):
         name, reference = f"value-{number}", {"secretRef": {"name": f"value-{number}", "key": "k"}, "prefix": ""}
@@ -376,23 +376,23 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
     for number in range(len(paths)):
         await hub.until_ready(ModelService, f"path-{number}")
 
-    await hub.apply(service("late", "one"))
+    await hub.apply(service("late", "steady"))
     await hub.until_answered("late", 200, "/inner/v1/models?all=1")
 
 
 async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub) -> None:
     """The front door is at an address that it does not know as its own, as a name behind another one may be."""
     round_about = f"http://{own_address()}:{hub.front.port}"
-    await hub.apply(hub.gateway("default"), endpoint("one", hub.backend), service("chat", "one"))
+    await hub.apply(hub.gateway("default"), endpoint("steady", hub.backend), service("steady", "steady"))
     await hub.apply(*(endpoint(f"loop-{n}", round_about, rewritePath=f"/{TEAM}/loop/") for n in range(20)))
     await hub.apply(service("loop", *(f"loop-{n}" for n in range(20))))
     await hub.apply(endpoint("again", round_about, rewritePath=f"/{TEAM}/alone/"), service("alone", "again"))
-    await hub.apply(endpoint("behind", round_about, rewritePath=f"/{TEAM}/chat/"), service("twice", "behind"))
-    await hub.until_answered("chat", 200, "/inner/v1/models?all=1")
+    await hub.apply(endpoint("behind", round_about, rewritePath=f"/{TEAM}/steady/"), service("twice", "behind"))
+    await hub.until_answered("steady", 200, "/inner/v1/models?all=1")
     for name in ("loop", "alone", "twice"):
         await hub.until_ready(ModelService, name)
         await hub.until_always(name, 503)
-    assert (await hub.answer("chat"))[0] == 200
+    assert (await hub.answer("steady"))[0] == 200
 
 
 async def test_no_endpoint_leads_to_the_front_door_by_its_address_or_name(hub: Hub) -> None:
@@ -405,6 +405,9 @@ async def test_no_endpoint_leads_to_the_front_door_by_its_address_or_name(hub: H
             lambda name=f"back-{number}": hub.said(ModelEndpoint, name, "RoutingReady")[1] == "InvalidURL", host
         )
         assert "own gateway" in hub.said(ModelEndpoint, f"back-{number}")[2]
+        await hub.delete(ModelEndpoint, f"back-{number}")
+    await hub.apply(hub.gateway("default"))
+    await until(lambda: hub.status(InferenceGateway, "default").get("url") == f"http://{ADDRESS}", "http again")
 
 
 async def test_at_rest_nothing_is_written(hub: Hub) -> None:
