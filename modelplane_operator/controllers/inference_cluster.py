@@ -48,7 +48,7 @@ from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.model_endpoint import outside_at
+from modelplane_operator.controllers.model_endpoint import outside_at, outside_of
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
@@ -89,7 +89,7 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: connections.INDEXES[CLUSTERS],
     REPLICAS: {"cluster": placed_on},
-    ENDPOINTS: {"cluster": _cluster_of},
+    ENDPOINTS: {"cluster": _cluster_of, "outside": outside_of},
     SECRET: {"guarded": _guarded},
 }
 WATCHED_AFAR = (

@@ -171,7 +171,7 @@ def _going(endpoint: Manifest) -> Iterator[str]:
         yield key_of(endpoint).namespace
 
 
-def _outside_of(endpoint: Manifest) -> Iterator[str]:
+def outside_of(endpoint: Manifest) -> Iterator[str]:
     """The place outside that a user's endpoint leads to, as its routing says."""
     routing = section(endpoint, "status", "routing")
     read = read_url(routing.get("url") or "") if routing.get("leadsTo") == "Outside" else None
@@ -194,6 +194,6 @@ def _namespace(route: Manifest) -> Iterator[str]:
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"going": _going, "outside": _outside_of},
+    ENDPOINTS: {"going": _going, "outside": outside_of},
     HTTP_ROUTE: {"namespace": _namespace},
 }
