@@ -232,6 +232,16 @@ async def test_a_tenant_writes_no_replica(guarded: Cluster) -> None:
     assert await guarded.deleted("modelreplica", "ours", by=COLLECTOR) == ""
 
 
+async def test_a_tenant_writes_endpoints_and_not_what_routes_follow(guarded: Cluster) -> None:
+    stored = {part: value for part, value in rich()["ModelEndpoint"].items() if part != "status"}
+    assert await guarded.applied(named(stored, "mine", namespace=TEAM)) == ""
+
+    says = ("patch", "modelendpoint", "mine", "-n", TEAM, "--subresource=status", "--type=merge", "-p")
+    forged = '{"status": {"routing": {"rewritePath": "/team-b/victim/"}}}'
+    assert "The operator alone writes the status of ModelEndpoints" in await guarded.said(*says, forged, by=TENANT)
+    assert await guarded.said(*says, forged, by=OPERATOR) == ""
+
+
 async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> None:
     named = f"admission.writers.users={{{TENANT}}}"
     account = "accountPolicy.enabled=false"  # that one is about the operator alone

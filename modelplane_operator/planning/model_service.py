@@ -35,6 +35,7 @@ from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.hops import mark_of
 from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
+from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
@@ -122,6 +123,9 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
         return Unusable(endpoint.key, "with a rewritePath of other than printable ASCII characters, or with a `\\`")
     if name and not re.fullmatch(SUBDOMAIN, name):
         return Unusable(endpoint.key, "with a hostname that is none")
+    inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
+    if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
+        return Unusable(endpoint.key, "with the way to a replica that is not its own")
     credentials, outside = endpoint.spec.credentials, routing.leads_to == "Outside"
     if credentials is None:
         return Target(backend, path=path, name=name, outside=outside)

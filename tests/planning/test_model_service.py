@@ -331,6 +331,28 @@ def test_routes_follow_what_the_operator_has_looked_at_and_not_what_somebody_wro
     assert "theirs" not in str(written(seen(service((1, "a")), known)).children)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"hostname": "west.gateways.modelplane.internal", "leadsTo": "Replica"},
+        {"hostname": "west.gateways.modelplane.internal", "leadsTo": "Outside"},
+        {"url": "https://west.gateways.modelplane.internal"},
+        {"leadsTo": "Replica"},
+    ],
+)
+def test_no_status_leads_to_a_replica_of_somebody_else(forged: Manifest) -> None:
+    """A tenant whose role is everything of ours in its namespace may write one, where no policy refuses that."""
+    own, theirs = f"/{NAMESPACE}/one/", "/team-b/victim/"
+    honest = looked_at(endpoint("one"), generation=1, observedGeneration=1, rewritePath=own, **forged)
+    stolen = looked_at(endpoint("one"), generation=1, observedGeneration=1, rewritePath=theirs, **forged)
+
+    assert paths(seen(service((1, "a")), honest)) == [own]
+    assert paths(seen(service((1, "a")), stolen)) == []
+    assert told(plan(seen(service((1, "a")), stolen)))["EndpointsResolved"][2] == (
+        "Matched 1 endpoint(s); 1 with the way to a replica that is not its own"
+    )
+
+
 def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -> None:
     told_then = {"type": "RoutingReady", "status": "True", "reason": "BackendConfigured", "observedGeneration": 1}
     kept = looked_at(endpoint("one", rewritePath="/v2/"), generation=1).to_manifest()
