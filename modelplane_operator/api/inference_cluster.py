@@ -546,7 +546,11 @@ class BackendReady(ConditionType):
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
     INSTALLING = "Installing", "False", "It is being installed."
     NOT_INSTALLED = "NotInstalled", "False", "The cluster lacks software that the gateway needs; the message names it."
-    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where a user's ModelEndpoint leads already."
+    ADDRESS_IN_USE = (
+        "AddressInUse",
+        "False",
+        "The gateway says to be where the hub's is, or a user's ModelEndpoint leads.",
+    )
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
 

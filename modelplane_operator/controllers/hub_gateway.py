@@ -9,7 +9,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import ResourceType, annotations_of, key_of, of
+from modelplane_operator.clients.resources import ResourceType, annotations_of, key_of, of, section
 from modelplane_operator.controllers.inference_gateway import certificates
 from modelplane_operator.controllers.loop import Change, Waker
 from modelplane_operator.controllers.reading import Cluster, find
@@ -28,7 +28,7 @@ def hub_gateway(hub: Cluster, now: datetime) -> Hub:
 
 
 def on_gateway(kind: ResourceType) -> Waker:
-    """Wakes all objects of a type when the hub's gateway presents its certificate, or no longer."""
+    """Wakes all objects of a type when the hub's gateway presents its certificate, or no longer, or is elsewhere."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
         before, after = (one and _presents(one) for one in change)
@@ -51,4 +51,5 @@ def on_authority(kind: ResourceType) -> Waker:
 
 def _presents(gateway: Manifest) -> tuple[object, ...]:
     said = condition(gateway, MutualTLSReady.__name__)
-    return said.get("reason"), said.get("message"), gateway["metadata"].get("deletionTimestamp")
+    where = section(gateway, "status").get("address"), gateway["spec"].get("tls")
+    return said.get("reason"), said.get("message"), gateway["metadata"].get("deletionTimestamp"), *where

@@ -48,7 +48,7 @@ from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.model_endpoint import outside_at, outside_of
+from modelplane_operator.controllers.model_endpoint import is_front_door, outside_at, outside_of
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
@@ -155,6 +155,7 @@ def controller(
             plain=_plain(name, clients.hub),
             settle=settle,
             taken={address: user for address, user in said.items() if user},
+            front_door=frozenset(address for address in said if is_front_door(address, clients.hub)),
         )
 
     return Controller(

@@ -37,7 +37,14 @@ from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
-from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, DataPlane, front_door, leads_to, url_of
+from modelplane_operator.rendering.inference_gateway import (
+    ENVOY_GATEWAY,
+    DataPlane,
+    front_door,
+    hosts_of,
+    leads_to,
+    url_of,
+)
 from modelplane_operator.rendering.model_endpoint import known_backend
 
 ENDPOINTS = of(ModelEndpoint)
@@ -186,6 +193,12 @@ def outside_at(address: str, hub: Cluster, known_as: Callable[[str], Iterable[st
         return None
     found = (key_of(one) for host in (read.host, *known_as(read.host)) for one in endpoints.by("outside", host))
     return min(found, default=None)
+
+
+def is_front_door(address: str, hub: Cluster) -> bool:
+    """Whether that is the front door's own address, or a name of its certificate."""
+    ours, read = find(hub, GATEWAYS, FRONT_DOOR), read_url(url_of(address))
+    return ours is not None and isinstance(read, Backend) and read.host in hosts_of(InferenceGateway.parse(ours))
 
 
 def _namespace(route: Manifest) -> Iterator[str]:

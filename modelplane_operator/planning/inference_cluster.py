@@ -158,6 +158,8 @@ class Observed:
     """How long after the last of them requests may still come by http, or be answered."""
     taken: Mapping[str, Key] = field(default_factory=dict[str, Key])
     """Of the addresses that its gateway says to have, those where an endpoint of a user leads, and which."""
+    front_door: frozenset[str] = frozenset()
+    """Those that are the hub's own gateway's."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -329,13 +331,20 @@ class _Serving:
 
 
 def _unless_taken(seen: Observed, serving: _Serving) -> _Serving:
-    """Without an address where users were first: no endpoint of theirs leads to a cluster's gateway, and a cluster may
-    say anything of where that is."""
+    """Without an address where users were first, as no endpoint of theirs leads to a cluster's gateway; and without
+    that of the hub's own, where requests would go round. A cluster may say anything of where its gateway is."""
     known = seen.cluster.status.gateway if seen.cluster.status else None
     user = seen.taken.get(serving.address or "")
-    if user is None or (known and known.address == serving.address):
+    if serving.address in seen.front_door:
+        words = (
+            f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
+        )
+    elif user is not None and not (known and known.address == serving.address):
+        words = (
+            f"its gateway says that it is at {serving.address}, where ModelEndpoint {user} leads: one of them is wrong"
+        )
+    else:
         return serving
-    words = f"its gateway says that it is at {serving.address}, where ModelEndpoint {user} leads: one of them is wrong"
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
     return replace(serving, ready=refused, address=None, again=AGAIN)
 

@@ -126,7 +126,9 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    credentials, outside = endpoint.spec.credentials, routing.leads_to == "Outside"
+    # Nobody proves by http to be the gateway of a cluster, which may have told any name: of the front door's, say.
+    told = backend.scheme == "http" and backend.address is None
+    credentials, outside = endpoint.spec.credentials, told or routing.leads_to == "Outside"
     if credentials is None:
         return Target(backend, path=path, name=name, outside=outside)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))

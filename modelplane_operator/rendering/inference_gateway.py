@@ -198,14 +198,17 @@ def models_url(gateway: InferenceGateway) -> str | None:
     return url_of(known.address)  # an older operator's status has no URL
 
 
-def leads_to(gateway: InferenceGateway, host: str) -> bool:
-    """Whether a URL with this host, in lower case, leads to the front door, as far as its own object says so."""
+def hosts_of(gateway: InferenceGateway) -> frozenset[str]:
+    """The hosts that URLs of the front door have, as far as its own object says so; some may begin with `*.`."""
     known, tls = gateway.status, gateway.spec.tls
     own = read_url(url_of(known.address)) if known and known.address else None
-    named = tls.hostnames if tls else ()
-    return (isinstance(own, Backend) and host == own.host) or any(
-        host == name or (name.startswith("*.") and host.endswith(name[1:])) for name in named
-    )
+    return frozenset({*([own.host] if isinstance(own, Backend) else []), *(tls.hostnames if tls else ())})
+
+
+def leads_to(gateway: InferenceGateway, host: str) -> bool:
+    """Whether a URL with this host, in lower case, leads to the front door, as far as its own object says so."""
+    own = hosts_of(gateway)
+    return host in own or any(name.startswith("*.") and host.endswith(name[1:]) for name in own)
 
 
 def url_of(address: str, scheme: str = "http") -> str:

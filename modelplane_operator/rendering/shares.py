@@ -37,7 +37,7 @@ class Target:
     name: str | None = None
     """What it is asked by; None for the client's own word."""
     outside: bool = field(default=False)
-    """Whether it is a user's, and may lead anywhere."""
+    """Whether it may lead anywhere: a user's, or by a name that nobody proves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,18 @@ def test_a_cluster_does_not_say_to_be_where_a_user_was_first() -> None:
     assert kept.status.to_manifest()["gateway"] == before["gateway"]
 
 
+def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
+    """A service named as a replica of its tenant would lead to itself: one request would go round for ever."""
+    refused = plan(
+        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), front_door=frozenset({ADDRESS}))
+    )
+
+    assert refused.status is not None
+    assert "gateway" not in refused.status.to_manifest(), "and not any longer"
+    reason, message = said(refused)["BackendReady"]
+    assert (reason, "where the hub's own is" in message) == ("AddressInUse", True)
+
+
 @pytest.mark.parametrize(
     "what",
     [{}, {"silence": Unreachable("no answer")}, {"refusal": Forbidden("no")}],

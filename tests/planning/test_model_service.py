@@ -365,6 +365,30 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "leads_to", "marked"),
+    [
+        ("http://lb.example.com", "Replica", True),
+        ("https://lb.example.com", "Replica", False),
+        ("http://192.0.2.7", "Replica", False),
+        ("http://192.0.2.7", "Outside", True),
+    ],
+)
+def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: str, *, marked: bool) -> None:
+    """A cluster may tell any name as its gateway's, one of the front door's too, and nobody proves one by http."""
+    known = looked_at(
+        endpoint("one", url=url),
+        generation=1,
+        observedGeneration=1,
+        rewritePath=f"/{NAMESPACE}/one/",
+        leadsTo=leads_to,
+    )
+
+    observed = replace(seen(service((1, "a")), known), hub="the-uid")
+
+    assert ("x-modelplane-hop-" in str(written(observed).children)) is marked
+
+
 HOSTILE = ("/x\ny", "/x\0y", "/x\r\nHost: y", "/\\1", "/\x7f", "/ü", "/ ", "\u2028")
 
 
