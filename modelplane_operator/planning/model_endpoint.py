@@ -3,7 +3,7 @@
 What a user writes leads outside. What the operator writes for a replica leads to the gateway of its cluster, which may
 be in a private network. The two are told apart by what they say and not by who seems to have written it: an endpoint
 beside a replica of the same name, with the same deployment as its owner, leads to exactly that replica, or is left
-alone until the deployment has written it again. No other endpoint leads to a cluster's gateway.
+alone until the deployment has written it again. No other endpoint comes to lead to a cluster's gateway.
 
 A URL that cannot be used leaves the endpoint where it was: requests go on to the last one that could. An endpoint that
 is deleted keeps its Service until no route leads there: for a route to a Service that is gone, gateways answer 500.
@@ -166,14 +166,30 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
         return _Unresolved(backend.host)
     if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
         return refusal
-    places = {backend.host, *map(str, found.addresses if found else ())}
-    if places & seen.outside.gateways:
+    places = _places(seen, backend)
+    if places & seen.outside.gateways and not _was_first(seen, backend):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
     if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(Fault.FORBIDDEN, words)
     return backend
+
+
+def _places(seen: Observed, backend: Backend) -> set[str]:
+    """By which hosts and addresses it is known."""
+    found = seen.outside.resolved.get(backend.host)
+    return {backend.host, *map(str, found.addresses if found else ())}
+
+
+def _was_first(seen: Observed, backend: Backend) -> bool:
+    """Whether routes lead there already, so that what a cluster says of its gateway takes nothing away.
+
+    By https alone: where a name leads is up to whoever runs it, and the gateway of a cluster cannot prove to be it.
+    """
+    known = seen.endpoint.status.routing if seen.endpoint.status else None
+    published = known is not None and known.leads_to == "Outside" and known.url == str(backend)
+    return published and backend.scheme == "https" and backend == _led_to(seen)
 
 
 def _header(seen: Observed) -> Header | NoHeader | None:
@@ -219,6 +235,8 @@ def _status(
     else:
         found = seen.outside.resolved.get(read.host)
         doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
+        if seen.site is None and _places(seen, read) & seen.outside.gateways:
+            doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     ready = Ready.AVAILABLE if reason.status == "True" else Ready.CREATING
     conditions = (reason.condition(now, message=message), ready.condition(now, message=message))

@@ -384,6 +384,24 @@ def test_no_user_leads_to_a_clusters_gateway() -> None:
     assert "is the gateway of a workload cluster" in reported(by_name)
 
 
+@pytest.mark.parametrize(
+    ("url", "kept"), [(PROVIDER, True), ("https://34.55.100.10", True), ("http://api.together.xyz", False)]
+)
+def test_what_a_cluster_says_takes_no_provider_away_who_proves_to_be_it(url: str, *, kept: bool) -> None:
+    """By http whoever runs the name could lead it to the gateway of a cluster later."""
+    address = "34.55.100.10"
+    before = settled(users(url, names=names(address)))
+    led = before.endpoint.model_copy(update={"status": plan(before).status})
+    later = replace(before, endpoint=led, outside=replace(before.outside, gateways=frozenset({address})))
+
+    assert (settled(later).children == before.children) is kept
+    assert ("although a workload cluster says that its gateway is at" in reported(later)) is kept
+    if not kept:
+        assert "is the gateway of a workload cluster" in reported(later)
+    moved = replace(later, endpoint=endpoint("https://api.groq.com"), outside=Outside({}, frozenset({"api.groq.com"})))
+    assert "is the gateway of a workload cluster" in reported(moved)
+
+
 def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
     pending = users(PROVIDER, names={"api.together.xyz": None})
 
