@@ -1,14 +1,24 @@
-"""Whether a gateway answers, asked by opening a connection: for when the API server behind it does not say."""
+"""Whether a gateway answers, asked by opening a connection: for when the API server behind it does not say.
+
+A cluster may tell any name as its gateway's, and whoever runs that answers as slowly as they like. So names are
+resolved in threads of their own, and of each cluster few at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from modelplane_operator.clients.resolver import Infos, OwnThreads
 
 CONNECT_SECONDS = 2.0
 REMEMBER_SECONDS = 5.0  # all replicas of a lost cluster ask at once
 ATTEMPTS = 2  # one lost packet is no outage
+OF_A_CLUSTER = 2  # names that are resolved at once: its gateway has one, and may have got another
 
 
 @dataclass(slots=True)
@@ -16,25 +26,54 @@ class Gateways:
     """What the gateways have answered lately, by address."""
 
     now: Callable[[], float]
-    _asked: dict[tuple[str, int], tuple[float, asyncio.Task[bool]]] = field(
-        default_factory=dict[tuple[str, int], tuple[float, asyncio.Task[bool]]], init=False
+    lookup: Callable[..., Infos] = socket.getaddrinfo
+    _asked: dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]] = field(
+        default_factory=dict[tuple[str, str, int], tuple[float, asyncio.Task[bool]]], init=False
     )
+    _names: dict[str, OwnThreads] = field(default_factory=dict[str, OwnThreads], init=False)
+    """By cluster, what resolves its names."""
 
-    async def answers(self, address: str, port: int) -> bool:
-        """Whether something takes connections there."""
-        began, task = self._asked.get((address, port), (float("-inf"), None))
-        if task is None or (task.done() and began < self.now() - REMEMBER_SECONDS):
-            task = asyncio.create_task(self._knock(address, port), name=f"gateway {address}")
-            self._asked[address, port] = (self.now(), task)
-        return await asyncio.shield(task)
+    async def answers(self, cluster: str, address: str, port: int) -> bool:
+        """Whether something takes connections there, where a cluster says that its gateway is."""
+        self._forget()
+        question = (cluster, address, port)
+        if question not in self._asked:
+            task = asyncio.create_task(self._knock(cluster, address, port), name=f"gateway {address}")
+            self._asked[question] = (self.now(), task)
+        return await asyncio.shield(self._asked[question][1])
 
-    async def _knock(self, address: str, port: int) -> bool:
+    async def _knock(self, cluster: str, address: str, port: int) -> bool:
         for _ in range(ATTEMPTS):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    _, writer = await asyncio.open_connection(address, port)
+                    writer = await self._connect(cluster, address, port)
             except (OSError, TimeoutError):
                 continue
             writer.close()
             return True
         return False
+
+    async def _connect(self, cluster: str, address: str, port: int) -> asyncio.StreamWriter:
+        refused = OSError(f"{address} stands for nothing")
+        for host in await self._hosts(cluster, address, port):
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+            except OSError as error:
+                refused = error
+            else:
+                return writer
+        raise refused
+
+    async def _hosts(self, cluster: str, address: str, port: int) -> Sequence[str]:
+        """The addresses that a name stands for; of an address itself."""
+        with suppress(ValueError):
+            return [str(ip_address(address))]
+        names = self._names.setdefault(cluster, OwnThreads(self.lookup, OF_A_CLUSTER))
+        return [found["host"] for found in await names.resolve(address, port, socket.AF_UNSPEC)]
+
+    def _forget(self) -> None:
+        """Let go of answers that are too old to be given again, and of clusters that nothing is resolved for."""
+        oldest = self.now() - REMEMBER_SECONDS
+        self._asked = {key: one for key, one in self._asked.items() if one[0] >= oldest or not one[1].done()}
+        asking = {cluster for cluster, _, _ in self._asked}
+        self._names = {cluster: one for cluster, one in self._names.items() if cluster in asking or one.busy}

@@ -114,15 +114,23 @@ class OwnThreads(AbstractResolver):
     it.
     """
 
-    def __init__(self, lookup: Callable[..., Infos] = socket.getaddrinfo) -> None:
+    def __init__(self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE) -> None:
         self._lookup = lookup
+        self._at_once = at_once
         self._asking: dict[tuple[str, int, int], asyncio.Future[Infos]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread of its is still asking."""
+        return bool(self._asking)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         question = (host, port, int(family))
         answer = self._asking.get(question)
+        if answer is None and len(self._asking) >= self._at_once:
+            raise OSError(f"{host} is not resolved before other names are")
         if answer is None:
             answer = self._asking[question] = self._ask(question)
         return [

@@ -321,7 +321,7 @@ async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: 
     address = section(stack or {}, "status", "gateway").get("address") or (last.address if last else None)
     if not address or (last and last.server_name):
         return True
-    return await gateways.answers(address, HTTPS_PORT)
+    return await gateways.answers(cluster.metadata.name, address, HTTPS_PORT)
 
 
 def _plain(name: str, hub: Cluster) -> int:

@@ -150,7 +150,7 @@ async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, 
     error = cluster.health.error
     gateway = section(known or {}, "status", "gateway")
     address, port = gateway.get("address"), DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
-    serving = error is None or not address or await gateways.answers(address, port)
+    serving = error is None or not address or await gateways.answers(name, address, port)
     return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 
