@@ -560,6 +560,7 @@ class GatewaySecured(ConditionType):
 
     MUTUAL_TLS = "MutualTLS", "True", "Both gateways prove to each other what they are; there is no other way in."
     SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http is closed when none can come by it any more."
+    NOT_KNOWN = "NotKnown", "Unknown", "Nobody can tell what is wanted: the gateway stays closed; the message says why."
     CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which."
     OPEN = "Open", "False", "The gateway answers anybody by http; the message says why."
 

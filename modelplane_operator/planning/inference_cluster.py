@@ -280,6 +280,8 @@ def _misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
 
 
 def _secured(seen: Observed, serving: _Serving, gateway: GatewayStatus | None) -> Condition:
+    if not seen.hub.known and not serving.http:
+        return GatewaySecured.NOT_KNOWN.condition(seen.now, message=seen.hub.why)
     if not seen.hub.wanted:
         return GatewaySecured.OPEN.condition(seen.now, message=seen.hub.why)
     if serving.why:

@@ -94,12 +94,18 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
     if backend != "Traefik":
         words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
         return MutualTLSReady.NOT_OFFERED, words
-    if asked == "Auto" and not seen.presents:
+    if asked == "Auto" and not seen.presents and not _began(seen):
         words = "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always"
         return MutualTLSReady.NOT_OFFERED, words
     if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
         return MutualTLSReady.PREPARING, "its certificate is being made"
     return MutualTLSReady.READY, ""
+
+
+def _began(seen: Observed) -> bool:
+    """Whether clusters were told to answer the hub alone: an operator that loses its Helm does not take that back."""
+    said = {one.reason for one in seen.gateway.conditions if one.type == MutualTLSReady.__name__}
+    return any(one.reason in said for one in MutualTLSReady if one.wanted)
 
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:

@@ -18,7 +18,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.resources import GATEWAY, SECRET, key_of, type_of
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
-from modelplane_operator.rendering.cluster_gateway import certificate, is_open, secured, works
+from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, works
 from modelplane_operator.rendering.owned import Owner
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
@@ -36,18 +36,23 @@ class Hub:
     """Whether the hub's gateway presents its certificate."""
     why: str = ""
     """Why it does not."""
+    known: bool = field(default=True)
+    """Whether it is told what is wanted. Until it is, gateways of clusters stay as they are, open or closed."""
 
 
 def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
     if gateway is None or gateway.metadata.deletion_timestamp:
-        return Hub(why=f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}")
+        return Hub(known=False, why=f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}")
     said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
     found = trust(authorities(secrets), now)
     if said is None:
-        return Hub(found, why="the InferenceGateway has not been looked at yet")
+        return Hub(found, known=False, why="the InferenceGateway has not been looked at yet")
     reason = next((one for one in MutualTLSReady if one.reason == said.reason), MutualTLSReady.NOT_OFFERED)
     why = f"InferenceGateway {gateway.metadata.name} says {said.reason}: {said.message or reason.meaning}"
-    return Hub(found, reason.wanted, reason is MutualTLSReady.READY, "" if reason is MutualTLSReady.READY else why)
+    # A Traefik of which the operator has only lost sight opens nothing; to say so takes another spec.
+    doubted = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik"
+    ready = reason is MutualTLSReady.READY
+    return Hub(found, reason.wanted, ready, "" if ready else why, known=not doubted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +88,14 @@ def doors(  # noqa: PLR0917 - what decides
     there = {(type_of(child), key_of(child)): child for child in children}
     live = there.get((GATEWAY, Key(names.SYSTEM_NAMESPACE, names.CLUSTER_GATEWAY)))
     held = there.get((SECRET, Key(names.SYSTEM_NAMESPACE, names.GATEWAY_CERTIFICATE)))
-    https = hub.trust is not None and (hub.wanted or held is not None)
-    if hub.trust is None or not https:
-        return Doors(https=False, http=True, issue=None, server_name=None)
     name = names.server_name(cluster)
+    if not hub.known or (hub.wanted and hub.trust is None):
+        https = held is not None if live is None else is_guarded(live)
+        named = known == name or (held is not None and live is not None and secured(live))
+        http = not https if live is None else is_open(live)
+        return Doors(https, http, issue=None, server_name=name if https and named else None)
+    if hub.trust is None or not (hub.wanted or held is not None):
+        return Doors(https=False, http=True, issue=None, server_name=None)
     issue = leaf(certificate(owner), name, "server", hub.trust, now, cluster)
     proves = held is not None and live is not None and (secured(live) or known == name)
     http = not hub.wanted or (live is not None and is_open(live) and not closed)

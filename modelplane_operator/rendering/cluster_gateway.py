@@ -57,6 +57,11 @@ def works(listener: Manifest) -> bool:
     return any(one["type"] == "Programmed" and one["status"] == "True" for one in said)
 
 
+def is_guarded(gateway: Manifest) -> bool:
+    """Whether a Gateway has the listener for the hub, be it that it works or not."""
+    return any(one["name"] == _HTTPS["name"] for one in gateway["spec"].get("listeners") or ())
+
+
 def is_open(gateway: Manifest) -> bool:
     """Whether a Gateway answers more than the hub."""
     return any(one["name"] != _HTTPS["name"] for one in gateway["spec"].get("listeners") or ())

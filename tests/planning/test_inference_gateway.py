@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus
+from modelplane_operator.api import names
+from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus, MutualTLSReady
 from modelplane_operator.clients.resources import GATEWAY, type_of
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.plan import Create
@@ -101,6 +102,15 @@ def reported(observed: Observed) -> InferenceGatewayStatus:
 
 def address(observed: Observed) -> str | None:
     return reported(observed).address
+
+
+def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_before() -> None:
+    told = [MutualTLSReady.READY.condition(EPOCH).to_manifest()]
+    secret = {"metadata": {"name": names.GATEWAY_CERTIFICATE, "namespace": names.SYSTEM_NAMESPACE}}
+    lost = replace(seen(gateway(conditions=told)), secrets=(secret,))
+    again = replace(seen(gateway(conditions=[MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()])), secrets=())
+    said = [next(one for one in reported(each).conditions if one.type == "MutualTLSReady") for each in (lost, again)]
+    assert [one.reason for one in said] == ["Ready", "Preparing"]
 
 
 def test_nothing_is_there_yet() -> None:

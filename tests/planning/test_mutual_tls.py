@@ -133,10 +133,40 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
     )
     hub = read_hub(found, [AUTHORITY], NOW)
     assert (hub.wanted, hub.ready, hub.trust, bool(hub.why)) == (wanted, ready, TRUST, not ready)
+    assert hub.known is (reason not in {None, MutualTLSReady.NOT_OFFERED})  # it is Traefik that does not offer it
 
 
-def test_without_a_front_door_clusters_say_that_they_are_open() -> None:
-    assert read_hub(None, (), NOW) == Hub(why="there is no InferenceGateway named default")
+def test_without_a_front_door_nobody_tells_what_is_wanted() -> None:
+    lost = Hub(known=False, why="there is no InferenceGateway named default")
+    assert read_hub(None, (), NOW) == lost
+    spec = {"backend": "Traefik", "traefik": {"version": "1"}}
+    told = {"conditions": [MutualTLSReady.READY.condition(NOW).to_manifest()]}
+    going = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert read_hub(InferenceGateway.parse({"metadata": going, "spec": spec, "status": told}), (), NOW) == lost
+
+
+def test_another_backend_says_that_clusters_are_to_be_open() -> None:
+    spec = {"backend": "EnvoyGateway", "envoyGateway": {"version": "1"}}
+    told = {"conditions": [MutualTLSReady.NOT_OFFERED.condition(NOW).to_manifest()]}
+    found = InferenceGateway.parse({"metadata": {"name": "default", "uid": "g"}, "spec": spec, "status": told})
+    assert read_hub(found, [AUTHORITY], NOW).known
+
+
+@pytest.mark.parametrize("hub", [Hub(known=False), Hub(TRUST, known=False), Hub(wanted=True)])
+@pytest.mark.parametrize(("https", "http"), [(True, False), (True, True), (False, True)])
+def test_while_nobody_tells_a_gateway_stays_as_it_is(hub: Hub, *, https: bool, http: bool) -> None:
+    made = (stored(READY), gateway(https=https, http=http))
+    found = doors(CLUSTER, "west", hub, made, NOW, NAME if https else None, closed=True)
+    assert (found.https, found.http, found.issue) == (https, http, None)
+    assert found.server_name == (NAME if https else None)
+
+
+def test_while_nobody_tells_a_gateway_that_was_deleted_comes_back_closed_or_as_a_new_one() -> None:
+    lost = Hub(known=False)
+    found = doors(CLUSTER, "west", lost, (stored(READY),), NOW, NAME, closed=False)
+    assert (found.https, found.http, found.server_name) == (True, False, NAME)
+    new = doors(CLUSTER, "west", lost, (), NOW, None, closed=False)
+    assert (new.https, new.http) == (False, True)
 
 
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
@@ -223,6 +253,22 @@ def test_a_hub_that_is_being_changed_takes_no_way_away() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     changing = replace(READY, ready=False, why="its chart is being changed")
     assert reached(plan(seen(status=known, there=SHUT, hub=changing))) == {"address": ADDRESS, "serverName": NAME}
+
+
+def listening(decided: Plan) -> list[int]:
+    made = (one.manifest for one in decided.steps if isinstance(one, Apply))
+    return [one["port"] for each in made if each["kind"] == "Gateway" for one in each["spec"]["listeners"]]
+
+
+def test_a_front_door_that_is_deleted_opens_no_cluster() -> None:
+    known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
+    lost = Hub(known=False, why="there is no InferenceGateway named default")
+    decided = plan(seen(status=known, there=SHUT, hub=lost))
+    assert listening(decided) == [443]
+    assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
+    assert secured(decided) == ("Unknown", "NotKnown")
+    assert secured(plan(seen(there=OPEN, hub=lost))) == ("False", "Open")
+    assert not any(isinstance(one, Issue) for one in decided.steps)
 
 
 def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None:

@@ -16,6 +16,7 @@ from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.helm import Run
 from modelplane_operator.clients.releases import ARCHIVE, Content, Revision
 from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
@@ -129,6 +130,16 @@ def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
     assert found.status.gateway is not None
     assert found.status.gateway.address == "192.0.2.7"
     assert found.requeue_after is None
+
+
+def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_is_wanted() -> None:
+    known = stack()
+    closed = tuple(live(one) for one in render_gateway(known, https=True, http=False))
+    site = there(known, *closed, releases=history(known))
+    found = planned(known, site, hub=Hub(known=False))
+    kept = [one.manifest for one in found.steps if isinstance(one, Apply) and one.manifest["kind"] == "Gateway"]
+    assert [listener["port"] for one in kept for listener in one["spec"]["listeners"]] == [443]
+    assert not any("mutual-tls" in str(one) for one in found.steps if isinstance(one, Delete))
 
 
 def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_who_it_is() -> None:
