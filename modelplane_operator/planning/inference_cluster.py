@@ -63,6 +63,7 @@ from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
     gateway_of,
+    is_guarded,
     render_cluster_gateway,
     render_system_namespace,
 )
@@ -280,8 +281,8 @@ def _misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
 
 
 def _secured(seen: Observed, serving: _Serving, gateway: GatewayStatus | None) -> Condition:
-    if not seen.hub.known and not serving.http:
-        return GatewaySecured.NOT_KNOWN.condition(seen.now, message=seen.hub.why)
+    if not serving.http and (serving.why or not seen.hub.known):
+        return GatewaySecured.NOT_KNOWN.condition(seen.now, message=serving.why or seen.hub.why)
     if not seen.hub.wanted:
         return GatewaySecured.OPEN.condition(seen.now, message=seen.hub.why)
     if serving.why:
@@ -394,7 +395,10 @@ def _own_gateway(seen: Observed, there: There) -> _Serving:
         return _Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
-    hub = Hub() if there.unpermitted else seen.hub
+    live = gateway_among(there.children)
+    # What may not be seen any more is no reason to open a gateway that has it.
+    unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
+    hub = unseen if there.unpermitted else seen.hub
     closed = any(one.type == GatewaySecured.__name__ and one.status == "True" for one in seen.cluster.conditions)
     opened = doors(
         seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed

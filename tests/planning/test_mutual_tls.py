@@ -272,6 +272,19 @@ def test_a_front_door_that_is_deleted_opens_no_cluster() -> None:
 
 
 def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None:
-    decided = plan(seen(there=replace(OPEN, unpermitted="not allowed to list secrets")))
+    decided = plan(seen(there=there(gateway(https=False, http=True), unpermitted="not allowed to list secrets")))
     assert secured(decided) == ("False", "Open")
+    assert listening(decided) == [80]
     assert not any(isinstance(one, Issue) for one in decided.steps)
+
+
+@pytest.mark.parametrize("secrets", [(stored(READY),), ()])
+def test_a_kubeconfig_that_loses_a_right_opens_no_gateway(secrets: tuple[Manifest, ...]) -> None:
+    known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
+    shut = there(*secrets, gateway(https=True, http=False), unpermitted="not allowed to list secrets")
+    decided = plan(seen(status=known, there=shut))
+    assert listening(decided) == [443]
+    assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
+    assert secured(decided) == ("Unknown", "NotKnown")
+    assert not any(isinstance(one, Issue) for one in decided.steps)
+    assert secured(plan(seen(there=replace(OPEN, unpermitted="not allowed to list secrets")))) == ("False", "Open")
