@@ -90,7 +90,14 @@ def controller(
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=its_deletion)
+    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=while_paused)
+
+
+def while_paused(endpoint: Manifest) -> str:
+    """That of a replica is not its tenant's to hold: clusters wait for the last that leads there by http."""
+    return its_deletion(endpoint) or (
+        "it follows its replica, which a pause does not hold up" if _owner(endpoint) else ""
+    )
 
 
 def _plane(front: Manifest | None, children: Iterable[Manifest]) -> DataPlane:
