@@ -199,8 +199,10 @@ async def test_what_is_there_everywhere_is_changed_and_deleted_by_its_name(
 
 
 async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_gateways_alone(by_default: Api) -> None:
-    def make(name: str) -> tuple[str, ...]:
-        return ("create", "--dry-run=server", "secret", "generic", name, f"-n{NAMESPACE}")
+    def beside(name: str, kind: str = "kubernetes.io/tls", **more: str) -> str:
+        manifest = held(kind, name, **more)
+        keys = {"data": {"tls.crt": "", "tls.key": ""}}
+        return yaml.safe_dump({**manifest, **keys, "metadata": {**manifest["metadata"], "namespace": NAMESPACE}})
 
     def drop(name: str) -> tuple[str, ...]:
         return ("delete", "--dry-run=server", "secret", name, f"-n{NAMESPACE}", "--wait=false")
@@ -208,10 +210,15 @@ async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_g
     ours = "modelplane-gateway-authority-1"
     await by_default.kubectl("create", "secret", "generic", ours, f"-n{NAMESPACE}")
     async with asyncio.timeout(60):  # a server takes some moments to know of a policy
-        while "makes and deletes no other" not in await refusal(by_default, *make("trap")):  # noqa: ASYNC110
+        while "makes and deletes no other" not in await refusal(by_default, *CREATE, stdin=beside("trap")):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
 
     assert "makes and deletes no other" in await refusal(by_default, *drop("openai"))
-    assert await refusal(by_default, *make("modelplane-gateway-certificate")) == ""
+    assert await refusal(by_default, *CREATE, stdin=beside("modelplane-gateway-certificate")) == ""
+    # Kubernetes would write a token of the operator's into it, which never ends.
+    eternal = {"kubernetes.io/service-account.name": "modelplane-operator"}
+    for kind, notes in (("kubernetes.io/service-account-token", eternal), ("Opaque", {})):
+        trap = beside("modelplane-gateway-x", kind, **notes)
+        assert "makes and deletes no other" in await refusal(by_default, *CREATE, stdin=trap), kind
     assert await refusal(by_default, *drop(ours)) == ""
     await by_default.kubectl("delete", "secret", ours, f"-n{NAMESPACE}")
