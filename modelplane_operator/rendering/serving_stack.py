@@ -116,6 +116,8 @@ def _prometheus_values(_: ServingStackSpec) -> Manifest:
                 # Whoever puts a PodMonitor beside a model has it scraped, whatever its labels.
                 "podMonitorSelectorNilUsesHelmValues": False,
                 "podMonitorNamespaceSelector": {},
+                # Of one answer, whosever it is. The metrics of a cluster's objects are the largest honest one.
+                "additionalConfig": {"enforcedSampleLimit": 1_000_000, "enforcedBodySizeLimit": "128MB"},
                 "additionalScrapeConfigs": [
                     {
                         "job_name": "envoy-gateway-proxy",

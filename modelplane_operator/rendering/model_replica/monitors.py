@@ -20,6 +20,10 @@ def render_monitors(replica: ModelReplica, *, pooled: bool) -> tuple[Manifest, .
     )
 
 
+# What an engine answers is its tenant's, and the Prometheus is everybody's. vLLM and SGLang have some thousand samples.
+_LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 1024}
+
+
 def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str) -> Manifest:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -27,7 +31,8 @@ def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: s
         "metadata": on_cluster(replica, name),
         "spec": {
             "selector": {"matchLabels": selected},
-            "podMetricsEndpoints": [{"port": port, "path": "/metrics"}],
+            "podMetricsEndpoints": [{"port": port, "path": "/metrics", "followRedirects": False}],
+            **_LIMITS,
             "podTargetLabels": [labels.DEPLOYMENT, labels.WORKLOAD],
         },
     }
