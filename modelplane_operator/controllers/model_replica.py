@@ -42,7 +42,7 @@ from modelplane_operator.controllers.reading import Cluster, applied, find, plac
 from modelplane_operator.controllers.reading import children as labelled
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
-from modelplane_operator.planning.symptoms import cut_pod, is_ready, symptoms, told
+from modelplane_operator.planning.symptoms import COUNTS, cut_pod, cut_workload, is_ready, symptoms, told
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
@@ -71,7 +71,6 @@ CHILDREN = (
     POD_MONITOR,
 )
 FENCES = (NETWORK_POLICY, LIMIT_RANGE)
-COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _OPTIONAL = {
     INFERENCE_POOL: INFERENCE_POOLS,
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
@@ -86,10 +85,11 @@ INDEXES = {REPLICAS: {"cluster": placed_on}}
 WATCHED_AFAR = (
     Watched(POD, keeping=cut_pod),
     Watched(CONFIG_MAP, bare=True, ours=True),
+    *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
     *(Watched(kind, ours=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
 )
-"""What others make for us, and not we; copies of what tenants write, whose content nobody here needs; and what an
-account of before this version has no right to."""
+"""What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
+and what an account of before this version has no right to."""
 
 
 def controller(

@@ -62,6 +62,15 @@ def cut_pod(pod: Manifest) -> Manifest:
     }
 
 
+def cut_workload(workload: Manifest) -> Manifest:
+    """What is judged of a Deployment or LeaderWorkerSet; whether it says what is wanted, its annotation tells.
+
+    Its spec is the pods', with all that a tenant writes.
+    """
+    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), COUNTS)}
+
+
+COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _TOLD = frozenset({"Ready", "PodScheduled"})
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")

@@ -1,4 +1,4 @@
-"""What is kept of the hub's objects."""
+"""What is kept of the hub's objects, and of those of clusters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,30 @@ import pytest
 
 from modelplane_operator.api import KINDS, ModelEndpoint
 from modelplane_operator.api.base import Key
+from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import of
+from modelplane_operator.clients.resources import DEPLOYMENT, LEADER_WORKER_SET, ResourceType, of
+from modelplane_operator.controllers import inference_cluster, model_replica, serving_stack
 from modelplane_operator.controllers.operator import Kinds, _watched
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
+def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
+    """Whatever other controller has the type watched, too."""
+    afar = (*inference_cluster.WATCHED_AFAR, *model_replica.WATCHED_AFAR, *serving_stack.WATCHED_AFAR)
+    _, watched = _watched(Kinds(controllers=(), watched_afar=afar))
+    (one,) = (each for each in watched if each.type == kind)
+    collection = Collection(kind, lambda: 0.0, keeping=one.keeping)
+    metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": {APPLIED: "0f"}}
+    applied = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    told = {"metadata": {**metadata, "managedFields": [applied]}, "spec": {"template": "x" * 2**20}, "status": {}}
+
+    collection.written(told)
+
+    entry = collection.entry(Key("team", "a"))
+    assert entry is not None
+    assert one.ours
+    assert (collection.size < 1000, entry.owned, entry.manifest["metadata"]) == (True, '{"f:spec":{}}', metadata)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)

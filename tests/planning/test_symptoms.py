@@ -8,7 +8,17 @@ import orjson
 import pytest
 
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.planning.symptoms import cut_pod, is_ready, is_unseen, symptoms, told, unfinished, unrouted
+from modelplane_operator.clients.ownership import marked, was_applied
+from modelplane_operator.planning.symptoms import (
+    cut_pod,
+    cut_workload,
+    is_ready,
+    is_unseen,
+    symptoms,
+    told,
+    unfinished,
+    unrouted,
+)
 
 Manifest = dict[str, Any]
 
@@ -123,6 +133,24 @@ def test_of_a_pod_no_more_is_kept_than_is_needed() -> None:
     assert cut["spec"]["nodeSelector"] == {POOL: "l4"}
     assert bool(cut["spec"]["resourceClaims"])
     assert (is_ready(cut), cut["metadata"]["labels"]) == (True, {"app": "a"})
+
+
+def test_of_a_workload_nothing_of_its_pods_is_kept() -> None:
+    """Two arguments of control characters have 1.5 MB as JSON, and of 43 such workloads a cluster may have no more."""
+    arguments = ["\1" * 131_072] * 2
+    whole: Manifest = {
+        "metadata": {"name": "a", "generation": 2},
+        "spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "engine", "args": arguments}]}}},
+        "status": {"observedGeneration": 2, "replicas": 1, "readyReplicas": 0, "conditions": [{"message": "m" * 9000}]},
+    }
+    wanted, whole = whole, marked(whole)
+    cut = cut_workload(whole)
+
+    assert len(orjson.dumps(whole)) > 1_500_000
+    assert len(orjson.dumps(cut)) < 500
+    assert unfinished(cut, 1) == unfinished(whole, 1) == "0 of 1 copies ready"
+    assert unfinished(cut | {"metadata": {**cut["metadata"], "generation": 3}}, 1) != unfinished(cut, 1)
+    assert was_applied(cut, wanted)
 
 
 def test_the_gravest_comes_first_and_the_others_are_counted() -> None:
