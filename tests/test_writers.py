@@ -300,6 +300,48 @@ async def test_a_route_stays_below_the_prefix_of_its_namespace(shared: Cluster) 
         assert "denied request" in await shared.applied(route("theirs", kind=kind))
 
 
+def rewriting(name: str, *, of_backend: bool = False, **filtering: Any) -> Manifest:
+    """A route below its own prefix with a filter of the rule, or of what it leads to."""
+    filters, port = {"filters": [filtering]}, {"name": "mine", "port": 80}
+    rule = {"backendRefs": [{**port, **filters}]} if of_backend else {"backendRefs": [port], **filters}
+    return route(name, rules=[{"matches": [{"path": ALLOWED[0]}], **rule}])
+
+
+def rewrite(replaced: str = "", **also: str) -> Manifest:
+    path = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": replaced}} if replaced else {}
+    return {"type": "URLRewrite", "urlRewrite": {**path, **also}}
+
+
+LEADING = [
+    {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-kind", "value": "docs"}]}},
+    rewrite(OWN),
+    rewrite(f"{OWN}/model-0123456789/v1", hostname="docs.example.com"),
+]
+MISLEADING = [
+    rewrite("/"),
+    rewrite(f"{OWN}x/model"),
+    rewrite(f"{THEIRS}/model-0123456789", hostname="far.gateways.modelplane.internal"),
+    rewrite(hostname="far.gateways.modelplane.internal"),
+    rewrite(f"{OWN}/../{OTHERS}/model-0123456789"),
+    rewrite(f"{OWN}/%2e%2e/{OTHERS}/model-0123456789"),
+    {
+        "type": "URLRewrite",
+        "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": f"{THEIRS}/model-0123456789/"}},
+    },
+    {"type": "ExtensionRef", "extensionRef": {"group": "traefik.io", "kind": "Middleware", "name": "mine"}},
+]
+
+
+async def test_a_route_below_its_prefix_leads_to_no_path_of_others(shared: Cluster) -> None:
+    """The gateways of clusters answer whom the hub's asks for, by the path."""
+    for of_backend in (False, True):
+        for number, filtering in enumerate(LEADING):
+            assert await shared.applied(rewriting(f"leads-{number}", of_backend=of_backend, **filtering)) == ""
+        for filtering in MISLEADING:
+            said = await shared.applied(rewriting("misleads", of_backend=of_backend, **filtering))
+            assert "take no ExtensionRef" in said, filtering
+
+
 # On workload clusters -------------------------------------------------------------------------------------------------
 
 
