@@ -23,7 +23,7 @@ changed in their turn: an upgrade of the operator must not restart every engine 
 1: capabilities are dropped, and /dev/shm has a size.
 2: copies are spread over nodes and zones; vLLM keeps idle connections for longer than its
 callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
-to end.
+to end, but not of what a probe ends.
 """
 PORT_NAME = "http"
 
@@ -124,7 +124,7 @@ def render_pod(
                     "name": "engine",
                     **_command(replica, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
-                    **({"ports": [_port(part.port)], **_probes(part.port, lifecycle)} if serves else {}),
+                    **({"ports": [_port(part.port)], **_probes(part.port, lifecycle, revision)} if serves else {}),
                     "lifecycle": drain(lifecycle),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
@@ -300,23 +300,29 @@ def _port(number: int) -> Manifest:
     return {"name": PORT_NAME, "containerPort": number, "protocol": "TCP"}
 
 
-def _probes(port: int, lifecycle: Lifecycle) -> Manifest:
+# Kubelets wait for preStop before a restart, too. What a probe ends answers nothing that minutes could save.
+SOON: Manifest = {"terminationGracePeriodSeconds": 10}
+
+
+def _probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
     """Started once it has answered; ready while it answers; restarted after five minutes of silence.
 
     Nothing waits before the first question: until an engine has started, only the startup probe asks.
     """
     ask = {"httpGet": {"path": "/health", "port": port}}
+    soon = SOON if revision >= 2 else {}
     return {
         "startupProbe": {
             **ask,
             "periodSeconds": 5,
             "timeoutSeconds": 5,
             "failureThreshold": max(1, lifecycle.startup_seconds // 5),
+            **soon,
         },
         # SGLang answers in about a second: with the default timeout of one, readiness would flap.
         "readinessProbe": {**ask, "periodSeconds": 10, "timeoutSeconds": 5},
         # An engine deep in long prompts may be slow to answer, and a restart costs all of its work.
-        "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10},
+        "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10, **soon},
     }
 
 
