@@ -12,6 +12,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container
+from modelplane_operator.rendering.gateway_pods import LOST
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
@@ -156,8 +157,10 @@ def _deployment(replica: ModelReplica, config: str, image: str, lifecycle: Lifec
                         "runAsUser": 65532,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    # Without the picker a gateway refuses every request: it stays as long as engines answer theirs.
+                    # Without the picker a gateway refuses every request: it stays as long as engines answer theirs, and
+                    # is had back as soon as a gateway where its node is silent.
                     **({"terminationGracePeriodSeconds": lifecycle.grace_seconds} if in_the_path else {}),
+                    **({"tolerations": LOST} if in_the_path else {}),
                     "volumes": [{"name": "config", "configMap": {"name": name}}],
                     "containers": [
                         {
