@@ -243,6 +243,8 @@ HANDED = "--kv-transfer-config={}"
         ([HANDED], ["--port=8001"], ("False", "NotConfigured", "engine decode needs `--kv-transfer-config`")),
         (["--kv_transfer_config", "{}"], [HANDED], ("True", "Configured", "")),
         (["--kv-transfer-config.kv_connector=NixlConnector"], ["--config=f"], ("True", "Configured", "")),
+        (["$(KV_FLAGS)"], ["$(KV_FLAGS)"], ("True", "Configured", "")),
+        (["sglang", "$(FLAGS)"], ["sglang", "--disaggregation-mode=$(MODE)"], ("True", "Configured", "")),
         (["sglang", "--disaggregation-mode=prefill"], ["sglang", "--disaggregation-mode=prefill"],
          ("False", "NotConfigured", "engine decode needs `--disaggregation-mode=decode`")),
     ],
@@ -260,6 +262,8 @@ def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: lis
         ([], "engine decode is not told `--port=8001`: vLLM then listens on 8000, which the sidecar of a decode engine "
          "takes"),
         (["--port=8001"], ""),
+        (["$(FLAGS)"], ""),
+        (["sglang", "$(FLAGS)"], ""),
         (["sglang"], "engine decode is SGLang, which listens on 30000 unless it is told `--port=8001`"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from modelplane_operator.api.shared import Container, Env
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import Source, sources, unheard, untransferred
-from modelplane_operator.rendering.model_replica.arguments import flag_value
+from modelplane_operator.rendering.model_replica.arguments import flag_value, is_complete, is_sglang
 from modelplane_operator.rendering.model_service import service_url
 from modelplane_operator.rendering.owned import owner_labels
 from tests.rendering.cases import CASES, GOLDEN
@@ -55,6 +55,50 @@ def test_flag_is_found_wherever_it_is_written(command: list[str], args: list[str
     container = Container(name="engine", image="i", command=tuple(command), args=tuple(args), env=env)
 
     assert flag_value(container, "--block-size", "--page-size") == value
+
+
+@pytest.mark.parametrize(
+    ("image", "command", "args", "said"),
+    [
+        ("lmsysorg/sglang:v0.5", [], [], True),
+        ("registry:5000/sglang-runtime@sha256:1f", [], [], True),
+        ("i", ["python3", "-m", "sglang.launch_server", "--model-path=m"], [], True),
+        ("i", ["sglang"], ["serve", "m"], True),
+        ("i", ["/opt/venv/bin/sglang", "serve"], [], True),
+        ("i", ["tini", "--", "python3", "-m", "sglang.launch_server"], [], True),
+        ("i", ["sh", "-c", "cd /w && exec python3 -m sglang.launch_server --model-path m"], [], True),
+        ("mirror/sglang/vllm-openai:v0.11", [], [], False),
+        ("vllm/vllm-openai:no-sglang", [], [], False),
+        ("vllm/vllm-openai", ["vllm", "serve", "team/sglang-tuned"], [], False),
+        ("vllm/vllm-openai", [], ["--served-model-name", "sglang"], False),
+    ],
+)
+def test_sglang_is_told_by_its_image_and_its_program(
+    image: str, command: list[str], args: list[str], *, said: bool
+) -> None:
+    container = Container(name="engine", image=image, command=tuple(command), args=tuple(args))
+
+    assert is_sglang(container) is said
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exec vllm serve m --port=8001", True),
+        ("exec vllm serve m --port=$PORT", True),
+        ("echo $HOME; vllm serve m --port=8001", True),
+        ("exec vllm serve m --port=$OTHER", False),
+        ("exec vllm serve m --port=8001 $KV_FLAGS", False),
+        ('exec vllm serve m "$@"', False),
+        ("exec vllm serve m $(cat flags)", False),
+        ("exec vllm serve m `cat flags`", False),
+    ],
+)
+def test_a_variable_may_stand_for_any_flag(script: str, *, said: bool) -> None:
+    env = (Env(name="PORT", value="8001"), Env(name="KV_FLAGS", value="--kv-transfer-config={}"))
+    container = Container(name="engine", image="i", command=("sh", "-c", script), env=env)
+
+    assert is_complete(container) is said
 
 
 def replica(*engines: Manifest) -> ModelReplica:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from modelplane_operator.api.shared import Container
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 _OF_SHELLS = "();<>|&\n"  # what ends a word of a shell's, and mostly the command
 _ENGINES = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|llama|lmdeploy|text-generation-launcher|tritonserver")
+_SGLANG = re.compile(r"(?:/.*/)?sglang|sglang\..*")
 _OTHERS = frozenset({"ray"})  # programs whose flags are like an engine's
 _REFERENCE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 
@@ -45,14 +47,30 @@ def mentions(container: Container, flag: str) -> bool:
 
 
 def is_sglang(container: Container) -> bool:
-    """Whether the engine is SGLang; others are taken to be vLLM, or to be like it."""
-    return any("sglang" in text for text in (container.image, *container.command, *container.args))
+    """Whether the engine is SGLang; others are taken to be vLLM, or to be like it.
+
+    What it is called counts, and not what it is given: a model may be called anything, and so may a registry.
+    """
+    image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    programs = (
+        word
+        for words in _commands(container)
+        for word in takewhile(lambda word: word == "--" or not word.startswith("--"), words)
+    )
+    return "sglang" in image or any(_SGLANG.fullmatch(word) for word in programs)
 
 
 def is_legible(container: Container) -> bool:
     """Whether its arguments are all that the engine is told: no program of the user's own, no file stands between."""
     runs_engine = any(map(_runs_engine, _commands(container)))
     return (runs_engine or not container.command) and flag_value(container, "--config") is None
+
+
+def is_complete(container: Container) -> bool:
+    """Whether a flag that is not among the words is not given: a variable or a command may stand for any."""
+    words = (word for command in _commands(container) for word in command)
+    known = (_expanded(container, word) if word.startswith("--") else word for word in words)
+    return not any("$" in word or "`" in word for word in known)
 
 
 def _flag(word: str) -> str:

@@ -10,7 +10,13 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.api.shared import Container
 from modelplane_operator.rendering.images import TESTED, Images
-from modelplane_operator.rendering.model_replica.arguments import flag_value, is_legible, is_sglang, mentions
+from modelplane_operator.rendering.model_replica.arguments import (
+    flag_value,
+    is_complete,
+    is_legible,
+    is_sglang,
+    mentions,
+)
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 
 SERVING_PORT = 8000
@@ -93,8 +99,15 @@ def _transfer_lacking(engine: PlacedEngine) -> str:
     if is_sglang(container):
         mode = engine.phase.lower()
         told = flag_value(container, "--disaggregation-mode")
-        return "" if told == mode else f"`--disaggregation-mode={mode}`"
-    return "" if mentions(container, "--kv-transfer-config") else "`--kv-transfer-config`"
+        unknown = _is_unknown(container, told)
+        return "" if unknown or told == mode else f"`--disaggregation-mode={mode}`"
+    known = mentions(container, "--kv-transfer-config") or not is_complete(container)
+    return "" if known else "`--kv-transfer-config`"
+
+
+def _is_unknown(container: Container, told: str | None) -> bool:
+    """Whether only the engine knows the value of a flag: a variable holds it, or may hold the flag itself."""
+    return not is_complete(container) if told is None else "$" in told or "`" in told
 
 
 def unheard(engine: PlacedEngine) -> str:
@@ -104,6 +117,8 @@ def unheard(engine: PlacedEngine) -> str:
         return ""
     wanted = DECODE_PORT if engine.phase == "Decode" else SERVING_PORT
     told = flag_value(container, "--port")
+    if _is_unknown(container, told):
+        return ""
     if told is None and is_sglang(container):
         return f"engine {engine.name} is SGLang, which listens on 30000 unless it is told `--port={wanted}`"
     if told is None and engine.phase == "Decode":
