@@ -21,7 +21,7 @@ REVISION: Final = 2
 changed in their turn: an upgrade of the operator must not restart every engine of the fleet at once.
 
 1: capabilities are dropped, and /dev/shm has a size.
-2: copies are spread over nodes and zones; vLLM keeps idle connections for longer than its
+2: copies are spread over nodes and zones; vLLM and SGLang keep idle connections for longer than their
 callers; the endpoint picker is asked by gRPC, and ends as late as engines; SGLang is told apart; answers have minutes
 to end, but not of what a probe ends.
 """
@@ -190,7 +190,7 @@ def _environment(replica: ModelReplica, member: PlacedMember, container: Contain
         if last[variable.name] == position
     }
     ours = GANG_ENV if member.role != "Standalone" else ()
-    kept_alive = (KEEP_ALIVE,) if replica.spec.pod_revision >= 2 else ()
+    kept_alive = KEEP_ALIVE if replica.spec.pod_revision >= 2 else ()
     added = (*kept_alive, *part.env) if member.role != "Worker" else ()
     return [
         *(variable for variable in ours if variable["name"] not in users),
@@ -199,8 +199,12 @@ def _environment(replica: ModelReplica, member: PlacedMember, container: Contain
     ]
 
 
-# vLLM ends a connection that was idle for five seconds, just as a gateway or a sidecar may be sending a request on it.
-KEEP_ALIVE: Manifest = {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "120"}
+# vLLM and SGLang end a connection that was idle for five seconds, just as a gateway or a sidecar may be sending a
+# request on it.
+KEEP_ALIVE: tuple[Manifest, ...] = (
+    {"name": "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "value": "120"},
+    {"name": "SGLANG_TIMEOUT_KEEP_ALIVE", "value": "120"},
+)
 
 # The controller of gangs sets the variables on the right in every pod.
 GANG_ENV: tuple[Manifest, ...] = (
