@@ -73,8 +73,9 @@ async def secured(stage: Stage, space: str) -> AsyncGenerator[Load]:
         assert not load.failures, load.failures[:5]
         assert len(load.clusters) == len(WORKERS)
     finally:
-        await mutual_tls(stage, "Auto", "False")
+        await mutual_tls(stage, "Never", "False")
         await until("endpoints to lead by http again", lambda: led(stage, space, "http"))
+        await mutual_tls(stage, "Auto", "False")  # which goes on with what was
 
 
 async def led(stage: Stage, space: str, scheme: str) -> bool:
