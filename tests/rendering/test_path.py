@@ -32,6 +32,7 @@ from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import (
     LEADER_WORKER_SETS,
     CannotRender,
+    Lifecycle,
     Surroundings,
     render_model_replica,
 )
@@ -43,6 +44,8 @@ from tests.support.manifests import Manifest
 pytestmark = pytest.mark.fleet
 
 WORKER = "worker-1"
+BRIEF = Lifecycle(drain_seconds=2, grace_seconds=15)
+"""Pods that end soon: the next test needs their nodes."""
 AnyResource = TypeVar("AnyResource", bound=Resource[Any, Any])
 
 GPU = 'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
@@ -190,7 +193,8 @@ def test_a_completion_is_answered_and_then_refused_with_503(
     engine = SimpleNamespace(name="main", members=members)
     placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
     replica = stored(fleet, ModelReplica, render_replica(owner, placement, None))
-    rendered = render_model_replica(replica, Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS})))
+    around = Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS}))
+    rendered = render_model_replica(replica, around, lifecycle=BRIEF)
     assert not isinstance(rendered, CannotRender)
     apply(fleet, WORKER, rendered)
     try:
