@@ -18,7 +18,7 @@ from modelplane_operator.clients.resolver import Infos, OwnThreads
 CONNECT_SECONDS = 2.0
 REMEMBER_SECONDS = 5.0  # all replicas of a lost cluster ask at once
 ATTEMPTS = 2  # one lost packet is no outage
-OF_A_CLUSTER = 2  # names that are resolved at once: its gateway has one, and may have got another
+OF_A_CLUSTER = 4  # names that are resolved at once: its gateway has one, by two ports, and may have got another
 
 
 @dataclass(slots=True)

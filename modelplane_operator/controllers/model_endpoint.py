@@ -42,7 +42,6 @@ from modelplane_operator.rendering.inference_gateway import (
     DataPlane,
     front_door,
     hosts_of,
-    leads_to,
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
@@ -138,7 +137,7 @@ def _outside(
     clusters = hub.find(CLUSTERS)
     hosts = {*(one.host for one in places), *addresses}
     ours = find(hub, GATEWAYS, FRONT_DOOR)
-    doors = frozenset(host for host in hosts if ours and leads_to(InferenceGateway.parse(ours), host))
+    doors = frozenset(hosts) & hosts_of(InferenceGateway.parse(ours)) if ours else frozenset[str]()
     gateways = frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host)))
     return Outside(found, gateways, doors)
 

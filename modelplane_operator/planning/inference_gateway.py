@@ -99,13 +99,15 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
         return MutualTLSReady.NOT_OFFERED, words
     if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
         return MutualTLSReady.PREPARING, "its certificate is being made"
+    if asked == "Auto" and not seen.presents:
+        words = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
+        return MutualTLSReady.READY, f"{words} set spec.mutualTLS to Never"
     return MutualTLSReady.READY, ""
 
 
 def _began(seen: Observed) -> bool:
-    """Whether clusters were told to answer the hub alone: an operator that loses its Helm does not take that back."""
-    said = {one.reason for one in seen.gateway.conditions if one.type == MutualTLSReady.__name__}
-    return any(one.reason in said for one in MutualTLSReady if one.wanted)
+    """Whether it did present one: an operator that loses its Helm does not take that back."""
+    return any(one.type == MutualTLSReady.__name__ and one.status == "True" for one in seen.gateway.conditions)
 
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:

@@ -199,16 +199,13 @@ def models_url(gateway: InferenceGateway) -> str | None:
 
 
 def hosts_of(gateway: InferenceGateway) -> frozenset[str]:
-    """The hosts that URLs of the front door have, as far as its own object says so; some may begin with `*.`."""
+    """The hosts that URLs of the front door have, as far as its own object says so.
+
+    A certificate's `*.example.com` is none: other servers of that domain may well be elsewhere.
+    """
     known, tls = gateway.status, gateway.spec.tls
     own = read_url(url_of(known.address)) if known and known.address else None
     return frozenset({*([own.host] if isinstance(own, Backend) else []), *(tls.hostnames if tls else ())})
-
-
-def leads_to(gateway: InferenceGateway, host: str) -> bool:
-    """Whether a URL with this host, in lower case, leads to the front door, as far as its own object says so."""
-    own = hosts_of(gateway)
-    return host in own or any(name.startswith("*.") and host.endswith(name[1:]) for name in own)
 
 
 def url_of(address: str, scheme: str = "http") -> str:

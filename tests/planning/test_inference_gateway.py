@@ -12,6 +12,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.clients.resources import GATEWAY, type_of
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.plan import Create
+from modelplane_operator.rendering.inference_gateway import hosts_of
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
 
@@ -110,7 +111,14 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     lost = replace(seen(gateway(conditions=told)), secrets=(secret,))
     again = replace(seen(gateway(conditions=[MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()])), secrets=())
     said = [next(one for one in reported(each).conditions if one.type == "MutualTLSReady") for each in (lost, again)]
-    assert [one.reason for one in said] == ["Ready", "Preparing"]
+    assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
+
+
+def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:
+    tls = {**TLS, "hostnames": ["models.corp.example", "*.corp.example"]}
+    own = hosts_of(gateway(tls=tls, address="192.0.2.1"))
+    assert {"models.corp.example", "192.0.2.1"} <= own
+    assert "vllm.corp.example" not in own
 
 
 def test_nothing_is_there_yet() -> None:

@@ -71,6 +71,10 @@ def test_flag_is_found_wherever_it_is_written(command: list[str], args: list[str
         ("vllm/vllm-openai:no-sglang", [], [], False),
         ("vllm/vllm-openai", ["vllm", "serve", "team/sglang-tuned"], [], False),
         ("vllm/vllm-openai", [], ["--served-model-name", "sglang"], False),
+        ("vllm/vllm-openai", ["vllm", "serve", "sglang"], [], False),
+        ("acme/engine:sglang-0.5", [], [], True),
+        ("i", ["numactl", "--interleave=all", "python3", "-m", "sglang.launch_server"], [], True),
+        ("i", ["python3", "/sgl-workspace/sglang/python/sglang/launch_server.py"], [], True),
     ],
 )
 def test_sglang_is_told_by_its_image_and_its_program(

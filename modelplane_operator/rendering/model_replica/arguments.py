@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise
 
 from modelplane_operator.api.shared import Container
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 _OF_SHELLS = "();<>|&\n"  # what ends a word of a shell's, and mostly the command
 _ENGINES = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|llama|lmdeploy|text-generation-launcher|tritonserver")
-_SGLANG = re.compile(r"(?:/.*/)?sglang|sglang\..*")
+_SGLANG = re.compile(r"(?:/.*/)?sglang|sglang\..*|.*/sglang/.*\.py")
 _OTHERS = frozenset({"ray"})  # programs whose flags are like an engine's
 _REFERENCE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 
@@ -49,15 +49,20 @@ def mentions(container: Container, flag: str) -> bool:
 def is_sglang(container: Container) -> bool:
     """Whether the engine is SGLang; others are taken to be vLLM, or to be like it.
 
-    What it is called counts, and not what it is given: a model may be called anything, and so may a registry.
+    What it is called counts, and not what it is given: a model may be called anything, and so may a registry of vLLM.
     """
-    image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    programs = (
-        word
-        for words in _commands(container)
-        for word in takewhile(lambda word: word == "--" or not word.startswith("--"), words)
-    )
-    return "sglang" in image or any(_SGLANG.fullmatch(word) for word in programs)
+    image = container.image.partition("@")[0]
+    named = "sglang" in image and "vllm" not in image.rpartition("/")[2].partition(":")[0]
+    return named or any(_SGLANG.fullmatch(word) for words in _commands(container) for word in _programs(words))
+
+
+def _programs(words: Sequence[str]) -> Iterator[str]:
+    """What a command runs: its words before the first flag of two dashes, and the Python module that it names."""
+    for word in words:
+        if word.rpartition("/")[2] == "vllm" or (word.startswith("--") and word != "--"):
+            break
+        yield word
+    yield from (module for option, module in pairwise(words) if option == "-m")
 
 
 def is_legible(container: Container) -> bool:

@@ -21,7 +21,7 @@ def render_monitors(replica: ModelReplica, *, pooled: bool) -> tuple[Manifest, .
 
 
 # What an engine answers is its tenant's, and the Prometheus is everybody's. vLLM and SGLang have some thousand samples.
-_LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 1024}
+_LIMITS = {"sampleLimit": 20_000, "labelLimit": 64, "labelValueLengthLimit": 4096}
 
 
 def _monitor(replica: ModelReplica, name: str, selected: dict[str, str], port: str) -> Manifest:
