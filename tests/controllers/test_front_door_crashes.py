@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from localfleet import binaries
-from modelplane_operator.api import InferenceGateway
+from modelplane_operator.api import InferenceGateway, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import connect
-from modelplane_operator.clients.resources import JOB, NAMESPACE, of
+from modelplane_operator.clients.resources import JOB, NAMESPACE, SECRET, of
 from modelplane_operator.controllers import gateway_stack, serving_stack
 from modelplane_operator.controllers.inference_gateway import CHILDREN
 from tests.support.api import Api
@@ -93,6 +93,7 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
     for version in ("40.2.0", "40.2.1"):
         pack(tmp_path / "mirror", "traefik", version, {**SIMPLE, "values.yaml": "hang: true\n"})
     near = [Watched(of(InferenceGateway), None), *map(Watched, CHILDREN), Watched(NAMESPACE, None)]
+    near += [Watched(SECRET, None, namespace=names.SYSTEM_NAMESPACE)]
     afar = [*serving_stack.WATCHED_AFAR, Watched(JOB, None)]
     access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
     async with connect(access) as kube:

@@ -336,7 +336,7 @@ async def test_an_operator_that_is_there_before_its_hub_waits_and_says_what_for(
             lambda: asyncio.sleep(0, operator.said("definitions missing")), bool, "it to ask for them"
         )
         assert "ModelDeployment" in said[0]["kinds"]
-        assert said[0]["remedy"].startswith("python -m modelplane_operator crds")
+        assert said[0]["remedy"].startswith("kubectl apply --server-side --force-conflicts -f ")
         status, text = await operator.page("/readyz")
         assert (status, text.startswith("the hub has no definitions of ")) == (503, True)
         assert await operator.value("modelplane_leading") == 0.0

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.fleet
 
 NAMESPACES = {
     "ml-team": {},
+    "team-a": {},
     "modelplane-system": {},
     "modelplane-ml-team": {},
     "dra-driver-nvidia-gpu": {},
