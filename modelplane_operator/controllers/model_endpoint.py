@@ -136,10 +136,8 @@ def _outside(
     addresses = (str(address) for one in found.values() if one for address in one.addresses)
     clusters = hub.find(CLUSTERS)
     hosts = {*(one.host for one in places), *addresses}
-    ours = find(hub, GATEWAYS, FRONT_DOOR)
-    doors = frozenset(hosts) & hosts_of(InferenceGateway.parse(ours)) if ours else frozenset[str]()
     gateways = frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host)))
-    return Outside(found, gateways, doors)
+    return Outside(found, gateways, _own_hosts(hub) & hosts)
 
 
 def _gateway(cluster: Manifest) -> Iterator[str]:
@@ -203,8 +201,13 @@ def outside_at(address: str, hub: Cluster, known_as: Callable[[str], Iterable[st
 
 def is_front_door(address: str, hub: Cluster) -> bool:
     """Whether that is the front door's own address, or a name of its certificate."""
-    ours, read = find(hub, GATEWAYS, FRONT_DOOR), read_url(url_of(address))
-    return ours is not None and isinstance(read, Backend) and read.host in hosts_of(InferenceGateway.parse(ours))
+    read = read_url(url_of(address))
+    return isinstance(read, Backend) and read.host in _own_hosts(hub)
+
+
+def _own_hosts(hub: Cluster) -> frozenset[str]:
+    ours = find(hub, GATEWAYS, FRONT_DOOR)
+    return hosts_of(InferenceGateway.parse(ours)) if ours else frozenset()
 
 
 def _namespace(route: Manifest) -> Iterator[str]:
