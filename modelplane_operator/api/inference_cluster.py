@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,38 +9,30 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import (
     LABEL_TEXT,
-    PLACE,
     TAINTS,
     ZONES,
     AnyTaintKey,
     CloudName,
-    DataKey,
-    NamespaceName,
     NodeCount,
-    ObjectName,
     OurName,
     String63,
     TaintValue,
 )
+from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must, needed
+from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     Amounts,
     Attribute,
-    Bytes,
     CacheStatus,
-    Capability,
     Claim,
     ClusterSpec,
-    Credentials,
     Effect,
     GatewayStatus,
-    Profile,
     QualifiedName,
 )
-
-Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
 
 NOT_SYSTEM = Rule(
     "self != 'system'",
@@ -51,197 +42,6 @@ NOT_SYSTEM = Rule(
 
 PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT)]
 
-
-def fixed(what: str) -> Rule:
-    """A field that keeps its first value."""
-    return Rule(
-        "self == oldSelf",
-        f"The {what} of a cluster cannot change, since all that runs there would be lost: delete it and create it "
-        "again.",
-    )
-
-
-def _account(of: str) -> str:
-    return f"(has({of}.credentials) ? {of}.credentials.name : 'default')"
-
-
-ACCOUNT_STAYS = Rule(
-    f"{_account('self')} == {_account('oldSelf')}",
-    "A cluster stays in its account, so that its credentials keep their name: write new keys of that account into the "
-    "same Secret, or delete the cluster and create it again.",
-    field="credentials",
-)
-PROJECT_STAYS = Rule(
-    "!has(oldSelf.project) || (has(self.project) && self.project == oldSelf.project)",
-    "A cluster stays in its project: delete it and create it again.",
-    field="project",
-)
-ACCOUNT_WITHOUT_PROJECT_STAYS = replace(
-    ACCOUNT_STAYS, expression=f"(has(self.project) && has(oldSelf.project)) || {ACCOUNT_STAYS.expression}"
-)
-"""On Google Cloud a project is named, and several credentials may lead to it."""
-
-
-_PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
-Region = Annotated[str, _PLACE, must(fixed("region"))]
-Location = Annotated[str, _PLACE, must(fixed("location"))]
-KubernetesVersion = Annotated[str, Field(max_length=32)]
-Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
-
-
-# Where the cluster comes from -----------------------------------------------------------------------------------------
-
-
-class KubeconfigRef(Model):
-    """A kubeconfig in a Secret in `modelplane-system`."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: DataKey = "kubeconfig"
-    """Key within it."""
-
-
-class IdentityRef(Model):
-    """A cloud identity in a Secret in `modelplane-system`."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: DataKey = "private_key"
-    """Key within it."""
-    type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
-        "GoogleApplicationCredentials"
-    )
-    """What kind of identity it is; it must be of the cloud that the cluster runs on."""
-
-
-class ExistingCache(Model):
-    """Storage for model caches on a cluster that you bring."""
-
-    storage_class_name: ObjectName | None = None
-    """A StorageClass of the cluster whose volumes many nodes can write to. Without one the cluster holds no
-    ModelCache."""
-
-
-class Existing(Model):
-    """How to reach a cluster that you bring."""
-
-    secret_ref: KubeconfigRef
-    """The cluster's kubeconfig."""
-    identity_secret_ref: IdentityRef | None = None
-    """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
-    cache: ExistingCache | None = None
-    """Storage for model caches."""
-    credential_renewal: Literal["Never", "TokenRequest"] = "Never"
-    """`TokenRequest` lets the operator ask the cluster for another token when half of the kubeconfig's time has passed,
-    and write it into the Secret: for the token of a service account that ends, and that may make tokens for itself."""
-
-
-class GKE(Model):
-    """A cluster to make on Google Kubernetes Engine."""
-
-    rules: ClassVar = (PROJECT_STAYS, ACCOUNT_WITHOUT_PROJECT_STAYS)
-
-    region: Region
-    """Google Cloud region, for example `us-central1`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.35"
-    """Kubernetes version of the control plane."""
-    project: Project | None = None
-    """Google Cloud project. Without one, the project of the credentials. It cannot change."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class EKS(Model):
-    """A cluster to make on Amazon EKS."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    region: Region
-    """AWS region, for example `us-west-2`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.36"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class AKS(Model):
-    """A cluster to make on Azure Kubernetes Service."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    location: Location
-    """Azure region, for example `westeurope`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.34"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class Nebius(Model):
-    """A cluster to make on Nebius."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    kubernetes_version: KubernetesVersion = "1.34"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class Vultr(Model):
-    """A cluster to make on Vultr."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    region: Region
-    """Vultr region, for example `ewr`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "v1.36.1+3"
-    """Version of Vultr's Kubernetes, with its build."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-def _block_of(source: str) -> Rule:
-    field = source.lower()
-    return needed(
-        field,
-        f"self.source != '{source}'",
-        f"Source {source} needs its own block: add `cluster.{field}`.",
-    )
-
-
-class ClusterOrigin(Model):
-    """Where the cluster comes from."""
-
-    rules: ClassVar = tuple(_block_of(source) for source in ("Existing", "GKE", "EKS", "AKS", "Nebius", "Vultr"))
-
-    source: Annotated[Source, must(fixed("source"))]
-    """The cloud to make it on, or `Existing` for a cluster that you bring. The block of the same name must be there.
-    It cannot change."""
-    existing: Existing | None = None
-    """How to reach a cluster that you bring."""
-    gke: GKE | None = None
-    """A cluster to make on Google Kubernetes Engine."""
-    eks: EKS | None = None
-    """A cluster to make on Amazon EKS."""
-    aks: AKS | None = None
-    """A cluster to make on Azure Kubernetes Service."""
-    nebius: Nebius | None = None
-    """A cluster to make on Nebius; `{}` will do."""
-    vultr: Vultr | None = None
-    """A cluster to make on Vultr."""
-
-
-# What keeps tenants apart ---------------------------------------------------------------------------------------------
-
-_KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
-
-Namespaces = Annotated[tuple[NamespaceName, ...], Field(max_length=16), ATOMIC]
-AllowedKeys = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_KEY_OR_PREFIX)], ...],
-    Field(max_length=64),
-    ATOMIC,
-]
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -311,70 +111,6 @@ class NodePool(Model):
     """An AWS Capacity Block to take the nodes from; on EKS only."""
     fabric: PoolFabric | None = None
     """The network between the nodes."""
-
-
-class NetworkIsolation(Model):
-    """The NetworkPolicy of the namespaces in which models run. The cluster's network plugin has to enforce it."""
-
-    mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Enforced`: the pods of models are reached by the gateway, by monitoring and by their own namespace only.
-    `Disabled`: there is no such policy, and those that the operator made are deleted."""
-    gateway_namespaces: Namespaces = ("envoy-gateway-system",)
-    """Namespaces of the gateway's Envoys, from which requests come."""
-    monitoring_namespaces: Namespaces = ("monitoring",)
-    """Namespaces whose pods may reach every port of the models' pods, to scrape metrics."""
-    metadata_service: Literal["Blocked", "Allowed"] = "Blocked"
-    """Whether the models' pods reach the cloud's metadata service, which gives whoever asks the identity of the node.
-    Names may be resolved there in any case. Clouds that give pods an identity of their own by it need `Allowed`."""
-
-
-class LimitRangeIsolation(Model):
-    """The LimitRange of the namespaces in which models run, for containers that say nothing themselves."""
-
-    mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Disabled`: there is none, and those that the operator made are deleted."""
-    default_request: Amounts | None = None
-    """What a container requests that requests nothing. Without it, a tenth of a processor and 256Mi of memory. There
-    are no limits: an engine that needs more memory than a limit says is killed."""
-
-
-class PodIsolation(Model):
-    """What deployments may ask for their pods on this cluster, beyond what harms nobody."""
-
-    allowed_annotations: AllowedKeys = ()
-    """Annotations that pods may carry: keys, such as `sidecar.istio.io/inject`, or all of a prefix, such as
-    `example.com/`. Keys without a prefix and those under `app.kubernetes.io/`, `kubectl.kubernetes.io/` and
-    `prometheus.io/` are allowed in any case."""
-    allowed_labels: AllowedKeys = ()
-    """Labels that pods may carry, in the same way. Keys without a prefix are allowed in any case, but for `app` and
-    `aadpodidbinding`; so are those under `app.kubernetes.io/`. Those under `modelplane.ai/` are in none."""
-    max_shared_memory: Bytes = "64Gi"
-    """The most that a pod may put into /dev/shm."""
-    allowed_capabilities: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
-    """Capabilities that engines may ask for, such as IPC_LOCK for RDMA, beside those that are for everybody. With one
-    that Pod Security's level `baseline` refuses, the level of the namespaces of models is `privileged`: what their pods
-    may have is then bounded by this list alone."""
-    allowed_service_accounts: Annotated[tuple[ObjectName, ...], Field(max_length=64), ATOMIC] = ()
-    """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
-    allowed_priority_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
-    """PriorityClasses that pods may have."""
-    allowed_tolerations: Annotated[tuple[QualifiedName, ...], Field(max_length=64), ATOMIC] = ()
-    """Keys of taints that pods may tolerate, beside those of accelerators."""
-    allowed_storage_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
-    """StorageClasses of which pods may have volumes that come and go with them."""
-    allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
-    """Files with seccomp profiles on the nodes that pods may name."""
-
-
-class Isolation(Model):
-    """What keeps models of different namespaces apart, and out of what is not theirs. It is safe as it is."""
-
-    network_policy: NetworkIsolation | None = None
-    """Who reaches the pods of models, and what they reach."""
-    limit_range: LimitRangeIsolation | None = None
-    """What containers request that say nothing themselves."""
-    pods: PodIsolation | None = None
-    """What deployments may ask for their pods."""
 
 
 class InferenceClusterSpec(ClusterSpec):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_cluster import Isolation
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable

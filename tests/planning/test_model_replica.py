@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import ModelReplica, labels, names
-from modelplane_operator.api.inference_cluster import Isolation
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.ownership import marked

@@ -13,8 +13,8 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.planning.certificates import authorities, new_authority, trust
-from modelplane_operator.planning.inference_cluster import LEARNT, Observed, Secrets, There, plan
-from modelplane_operator.planning.mutual_tls import Hub, doors, read_hub
+from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
+from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
 from modelplane_operator.planning.plan import Apply, Issue, Plan
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
 from modelplane_operator.rendering.gateway_relay import render_relay

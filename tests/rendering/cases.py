@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import yaml
 
-from modelplane_operator.api.inference_cluster import InferenceCluster, Isolation
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.inference_cluster import Isolation
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.rendering.images import TESTED, Images

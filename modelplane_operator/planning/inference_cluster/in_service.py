@@ -1,0 +1,139 @@
+"""A cluster that answers: what models can count on there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.inference_cluster import (
+    BackendReady,
+    ClusterReady,
+    GPUReady,
+    NodePool,
+    ObservedCluster,
+    ObservedPool,
+)
+from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.planning.hardware import Present, Seen, present
+from modelplane_operator.planning.inference_cluster.gateway import (
+    gateway_secured,
+    gateway_status,
+    look_again,
+    misleading,
+)
+from modelplane_operator.planning.inference_cluster.observed import Observed, There
+from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_taken
+from modelplane_operator.planning.inference_cluster.status import (
+    counted_pools,
+    missing_classes,
+    pools_valid,
+    resolved_pools,
+    status_of,
+)
+from modelplane_operator.planning.node_pools import Resolved
+from modelplane_operator.planning.plan import Apply, Guard, Plan, Unguard
+from modelplane_operator.rendering.gateway_relay import render_relay
+
+LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
+
+
+def in_service(seen: Observed, there: There) -> Plan:
+    serving = unless_taken(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
+    resolved = resolved_pools(seen)
+    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
+    running = ClusterReady.CLUSTER_RUNNING
+    if resolved.missing and resolved.unknown:
+        running = ClusterReady.WAITING_FOR_CLASSES
+    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else ""
+    said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    gateway = gateway_status(seen, serving)
+    ready = serving.ready
+    if ready.status == "True" and gateway is None:
+        words = "its gateway answers the hub's gateway alone, which is not set up for that yet"
+        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (words, seen.hub.why))))
+    relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
+    secured = gateway_secured(seen, serving, gateway)
+    judged = (
+        running.condition(seen.now, message=said),
+        ready,
+        secured,
+        pools_valid(seen, resolved),
+        _gpu_ready(seen, there, nodes),
+        _ready(seen, resolved, ready),
+    )
+    fresh = {
+        "gateway": gateway,
+        "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
+        "observed": _observed(seen, there, nodes),
+    }
+    guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
+    return Plan(
+        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard),
+        status_of(seen, resolved, judged).model_copy(update=fresh),
+        requeue_after=min((at for at in (serving.again, look_again(seen, serving, secured)) if at), default=None),
+        hold=True,
+    )
+
+
+def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
+    if isinstance(there.hardware, ClientError):
+        return GPUReady.NOT_SEEN.condition(seen.now, message=str(there.hardware))
+    if there.hardware is None:
+        return GPUReady.NOT_SEEN.condition(seen.now, message="the nodes have not been listed yet")
+    pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
+    few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
+    short = {name: found for name, found in nodes.items() if found.lacking}
+    said = [
+        f"pool {name}: {found.nodes} of {_at_least(pools[name])} nodes carry the label {labels.POOL}={name}"
+        for name, found in few.items()
+    ]
+    said += [
+        f"pool {name}: {found.usable} of {found.nodes} nodes are usable, {found.lacking}"
+        for name, found in short.items()
+    ]
+    if "DRA" not in there.apis:
+        said.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
+    if short or "DRA" not in there.apis:
+        return GPUReady.DEVICES_MISSING.condition(seen.now, message="; ".join(said))
+    if few:
+        return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
+    return GPUReady.ALL_PRESENT.condition(seen.now)
+
+
+def _at_least(pool: NodePool) -> int:
+    """The nodes that must be there at any time."""
+    return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
+
+
+def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> ObservedCluster:
+    last = seen.cluster.status.observed if seen.cluster.status else None
+    return ObservedCluster(
+        version=there.version,
+        latency_ms=_latency(there.latency, last.latency_ms if last else None),
+        apis=tuple(sorted(there.apis)),
+        pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
+    )
+
+
+def _latency(seconds: float | None, last: int | None) -> int | None:
+    """Milliseconds, told anew only when they are others by far: the status is not written for each answer."""
+    if seconds is None:
+        return last
+    found = max(LEAST_LATENCY, round(seconds * 1000))
+    return last if last and last / 3 <= found <= last * 3 else found
+
+
+def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
+    """Whether models can be placed. A pool that is wrong keeps its last good devices, and takes nothing away."""
+    if backend.status == "Unknown":
+        return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
+    if backend.status != "True":
+        return Ready.CREATING.condition(seen.now, message=backend.message or "")
+    if resolved.unknown:
+        total = len(seen.cluster.spec.node_pools)
+        words = f"{total - len(resolved.unknown)} of {total} pools can be used: {missing_classes(resolved)}"
+        return Ready.CREATING.condition(seen.now, message=words)
+    return Ready.AVAILABLE.condition(seen.now)

@@ -1,0 +1,149 @@
+"""What makes a cluster's gateway: a ServingStack of ours, or we ourselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from modelplane_operator.api import names
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
+from modelplane_operator.api.serving_stack import ServingStack
+from modelplane_operator.clients.resources import key_of
+from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.mutual_tls import Hub, doors
+from modelplane_operator.planning.plan import Apply, Step
+from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.rendering.cluster_gateway import (
+    gateway_among,
+    gateway_of,
+    is_guarded,
+    render_cluster_gateway,
+    render_system_namespace,
+)
+from modelplane_operator.rendering.inference_gateway import address_of
+from modelplane_operator.rendering.serving_stack import render_stack
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How requests come to the models there: what to write for it, and how it stands."""
+
+    ready: Condition
+    address: str | None = None
+    steps: tuple[Step, ...] = ()
+    again: float | None = None
+    server_name: str | None = None
+    """What the gateway proves to be to the hub's."""
+    http: bool = field(default=True)
+    """Whether it answers anybody."""
+    why: str = ""
+    """Why it must go on to do so."""
+
+
+def unless_taken(seen: Observed, serving: Serving) -> Serving:
+    """Without an address where users were first, as no endpoint of theirs leads to a cluster's gateway; and without
+    that of the hub's own, where requests would go round. A cluster may say anything of where its gateway is."""
+    known = seen.cluster.status.gateway if seen.cluster.status else None
+    user = seen.taken.get(serving.address or "")
+    if serving.address in seen.front_door:
+        words = (
+            f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
+        )
+    elif user is not None and not (known and known.address == serving.address):
+        words = (
+            f"its gateway says that it is at {serving.address}, where ModelEndpoint {user} leads: one of them is wrong"
+        )
+    else:
+        return serving
+    refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
+    return replace(serving, ready=refused, address=None, again=AGAIN)
+
+
+def has_stack(seen: Observed, there: There) -> bool:
+    """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
+    return seen.stack is not None or (seen.helm and not there.children)
+
+
+def from_stack(seen: Observed) -> Serving:
+    wanted = render_stack(seen.cluster)
+    steps = (Apply(wanted),)
+    if seen.stack is None:
+        words = f"ServingStack {key_of(wanted)} is being made"
+        return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
+    stack = ServingStack.parse(seen.stack)
+    told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
+    refused = synced.get("message") if synced.get("status") == "False" else None
+    gateway = stack.status.gateway if stack.status else None
+    reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
+    reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
+    why = "; ".join(filter(None, (refused, told.get("message"))))
+    words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
+    if reason is BackendReady.BACKEND_HEALTHY:
+        words = ""
+    if not seen.helm:
+        words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+    ready = reason.condition(seen.now, message=words)
+    if gateway is None:
+        return Serving(ready, None, steps)
+    asked = stack.spec.gateway is not None and bool(stack.spec.gateway.listeners)
+    return Serving(
+        ready,
+        gateway.address,
+        steps,
+        server_name=gateway.server_name,
+        http=gateway.http is not False,
+        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if asked else "",
+    )
+
+
+def own_gateway(seen: Observed, there: There) -> Serving:
+    if missing := _missing_software(there):
+        words = f"there is no gateway yet: the cluster lacks {missing}"
+        return Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
+    cluster = seen.cluster.metadata.name
+    last = seen.cluster.status.gateway if seen.cluster.status else None
+    live = gateway_among(there.children)
+    # What may not be seen any more is no reason to open a gateway that has it.
+    unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
+    hub = unseen if there.unpermitted else seen.hub
+    closed = any(one.type == GatewaySecured.__name__ and one.status == "True" for one in seen.cluster.conditions)
+    opened = doors(
+        seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
+    )
+    namespace = () if there.has_namespace else (render_system_namespace(seen.cluster),)
+    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
+    before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
+    address = _address(there)
+    return Serving(
+        _own_gateway_ready(seen, there, address),
+        address,
+        (*before, *opened.issued(), *after),
+        server_name=opened.server_name,
+        http=opened.http,
+        why=there.unpermitted,
+    )
+
+
+def _own_gateway_ready(seen: Observed, there: There, address: str | None) -> Condition:
+    if address:
+        words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
+        return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
+    gateway = gateway_among(there.children)
+    said = condition(gateway, "Programmed").get("message") if gateway else None
+    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
+    return BackendReady.INSTALLING.condition(seen.now, message=words)
+
+
+def _missing_software(there: There) -> str:
+    """What the gateway needs and the cluster does not serve; empty when it has all."""
+    needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
+    needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
+    return " and ".join(words for name, words in needed.items() if name not in there.apis)
+
+
+def _address(there: There) -> str | None:
+    """Where requests for the cluster's models go; None until its gateway is there for them."""
+    gateway = gateway_among(there.children)
+    if gateway is None or condition(gateway, "Programmed").get("status") != "True":
+        return None
+    return address_of(gateway)
