@@ -33,6 +33,7 @@ from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.ownership import owned_fields
+from modelplane_operator.clients.repeats import is_power_of_two
 from modelplane_operator.clients.resources import HUB, ResourceType, key_of, labels_of
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
@@ -358,7 +359,7 @@ class Collection:
         if key is not None and trouble is not None and self.cluster == HUB and self._troubles.get(key) != trouble:
             self._troubles[key] = trouble
             self._tell_trouble(key)
-        elif not _is_power_of_two(self.failures[stage]):
+        elif not is_power_of_two(self.failures[stage]):
             return  # it is in the log already, or there is no end of them
         told = {"stage": stage, "error": _kind(error), "at": origin(error), "so_far": self.failures[stage]}
         log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
@@ -464,10 +465,6 @@ def _shallow(value: Any) -> Manifest:
     except orjson.JSONEncodeError:
         return {}
     return kept
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
 
 
 def _kind(error: Exception) -> str:

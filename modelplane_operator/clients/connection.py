@@ -317,6 +317,7 @@ class Connection:
                     one.namespace,
                     self._pace.watch,
                     on_broken=self._doubt.set,
+                    answers=lambda: self.health.error is None,
                     ours=one.ours,
                     on_news=lambda: self._on_health(self.name, self.health),
                     turn=turn,
@@ -369,8 +370,11 @@ class Connection:
 
     def _set(self, health: Health) -> None:
         before, self.health = self.health, health
-        if before.answers != health.answers or _words(before) != _words(health):
-            log.info("cluster health", cluster=self.name, answers=health.answers, error=_words(health))
+        turned = (before.answers, before.error is None) != (health.answers, health.error is None)
+        if turned or _words(before) != _words(health):
+            # Of one outage, each attempt may say something else: the log has the first, the condition the latest.
+            tell = log.info if turned else log.debug
+            tell("cluster health", cluster=self.name, answers=health.answers, error=_words(health))
             self._on_health(self.name, health)
 
 

@@ -82,6 +82,7 @@ class Lease:
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
     _taken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _failing: bool = field(default=False, init=False)
 
     @property
     def held(self) -> bool:
@@ -100,9 +101,12 @@ class Lease:
                 try:
                     async with asyncio.timeout(self.times.deadline / 2):
                         await self._attempt()
+                    self._failing = False
                 except (ClientError, TimeoutError) as error:
                     self._mine = None
-                    log.info("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    tell = log.debug if self._failing else log.info
+                    tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    self._failing = True
                 await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
         finally:
             await self._release()

@@ -54,6 +54,7 @@ class Pace:
     unserved: float = 30.0  # how often to ask again for a type that the server does not have
     vacant: float = 1200.0  # how often to list what nobody but us makes, while there is nothing
     backoff: Backoff = RETURNING
+    patience: float = 15.0  # until the log tells of one watch that fails: its connection tells of a server that is away
 
 
 @dataclass(slots=True)
@@ -67,6 +68,8 @@ class ListWatch:
     pace: Pace = Pace()
     on_broken: Callable[[], None] = lambda: None
     """Told when the server does not answer, or breaks off."""
+    answers: Callable[[], bool] = lambda: True
+    """Whether the server answers whoever asks how it is. When it does not, no watch of it is worth a log line."""
     ours: bool = False
     """Whether nobody but us makes such objects."""
     on_news: Callable[[], None] = lambda: None
@@ -81,6 +84,10 @@ class ListWatch:
     failing: ClientError | None = field(default=None, init=False)
     """What is wrong with it at the moment."""
     _fails_since: float | None = field(default=None, init=False)
+    _alone_since: float | None = field(default=None, init=False)
+    """Since when it fails although its server answers."""
+    _told: str = field(default="", init=False)
+    """What is in the log since it fails."""
     _up_since: float | None = field(default=None, init=False)
     asleep: bool = field(default=False, init=False)
     """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
@@ -121,14 +128,14 @@ class ListWatch:
             except ClientError as caught:
                 error = caught
             except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
-                log.error("watch failed", resource=str(self.collection.type), at=origin(caught))
                 error = Defect.by(caught)
+                self._tell(error, at=origin(caught))
             ended = self.collection.now()
             failures = 1 if ended - began > self.pace.steady else failures + 1
             if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
                 self._fails_since = None
             elif self._fails_since is None or self._is_steady(ended):
-                self._fails_since = ended
+                self._fails_since, self._alone_since, self._told = ended, None, ""
             self._up_since = None
             await asyncio.sleep(self._after(error, failures))
 
@@ -218,10 +225,24 @@ class ListWatch:
                 return self.pace.unserved * (1 + chance / 4)
             case _:
                 self._version = ""
-        if self.failing is None or str(self.failing) != str(error):
-            log.info("watch broke", resource=str(self.collection.type), error=str(error))
+        now = self.collection.now()
+        if not self.answers():
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > self.pace.patience:
+            self._tell(error)
         self._note(error)
         return self.pace.backoff.delay(failures, chance, at_least=error.retry_after)
+
+    def _tell(self, error: ClientError, **more: object) -> None:
+        """Log what is wrong with this watch alone, once until it has worked or something else is."""
+        if error.reason != self._told:
+            self._told = error.reason
+            collection = self.collection
+            log.warning(
+                "watch fails", cluster=collection.cluster, resource=str(collection.type), error=str(error), **more
+            )
 
     def _note(self, error: ClientError | None) -> None:
         before, self.failing = self.failing, error

@@ -23,6 +23,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.collection import Collection, Index
 from modelplane_operator.clients.errors import ClientError, Defect, KubeconfigError, origin
 from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.resources import SECRET, ResourceType, entries, key_of, labels_of, of, section
 
 CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
@@ -93,6 +94,7 @@ class Connections:
     _named: list[Collection] = field(default_factory=list[Collection], init=False)
     _secrets: Collection | None = field(default=None, init=False)
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
 
     def listen(self, collection: Collection) -> None:
         """Follow a collection of the hub, if it is one of those that matter."""
@@ -135,7 +137,9 @@ class Connections:
         except ClientError as error:
             self._wrong[way.name] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            log.error("kubeconfig failed", secret=str(way.secret), error=type(error).__name__, at=origin(error))
+            told = {"error": type(error).__name__, "at": origin(error)}
+            if so_far := self._repeats.worth((way.secret, *told.values())):
+                log.error("kubeconfig failed", secret=str(way.secret), so_far=so_far, **told)
             self._wrong[way.name] = Defect(f"Secret {way.secret}: {Defect.by(error)}")
         self.changed(way.name)
 

@@ -79,7 +79,14 @@ class Recorder:
         transition = Transition(before, after)
         if not transition.worth_telling:
             return
-        log.info(
+        belongs = _belongs(subject)
+        good = transition.kind == "Normal"
+        outcome = None
+        if not (good and belongs):
+            outcome = self._refusal(subject["metadata"]["uid"], f"{after.type} {after.status} {after.reason}")
+        # What is made for another may be thousands, and the other tells of them; what flaps has said so by then.
+        tell = log.debug if belongs or outcome else log.info
+        tell(
             "transition",
             kind=subject["kind"],
             key=str(key_of(subject)),
@@ -88,9 +95,8 @@ class Recorder:
             reason=after.reason,
             message=after.message,
         )
-        if transition.kind == "Normal" and _belongs(subject):
+        if good and belongs:
             return
-        outcome = self._refusal(subject["metadata"]["uid"], f"{after.type} {after.status} {after.reason}")
         if outcome is None:
             try:
                 self._queue.put_nowait(event(subject, transition, self.identity, datetime.now(UTC)))

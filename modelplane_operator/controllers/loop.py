@@ -25,8 +25,9 @@ from modelplane_operator.api.base import Key, Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ClientError, Conflict, Defect, NotFound, NotLeading, Unreachable
+from modelplane_operator.clients.errors import ClientError, Conflict, Defect, NotFound, NotLeading, Unreachable, origin
 from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.resources import HUB, ResourceType, annotations_of, of
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.reading import Cluster, find
@@ -70,6 +71,8 @@ class Clients:
     on_transition: OnTransition = untold
     helm: Helm | None = None
     """None where no charts are installed."""
+    repeats: Repeats = field(default_factory=Repeats)
+    """Which defects are in the log already: an object that we fail on is tried again and again."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -179,8 +182,8 @@ async def reconcile(
         await report(collection, manifest, plan, clients, reason=reason, message=str(failure or message))
     except ClientError as error:
         return Failed(at_least=error.retry_after)
-    except Exception:  # a status that cannot be written is this object's trouble, too
-        log.exception("report failed", kind=controller.type.kind, key=str(key))
+    except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
+        _tell("report failed", controller, key, clients, error)
         return Failed(hopeless=True)
     if failure:
         return Failed(at_least=failure.error.retry_after, hopeless=not failure.error.retry)
@@ -221,11 +224,18 @@ async def _attempt(
         return plan, Failure(None, error)
     except (ValidationError, WrongKindError) as error:
         return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
-    except Exception as error:  # a defect in one object's path must not end the operator
+    except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
         if isinstance(error, TimeoutError) and deadline.expired():
             return plan, Failure(None, Unreachable(SLOW))
-        log.exception("reconcile failed", kind=controller.type.kind, key=str(key))
+        _tell("reconcile failed", controller, key, clients, error)
         return plan, Failure(None, Defect.by(error))
+
+
+def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:
+    """Log a defect of ours with where it arose, and again when it has happened twice as often."""
+    kind = controller.type.kind
+    if so_far := clients.repeats.worth((what, kind, type(error), origin(error))):
+        log.error(what, kind=kind, key=str(key), so_far=so_far, exc_info=error)
 
 
 def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:

@@ -16,6 +16,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.resources import HUB, ResourceType, labels_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker, reconcile
 from modelplane_operator.controllers.quarantine import UNGUARDED, Guard, subject
@@ -100,8 +101,10 @@ class Crew:
         try:
             for key in self.controller.woken_by_connection(cluster, self.clients.hub):
                 self._wake(key, cluster)
-        except Exception:  # an object of the hub on which this fails is no trouble of the connection's
-            log.exception("nobody woken", kind=self.controller.type.kind, cluster=cluster)
+        except Exception as error:  # an object of the hub on which this fails is no trouble of the connection's
+            kind = self.controller.type.kind
+            if so_far := self.clients.repeats.worth(("nobody woken", kind, type(error), origin(error))):
+                log.error("nobody woken", kind=kind, cluster=cluster, so_far=so_far, exc_info=error)
 
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
         if concerns(old, new):

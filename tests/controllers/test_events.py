@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from modelplane_operator.api.conditions import Condition, ConditionStatus
 from modelplane_operator.clients.errors import Unreachable
@@ -114,6 +115,20 @@ async def test_of_what_belongs_to_another_only_bad_news_is_told() -> None:
     assert told.recorder._queue.qsize() == 0
     told.recorder.record(replica, TRUE, CREATING)
     assert told.recorder._queue.qsize() == 1
+
+
+async def test_the_log_has_no_lines_of_what_belongs_to_another_and_one_of_what_flaps() -> None:
+    told = Told()
+    replica = subject("replica")
+    replica["metadata"]["ownerReferences"] = [{"kind": "ModelDeployment", "name": "d", "uid": "o", "controller": True}]
+
+    with capture_logs() as lines:
+        for _ in range(3):
+            told.flap("Gone")
+            told.recorder.record(replica, TRUE, CREATING)
+            told.recorder.record(replica, CREATING, TRUE)
+
+    assert [(line["key"], line["reason"]) for line in lines if line["log_level"] == "info"] == [("ml/m", "Gone")]
 
 
 async def test_what_was_told_long_ago_is_forgotten() -> None:
