@@ -42,7 +42,7 @@ def main(build: Build = kinds) -> None:
         elif asked.command == "keys":
             _keys(settings, access)
         else:
-            _tell(asked.deployment, access)
+            _tell(asked.deployment, access, every_cluster=asked.every_cluster)
     except (ClientError, OSError) as error:
         sys.exit(f"modelplane_operator: {error}")
 
@@ -55,6 +55,7 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
     why = commands.add_parser("explain", help="say where a ModelDeployment's replicas would be placed now, and why")
     why.add_argument("deployment", type=_key, metavar="NAMESPACE/NAME")
+    why.add_argument("--every-cluster", action="store_true", help="say of each cluster why it takes no replica more")
     Settings.add_flags(why, "kubeconfig")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "log_level", "log_format")
@@ -86,16 +87,16 @@ def _key(text: str) -> Key:
     return Key(namespace, name)
 
 
-def _tell(key: Key, access: Access) -> None:
+def _tell(key: Key, access: Access, *, every_cluster: bool) -> None:
     try:
-        sys.stdout.write(f"{asyncio.run(_explain(key, access))}\n")
+        sys.stdout.write(f"{asyncio.run(_explain(key, access, every_cluster=every_cluster))}\n")
     except ClientError as error:  # whoever has several hubs wants to know which one said so
         sys.exit(f"modelplane_operator explain: {access.server}: {error}")
 
 
-async def _explain(key: Key, access: Access) -> str:
+async def _explain(key: Key, access: Access, *, every_cluster: bool) -> str:
     async with connect(access, limits=OF_HUB) as hub:
-        return await explain(key, hub, now=datetime.now(UTC))
+        return await explain(key, hub, now=datetime.now(UTC), every_cluster=every_cluster)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 Equal decisions read the same, and neither grows with the fleet.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import assert_never
 
 from modelplane_operator.scheduling.decision import Decision, Refusal
@@ -47,6 +49,8 @@ from modelplane_operator.scheduling.reasons import (
     Unreachable,
 )
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
 _GROUPS = 6  # of refusals in a summary; a page shows all
 _NEAREST = 2  # examples in a summary
 _SOME = 4  # engines and pools named in a reason
@@ -68,26 +72,42 @@ def summary(decision: Decision) -> str:
     return "; ".join(parts)
 
 
-def explain(decision: Decision) -> str:
-    """The whole decision, one line for every replica and every kind of refusal."""
-    clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
+def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapping[str, Reason] | None = None) -> str:
+    """The whole decision, one line for every replica and every kind of refusal.
+
+    `ill`: what is wrong with clusters, for their replicas. `clusters`, when given: what each says to one replica more.
+    """
+    checked = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
     held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
+    now = Counter(placement.cluster for placement in decision.placements)
     waiting = ((found.replica.key.name, found.replica.cluster, reason_to_move(found.why)) for found in decision.stuck)
     sections = (
         ("problems", [problem(found) for found in decision.problems]),
-        ("placed", [_placement(found, new=found in decision.new) for found in decision.placements]),
+        (
+            "placed",
+            [_placement(found, new=found in decision.new) + _ill(found.cluster, ill) for found in decision.placements],
+        ),
         ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
-        ("left as they are", [f"{name} on {cluster}: {why}" for name, cluster, why in held]),
+        ("left as they are", [f"{name} on {cluster}: {why}{_ill(cluster, ill)}" for name, cluster, why in held]),
         ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
         ("not chosen", [f"{group(found)}; {_nearest(found)}" for found in decision.refusals]),
     )
-    lines = [f"{_counts(decision)}; {clusters}"]
+    lines = [f"{_counts(decision)}; {checked}"]
     for title, entries in sections:
         if entries:
             more = [f"  and {len(entries) - _LINES} more"] if len(entries) > _LINES else []
             lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
+    if clusters is not None:
+        every = (
+            f"  {name}: {_of(now[name], 'replica')}; one more: {_why(why)}" for name, why in sorted(clusters.items())
+        )
+        lines += ["every cluster:", *every]
     return "\n".join(lines)
+
+
+def _ill(cluster: str, ill: Mapping[str, str]) -> str:
+    return f"; {ill[cluster]}" if cluster in ill else ""
 
 
 def problem(found: Problem) -> str:
@@ -222,8 +242,12 @@ def remedy(why: Reason) -> str:
 
 
 def _nearest(found: Refusal) -> str:
-    helps = remedy(found.reason)
-    return f"{found.nearest}: {reason(found.reason)}{f' ({helps})' if helps else ''}"
+    return f"{found.nearest}: {_why(found.reason)}"
+
+
+def _why(why: Reason) -> str:
+    helps = remedy(why)
+    return f"{reason(why)}{f' ({helps})' if helps else ''}"
 
 
 def miss(found: Miss) -> str:
