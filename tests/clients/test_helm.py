@@ -195,6 +195,7 @@ def test_records_that_helm_cannot_have_written_are_passed_over(namespace: str, n
     assert bool(found) == ((namespace, name, version) == ("apps", "a", "1"))
 
 
+@pytest.mark.fleet
 async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> None:
     for key in (Key("apps", "--kubeconfig=/etc/other"), Key("--all-namespaces", "a"), Key("apps", "a b")):
         with pytest.raises(HelmError, match="cannot be a Helm release"):
@@ -202,6 +203,7 @@ async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> No
     assert scene.helm.runs(scene.cluster.name) == {}
 
 
+@pytest.mark.fleet
 def test_a_kubeconfig_that_is_written_is_read_the_same(api: Api) -> None:
     access = read_kubeconfig(api.server.kubeconfig.read_text())
     proxied = replace(access, token=CANARY, proxy="http://proxy.example", server_name="other")
