@@ -19,7 +19,7 @@ from modelplane_operator.api.bounds import (
     TaintValue,
 )
 from modelplane_operator.api.cluster_origin import ClusterOrigin
-from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Model, Rule, list_map, must
@@ -249,23 +249,20 @@ class InferenceClusterStatus(Status):
 class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
-    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how this cloud makes such a node."
-    PROVISIONING = "Provisioning", "False", "The cloud is making it."
-    UNSUPPORTED_SOURCE = (
-        "UnsupportedSource",
-        "False",
-        "This operator cannot make clusters on that cloud; nothing is done.",
-    )
-    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user may not do what is needed; the message names it."
-    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used."
-    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when."
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", STEP
+    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
+    PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
+    UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
+    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a right; the message names it.", WARNING
+    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used.", WARNING
+    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (
         "Misbehaving",
         "False",
         "Its API server says more than one may, or what none says; it is asked again after minutes.",
+        WARNING,
     )
-    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
+    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays.", WARNING
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
@@ -273,21 +270,17 @@ class CredentialsRenewed(ConditionType):
     """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
 
     TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
-    NOT_RENEWED = "NotRenewed", "False", "Nobody does, as far as the operator knows; the message says when it ends."
+    NOT_RENEWED = "NotRenewed", "False", "Nobody that we know does; the message says when it ends.", WARNING
 
 
 class BackendReady(ConditionType):
     """Whether the serving stack on the cluster works."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
-    INSTALLING = "Installing", "False", "It is being installed."
-    NOT_INSTALLED = "NotInstalled", "False", "The cluster lacks software that the gateway needs; the message names it."
-    ADDRESS_IN_USE = (
-        "AddressInUse",
-        "False",
-        "The gateway says to be where the hub's is, or a user's ModelEndpoint leads.",
-    )
-    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
+    INSTALLING = "Installing", "False", "It is being installed.", STEP
+    NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
+    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's or a user's is.", WARNING
+    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
 
 
@@ -295,26 +288,26 @@ class GatewaySecured(ConditionType):
     """Whether requests travel to the cluster encrypted, and its gateway answers nobody but this hub's."""
 
     MUTUAL_TLS = "MutualTLS", "True", "Both gateways prove to each other what they are; there is no other way in."
-    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http is closed when none can come by it any more."
-    NOT_KNOWN = "NotKnown", "Unknown", "Nobody can tell what is wanted: the gateway stays closed; the message says why."
-    CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which."
-    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why."
+    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http closes when none can come by it.", STEP
+    NOT_KNOWN = "NotKnown", "Unknown", "It is not known what is wanted: it stays closed; the message says why.", STEP
+    CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which.", STEP
+    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why.", STEP
 
 
 class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
-    INVALID_CLASS = "InvalidClass", "False", "A pool's class says what cannot be read; the class's Accepted names it."
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", STEP
+    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 
 class GPUReady(ConditionType):
     """Whether the nodes of the pools are there and have the devices that their classes declare."""
 
-    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them."
-    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why."
-    NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why."
+    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them.", WARNING
+    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why.", WARNING
+    NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why.", STEP
     ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     LABEL_RULES,
@@ -257,35 +257,47 @@ class ModelDeploymentStatus(Status):
 class ReplicasScheduled(ConditionType):
     """Whether every replica has a cluster."""
 
-    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster."
-    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written."
-    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone."
-    INVALID_NODE_SELECTOR = "InvalidNodeSelector", "False", "A selector is not valid; replicas that run are left alone."
+    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster.", NEWS
+    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written.", STEP
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone.", WARNING
+    INVALID_NODE_SELECTOR = (
+        "InvalidNodeSelector",
+        "False",
+        "A selector is not valid; replicas that run are left alone.",
+        WARNING,
+    )
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
         "False",
         "Some replica fits nowhere; the message says what is short.",
+        WARNING,
     )
 
 
 class ReplicasReady(ConditionType):
     """Whether every replica answers."""
 
-    NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster."
-    MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them."
+    NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster.", STEP
+    MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them.", STEP
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 
 
 class Progressing(ConditionType):
     """Whether replicas are being moved, changed or removed."""
 
-    SETTLED = "Settled", "False", "Every replica is where and what it is to be."
-    NO_OTHER_PLACE = "NoOtherPlace", "False", "Replicas stay that are to leave their cluster: no other takes them."
-    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what."
+    SETTLED = "Settled", "False", "Every replica is where and what it is to be.", NEWS
+    NO_OTHER_PLACE = (
+        "NoOtherPlace",
+        "False",
+        "Replicas stay that are to leave their cluster: no other takes them.",
+        WARNING,
+    )
+    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what.", NEWS
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",
         "True",
         "The fleet has no room for one more replica, so that one at a time is out of service.",
+        NEWS,
     )
 
 
@@ -293,8 +305,8 @@ class ModelCacheResolved(ConditionType):
     """Whether the cache that the deployment names is there; absent when it names none."""
 
     RESOLVED = "ModelCacheResolved", "True", "The cache exists."
-    UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed."
-    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed."
+    UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed.", STEP
+    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed.", WARNING
 
 
 class PodTemplateAllowed(ConditionType):
@@ -305,6 +317,7 @@ class PodTemplateAllowed(ConditionType):
         "LeftOut",
         "False",
         "A cluster does not allow some of it, and the pods run without; the message names it, and what would allow it.",
+        WARNING,
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import DnsLabel, LabelText, ObjectName, OurName
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     MEMBER_SHAPE,
@@ -145,22 +145,23 @@ class ModelReplicaStatus(Status):
 class ModelAccepted(ConditionType):
     """Whether the engines' workloads are on the cluster."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet."
-    DEPLOYING = "Deploying", "False", "The workloads are being written."
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet.", STEP
+    DEPLOYING = "Deploying", "False", "The workloads are being written.", STEP
     ACCEPTED = "Accepted", "True", "Every engine has its workload."
 
 
 class ModelReady(ConditionType):
     """Whether requests are answered."""
 
-    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet."
-    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet."
+    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet.", STEP
+    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet.", STEP
     PICKER_NOT_READY = (
         "PickerNotReady",
         "False",
         "The engines answer, and the endpoint picker does not: the gateway refuses every request without it.",
+        STEP,
     )
-    CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers."
+    CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers.", WARNING
     SERVING = "Serving", "True", "Every engine answers, and so does the endpoint picker, where there is one."
 
 
@@ -172,6 +173,7 @@ class CacheTransfer(ConditionType):
         "NotConfigured",
         "False",
         "Some engine is not told to: prompts are read by a prefill engine and then again by the decode engine.",
+        WARNING,
     )
     CONFIGURED = "Configured", "True", "Every engine whose arguments can be read is told to."
 

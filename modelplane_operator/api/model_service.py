@@ -9,7 +9,7 @@ from pydantic import Field
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.shared import Spec
 
@@ -64,25 +64,40 @@ class EndpointsResolved(ConditionType):
     """Whether there are endpoints behind the URL."""
 
     RESOLVED = "Resolved", "True", "At least one endpoint is selected; the message counts them."
-    NO_ENDPOINTS = "NoEndpoints", "False", "No endpoint of the namespace carries the selected labels."
+    NO_ENDPOINTS = "NoEndpoints", "False", "No endpoint of the namespace carries the selected labels.", WARNING
 
 
 class RoutingReady(ConditionType):
     """Whether the gateway sends requests to the endpoints."""
 
     ROUTE_CONFIGURED = "RouteConfigured", "True", "The gateway has accepted the route and an endpoint can answer."
-    CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer."
-    WAITING_FOR_GATEWAY = "WaitingForGateway", "False", "There is no InferenceGateway named default with an address."
+    CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer.", STEP
+    WAITING_FOR_GATEWAY = (
+        "WaitingForGateway",
+        "False",
+        "There is no InferenceGateway named default with an address.",
+        STEP,
+    )
 
 
 class AuthReady(ConditionType):
     """Whether the keys can be read that requests need; only where keys are asked for, or were."""
 
     KEYS_FOUND = "KeysFound", "True", "Every Secret holds keys; requests without one of them get 401."
-    SECRET_NOT_FOUND = "SecretNotFound", "False", "A Secret is missing; the message names it. Its keys are refused."
-    SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it."
-    SECRET_TOO_LARGE = "SecretTooLarge", "False", "A Secret holds too many keys or bytes, so that none of them counts."
-    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it."
+    SECRET_NOT_FOUND = (
+        "SecretNotFound",
+        "False",
+        "A Secret is missing; the message names it. Its keys are refused.",
+        WARNING,
+    )
+    SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it.", WARNING
+    SECRET_TOO_LARGE = (
+        "SecretTooLarge",
+        "False",
+        "A Secret holds too many keys or bytes, so that none of them counts.",
+        WARNING,
+    )
+    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it.", WARNING
     NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
 
 

@@ -1,12 +1,13 @@
 """Events: a transition of a condition, told to whoever runs `kubectl describe` or `kubectl get events`.
 
 They are written in the background and at best effort: a reconcile never waits for one, and none is written at rest.
+What comes again is the same Event with a higher count. They are core/v1 Events: those of events.k8s.io may not carry
+`lastTimestamp`, by which everybody sorts them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,23 +16,20 @@ from typing import Literal
 
 import structlog
 
-from modelplane_operator.api.conditions import Condition, Synced
+from modelplane_operator.api import reasons
+from modelplane_operator.api.conditions import STEP, Condition, ConditionType, Synced
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError
+from modelplane_operator.clients.errors import ClientError, Conflict, NotFound
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.resources import EVENT, key_of
 
 CONTROLLER = "modelplane.ai/operator"
 QUEUED = 1000  # a fleet that turns over writes some hundred a second; what is told minutes late is of no use
+KEPT = 2000  # Events that may yet come again
 OF_ONE_OBJECT = 10  # in a minute: one that flaps has said so by then
 MINUTE = 60.0
-NOTE_LENGTH = 1024  # what Kubernetes allows, in bytes
-
-# Words in reasons that are bad news whatever the condition was before.
-TROUBLE = re.compile("Error|Failed|Invalid|Insufficient|Missing|NotFound|NotServed|Unreachable|Unresolved|^No[A-Z]")
-INTENDED = {"Deleting", Synced.RECONCILE_PAUSED.reason}
-TOLD = {"Ready", "ReplicasScheduled", "Progressing"}  # good news worth a write: each event is one
-NEUTRAL = {"Progressing"}  # that it ends is what everybody waits for
+SERIES = 1800.0  # seconds after which what comes again is another Event; the first may be gone after an hour
+MESSAGE_LENGTH = 1024  # what Kubernetes allows, in bytes
 
 Kind = Literal["Normal", "Warning"]
 
@@ -40,27 +38,55 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A condition of an object that has become another; None before: it was not there."""
+    """A condition of an object of a kind that has become another; None before: it was not there."""
 
+    of: str
     before: Condition | None
     after: Condition
+
+    @property
+    def reason(self) -> ConditionType | None:
+        return reasons.find(self.of, self.after)
 
     @property
     def worth_telling(self) -> bool:
         """Whether something happened that people wait for or must know; the steps on the way are in the conditions."""
         after, before = self.after, self.before
         if before is None:
-            return self.kind == "Warning" or (after.status == "True" and after.type in TOLD)
+            first_news = self.told == "Normal" and after.status == "True" and after.type != Synced.__name__
+            return self.kind == "Warning" or first_news
         changed = (before.status, before.reason) != (after.status, after.reason)
-        return changed and (self.kind == "Warning" or after.type in {*TOLD, Synced.__name__})
+        return changed and (self.kind == "Warning" or self.told == "Normal")
+
+    @property
+    def told(self) -> str:
+        return self.reason.severity if self.reason else STEP
 
     @property
     def kind(self) -> Kind:
-        after = self.after
-        if after.status == "True" or after.reason in INTENDED:
-            return "Normal"
-        lost = self.before is not None and self.before.status == "True" and after.type not in NEUTRAL
-        return "Warning" if lost or TROUBLE.search(after.reason) else "Normal"
+        lost = self.before is not None and self.before.status == "True" and self.after.status != "True"
+        return "Warning" if self.told == "Warning" or (self.told == STEP and lost) else "Normal"
+
+    @property
+    def message(self) -> str:
+        """What happened, never without a word on what that means."""
+        words = self.after.message or (self.reason.meaning if self.reason else self.after.reason)
+        return f"{self.after.type} is {self.after.status}: {words}".encode()[:MESSAGE_LENGTH].decode(errors="ignore")
+
+
+@dataclass(slots=True)
+class Series:
+    """One Event, and how often what it tells has happened."""
+
+    manifest: Manifest
+    count: int
+    at: float
+    """When it happened last."""
+    due: float
+    """When it may be written again."""
+    queued: bool = False
+    stored: Manifest | None = None
+    """As it was written last."""
 
 
 @dataclass(slots=True)
@@ -71,21 +97,21 @@ class Recorder:
     identity: str
     now: Callable[[], float]
     count: Callable[[str, str], None]
-    _queue: asyncio.Queue[Manifest] = field(default_factory=lambda: asyncio.Queue[Manifest](QUEUED), init=False)
-    _told: dict[str, list[tuple[float, str]]] = field(default_factory=dict[str, list[tuple[float, str]]], init=False)
+    _queue: asyncio.Queue[Series] = field(default_factory=lambda: asyncio.Queue[Series](QUEUED), init=False)
+    _told: dict[str, list[float]] = field(default_factory=dict[str, list[float]], init=False)
+    _series: dict[tuple[str, str], Series] = field(default_factory=dict[tuple[str, str], Series], init=False)
+    _latest: tuple[str, str, frozenset[str]] = field(default=("", "", frozenset()), init=False)
 
     def record(self, subject: Manifest, before: Condition | None, after: Condition) -> None:
         """Have a transition told, if it is worth it. Good news of what belongs to another are part of that one's."""
-        transition = Transition(before, after)
+        transition = Transition(subject["kind"], before, after)
         if not transition.worth_telling:
             return
         belongs = _belongs(subject)
-        good = transition.kind == "Normal"
-        outcome = None
-        if not (good and belongs):
-            outcome = self._refusal(subject["metadata"]["uid"], f"{after.type} {after.status} {after.reason}")
+        silent = (transition.kind == "Normal" and belongs) or self._is_said(subject, after.reason)
+        outcome = None if silent else self._enter(subject, transition)
         # What is made for another may be thousands, and the other tells of them; what flaps has said so by then.
-        tell = log.debug if belongs or outcome else log.info
+        tell = log.debug if silent or belongs or outcome else log.info
         tell(
             "transition",
             kind=subject["kind"],
@@ -95,43 +121,73 @@ class Recorder:
             reason=after.reason,
             message=after.message,
         )
-        if good and belongs:
-            return
-        if outcome is None:
-            try:
-                self._queue.put_nowait(event(subject, transition, self.identity, datetime.now(UTC)))
-            except asyncio.QueueFull:
-                outcome = "lost"
         if outcome is not None:
             self.count(subject["kind"], outcome)
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            manifest = await self._queue.get()
-            kind = manifest["regarding"]["kind"]
+            series = await self._queue.get()
+            series.queued = False
+            kind = series.manifest["involvedObject"]["kind"]
             try:
-                await self.kube().create(manifest)
+                await self._write(series)
                 self.count(kind, "written")
             except ClientError as error:
                 self.count(kind, "failed")
                 log.debug("event not written", kind=kind, error=str(error))
 
-    def _refusal(self, uid: str, said: str) -> str | None:
-        """Why this is not told, when it is not; otherwise it counts as told."""
-        now = self.now()
-        while self._told and next(iter(self._told.values()))[-1][0] < now - MINUTE:
-            del self._told[next(iter(self._told))]
-        told = [(when, what) for when, what in self._told.pop(uid, ()) if when > now - MINUTE]
-        outcome = None
-        if any(what == said for _, what in told):
-            outcome = "repeated"
-        elif len(told) >= OF_ONE_OBJECT:
-            outcome = "limited"
+    async def _write(self, series: Series) -> None:
+        kube, manifest = self.kube(), series.manifest
+        if series.stored is not None:
+            try:
+                series.stored = await kube.replace({**manifest, "metadata": series.stored["metadata"]})
+            except (Conflict, NotFound):  # its hour is over
+                series.stored = None
+            else:
+                return
+        name = f"{manifest['involvedObject']['name'][:200]}.{uuid.uuid4().hex[:16]}"
+        series.stored = await kube.create({**manifest, "metadata": {**manifest["metadata"], "name": name}})
+
+    def _is_said(self, subject: Manifest, reason: str) -> bool:
+        """Whether another condition has told the same reason of the same write: `Ready` says why it is not true."""
+        metadata = subject["metadata"]
+        uid, version, said = self._latest
+        same = (uid, version) == (metadata["uid"], metadata["resourceVersion"])
+        self._latest = metadata["uid"], metadata["resourceVersion"], (said if same else frozenset()) | {reason}
+        return same and reason in said
+
+    def _enter(self, subject: Manifest, transition: Transition) -> str | None:
+        """Queue an Event, or its next count; why not, when that is not to be."""
+        now, uid, after = self.now(), subject["metadata"]["uid"], transition.after
+        self._forget(now)
+        key = (uid, f"{after.type} {after.status} {after.reason}")
+        series = self._series.pop(key, None)
+        if series is None:
+            series = Series(event(subject, transition, self.identity, datetime.now(UTC)), 1, now, now)
         else:
-            told.append((now, said))
-        self._told[uid] = told  # at the end: the first is the one that has been silent for longest
-        return outcome
+            series.count, series.at = series.count + 1, now
+            series.manifest = again(series.manifest, transition, series.count, datetime.now(UTC))
+        self._series[key] = series  # at the end: the first is the one that has been silent for longest
+        if series.queued or series.due > now:
+            return "repeated"
+        told = [when for when in self._told.pop(uid, ()) if when > now - MINUTE]
+        self._told[uid] = told
+        if len(told) >= OF_ONE_OBJECT:
+            return "limited"
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            return "lost"
+        told.append(now)
+        series.queued, series.due = True, now + MINUTE
+        return None
+
+    def _forget(self, now: float) -> None:
+        while self._told and (not (first := next(iter(self._told.values()))) or first[-1] < now - MINUTE):
+            del self._told[next(iter(self._told))]
+        while self._series and (len(self._series) >= KEPT or next(iter(self._series.values())).at < now - SERIES):
+            del self._series[next(iter(self._series))]
 
 
 def _belongs(subject: Manifest) -> bool:
@@ -140,25 +196,25 @@ def _belongs(subject: Manifest) -> bool:
 
 
 def event(subject: Manifest, transition: Transition, identity: str, at: datetime) -> Manifest:
-    """A transition as an object of the API, about its subject."""
-    metadata, after = subject["metadata"], transition.after
+    """A transition as an object of the API, about its subject; whoever writes it gives it a name."""
+    metadata = subject["metadata"]
     namespace = metadata.get("namespace")
-    said = f"{after.type} is {after.status}" + (f": {after.message}" if after.message else "")
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
-        "metadata": {
-            "name": f"{metadata['name'][:200]}.{uuid.uuid4().hex[:16]}",
-            "namespace": namespace or "default",  # where Kubernetes has those of objects without one
-        },
-        "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "metadata": {"namespace": namespace or "default"},  # where Kubernetes has those of objects without one
+        "eventTime": _micro(at),
+        "firstTimestamp": _second(at),
+        "lastTimestamp": _second(at),
+        "count": 1,
         "type": transition.kind,
-        "reason": after.reason,
-        "action": after.type,
-        "note": said.encode()[:NOTE_LENGTH].decode(errors="ignore"),
-        "reportingController": CONTROLLER,
+        "reason": transition.after.reason,
+        "action": transition.after.type,
+        "message": transition.message,
+        "source": {"component": CONTROLLER},
+        "reportingComponent": CONTROLLER,
         "reportingInstance": identity,
-        "regarding": {
+        "involvedObject": {
             "apiVersion": subject["apiVersion"],
             "kind": subject["kind"],
             "name": metadata["name"],
@@ -167,3 +223,23 @@ def event(subject: Manifest, transition: Transition, identity: str, at: datetime
             **({"namespace": namespace} if namespace else {}),
         },
     }
+
+
+def again(before: Manifest, transition: Transition, count: int, at: datetime) -> Manifest:
+    """The same Event, once what it tells has happened so often, with the latest words."""
+    return {
+        **before,
+        "type": transition.kind,
+        "message": transition.message,
+        "count": count,
+        "lastTimestamp": _second(at),
+        "series": {"count": count, "lastObservedTime": _micro(at)},
+    }
+
+
+def _micro(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _second(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -169,8 +169,9 @@ async def test_it_leads_reconciles_tells_how_it_is_and_gives_the_lease_back(
             lambda: kube.list(EVENT, namespace=subject.namespace), lambda found: len(found.items) == 1, "the event"
         )
         told = events.items[0]
-        assert (told["regarding"]["name"], told["reason"], told["type"]) == ("subject", "Available", "Normal")
-        assert told["note"] == "Ready is True: all of it"
+        assert (told["involvedObject"]["name"], told["reason"], told["type"]) == ("subject", "Available", "Normal")
+        assert told["message"] == "Ready is True: all of it"
+        assert (told["count"], bool(told["lastTimestamp"])) == (1, True)
         assert "Available" in await api.kubectl("-n", subject.namespace, "describe", "modelcache", "subject")
         wrote = 'modelplane_writes_total{outcome="OK",resource="configmaps",side="hub",verb="apply"}'
         assert await operator.value(wrote) == 1.0
