@@ -167,6 +167,15 @@ class PublishedDevice(Model):
     """How much it has."""
 
 
+class Fabric(Model):
+    """The nodes of a pool that are on one fabric."""
+
+    value: Annotated[str, Field(max_length=63)]
+    """What their label `topologyKey` says."""
+    nodes: int
+    """Those of them that are usable."""
+
+
 class GpuPool(Model):
     """What the scheduler can count on in one pool."""
 
@@ -178,6 +187,9 @@ class GpuPool(Model):
     """Devices of each node."""
     allocatable: Amounts | None = None
     """What the least of its nodes has for pods, as far as any was seen: of it, engines request a share by default."""
+    largest_fabric: Fabric | None = None
+    """Of a pool whose fabric has a `topologyKey`, and whose nodes were seen: the value that most of them carry. No gang
+    of more nodes is placed there."""
 
 
 class ProviderConfigRef(Model):

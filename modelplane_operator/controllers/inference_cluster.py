@@ -18,7 +18,7 @@ from modelplane_operator.api import (
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.clients.collection import Index, Keep
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.gateways import Gateways
@@ -92,13 +92,19 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     ENDPOINTS: {"cluster": _cluster_of, "outside": outside_of},
     SECRET: {"guarded": _guarded},
 }
-WATCHED_AFAR = (
-    *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
-    *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
-    Watched(NODE, labels.POOL, keeping=cut_node),
-    Watched(RESOURCE_SLICE, None, keeping=cut_slice),
-)
-"""What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
+
+
+def watched_afar(keeping: Keep = cut_node) -> tuple[Watched, ...]:
+    """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
+
+    `keeping`: what is kept of a node.
+    """
+    return (
+        *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
+        *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
+        Watched(NODE, labels.POOL, keeping=keeping),
+        Watched(RESOURCE_SLICE, None, keeping=cut_slice),
+    )
 
 
 def controller(
@@ -358,4 +364,4 @@ def _with_that_node(change: Change, _: Cluster) -> Iterable[Key]:
 
 
 def _said(cut: Manifest) -> tuple[object, ...]:
-    return cut["metadata"].get("labels"), cut["spec"], cut.get("status")
+    return cut["metadata"].get("labels"), cut["spec"], cut.get("status"), cut.get("fabrics")

@@ -25,6 +25,7 @@ from modelplane_operator.controllers import (
     serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.world import Kinds, World
 from modelplane_operator.rendering.gateway_stack import Allowed
@@ -37,7 +38,7 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 def kinds(world: World) -> Kinds:
     settings = world.settings
     fleet = FleetView(world.now)
-    gateways = Gateways(time.monotonic)
+    gateways, fabrics = Gateways(time.monotonic), Fabrics()
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
     with_helm = bool(settings.helm)
@@ -65,10 +66,10 @@ def kinds(world: World) -> Kinds:
             model_service.controller(originals, settings.keys_address),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
-        listeners=(fleet.listen, connections.listen),
+        listeners=(fleet.listen, fabrics.listen, connections.listen),
         on_health=(fleet.on_health,),
         watched_afar=(
-            *inference_cluster.WATCHED_AFAR,
+            *inference_cluster.watched_afar(fabrics.cut_node),
             *model_replica.WATCHED_AFAR,
             *(serving_stack.WATCHED_AFAR if with_helm else ()),
         ),

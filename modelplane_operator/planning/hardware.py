@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.inference_cluster import GpuPool, PublishedDevice
+from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.resources import Section, entries, labels_of, section
@@ -36,24 +36,32 @@ class Present:
     """What the first of the others lacks."""
     allocatable: Amounts | None = None
     """What the least of them has for pods, in whole processors and Gi; None while none says."""
+    fabrics: Mapping[str, Fabric] = field(default_factory=dict[str, Fabric])
+    """By label, the value that most of the usable nodes have; of labels that were looked for on all nodes."""
 
 
 # What is kept of them -------------------------------------------------------------------------------------------------
 
 
-def cut_node(node: Manifest) -> Manifest:
-    """What matters of a Node, which is large and has news every few minutes."""
+def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
+    """What matters of a Node, which is large and has news every few minutes.
+
+    `fabrics`: the labels by which the fleet tells fabrics. One that a node lacks is kept as empty: it was looked for.
+    """
     ready = {"type": "Ready", "status": condition(node, "Ready").get("status", "Unknown")}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
     offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}
+    found = {name: str(labels_of(node).get(name, ""))[:_VALUE] for name in sorted(fabrics)}
     return {
         "metadata": {**_identity(node), "labels": pool},
         "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
         "status": {"conditions": [ready], **({"allocatable": offered} if offered else {})},
+        **({"fabrics": found} if found else {}),
     }
 
 
+_VALUE = 63  # of a label, as Kubernetes has it
 _UNITS = {"cpu": 1, "memory": 2**30}
 _MOST = {"cpu": 10_000, "memory": 16_000}  # of units: no node has more, and a cluster that lies fills no status
 
@@ -113,8 +121,21 @@ def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
 
 
 def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> Present:
-    lacking = [words for node in nodes if (words := _lack(node, pool.devices, stock))]
-    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes))
+    judged = [(node, _lack(node, pool.devices, stock)) for node in nodes]
+    lacking = [words for _, words in judged if words]
+    fabrics = _fabrics(nodes, [node for node, words in judged if not words])
+    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes), fabrics)
+
+
+def _fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
+    """The largest fabric by each label; of no nodes where no usable one has the label."""
+    known = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
+    return {key: _largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(known)}
+
+
+def _largest(counts: Counter[str]) -> Fabric:
+    value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda one: (-one[1], one[0]), default=("", 0))
+    return Fabric(value=value, nodes=nodes)
 
 
 def _least(nodes: Sequence[Manifest]) -> Amounts | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
@@ -53,6 +54,13 @@ class Standing(Enum):
     GOING = "being deleted"
 
 
+class Largest(NamedTuple):
+    """The fabric of a pool that has most nodes."""
+
+    value: str
+    nodes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The pools of a cluster in their published order."""
@@ -60,6 +68,8 @@ class Pools:
     names: tuple[str, ...]
     nodes: tuple[int, ...]
     profile: Profile
+    fabrics: tuple[Largest | None, ...] = ()
+    """The largest fabric of each, where a gang may need no more nodes; empty when no pool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,13 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
         names=tuple(pool.name for pool in published),
         nodes=tuple(_count(pool.nodes) for pool in published),
         profile=Profile(tuple(Offer(tuple(map(read_device, pool.devices))) for pool in published)),
+        fabrics=tuple(map(_largest, published)) if any(pool.largest_fabric for pool in published) else (),
     )
+
+
+def _largest(pool: GpuPool) -> Largest | None:
+    found = pool.largest_fabric
+    return Largest(found.value, _count(found.nodes)) if found else None
 
 
 def _count(number: int | None) -> int:

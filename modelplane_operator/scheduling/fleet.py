@@ -10,7 +10,7 @@ This is the one place of the package that changes; whatever it hands out is a va
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, takewhile
 from typing import TypeVar, cast
@@ -306,7 +306,8 @@ class FleetModel:
         self._contents += _contents(read) - (_contents(known[1]) if known else 0)
         if len(self._interned) > 2 * self._contents + 64:
             self._interned.clear()  # the contents that are gone go with it; those in use come back as they are read
-        pools = Pools(read.names, read.nodes, self._intern(Profile(tuple(map(self._intern, read.profile.offers)))))
+        profile = self._intern(Profile(tuple(map(self._intern, read.profile.offers))))
+        pools = replace(read, profile=profile)
         self._published[name] = (published, pools)
         return pools
 

@@ -47,10 +47,12 @@ class MemberNeed(Content):
 
 @dataclass(frozen=True, slots=True)
 class EngineNeed(Content):
-    """Pods that must run on the nodes of one pool."""
+    """Pods that must run on the nodes of one pool; those of a gang, of which there may be copies, on one fabric."""
 
     name: str
     members: tuple[MemberNeed, ...]
+    gangs: int = 0
+    """How many; none where each pod is for itself."""
 
     __hash__ = Content.__hash__
 
@@ -172,7 +174,8 @@ def _failover(spec: ReplicaSpec, replicas: int) -> Failover | None:
 
 
 def _engine(engine: DeployedEngine, problems: list[Problem]) -> EngineNeed:
-    return EngineNeed(engine.name, tuple(_member(engine, member, problems) for member in engine.members))
+    gangs = engine.copies if any(member.role != "Standalone" for member in engine.members) else 0
+    return EngineNeed(engine.name, tuple(_member(engine, member, problems) for member in engine.members), gangs)
 
 
 def _member(engine: DeployedEngine, member: Member, problems: list[Problem]) -> MemberNeed:

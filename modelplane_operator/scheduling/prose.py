@@ -40,6 +40,7 @@ from modelplane_operator.scheduling.reasons import (
     Problem,
     Reason,
     ScaledDown,
+    Scattered,
     Spare,
     Split,
     Tainted,
@@ -185,6 +186,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+        case Scattered(engine, pool, needs, fabric, nodes):
+            most = f"{fabric} has most, {nodes}" if fabric else "no usable node has the label of its topologyKey"
+            return f"engine {engine} needs {_of(needs, 'node')} on one fabric of pool {pool}, {most}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
@@ -223,6 +227,8 @@ def remedy(why: Reason) -> str:
             return "free nodes of that pool, or enlarge it"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
+        case Scattered():
+            return "no waiting helps: more nodes on one fabric, or an engine of fewer nodes"
         case Crowded():
             return "free nodes, or enlarge one of these pools"
         case NoGateway() | NotReady() | Unreachable() | NoPools():
@@ -271,6 +277,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with too few free nodes for engine {engine}"
         case TooSmall(engine):
             return f"{count} with too small pools for engine {engine}"
+        case Scattered(engine):
+            return f"{count} without a fabric that is large enough for engine {engine}"
         case Crowded():
             return f"{count} with too few free nodes for all engines together"
         case NoGateway():

@@ -159,6 +159,26 @@ class TooSmall:
 
 
 @dataclass(frozen=True, slots=True)
+class Scattered:
+    """The pool has the hardware, but no one fabric of it has the nodes that a gang needs; this one has most."""
+
+    engine: str
+    pool: str
+    needs: int
+    fabric: str
+    """Empty when no usable node says on which fabric it is."""
+    nodes: int
+
+    @property
+    def group(self) -> Group:
+        return Group(7, self.engine)
+
+    @property
+    def nearness(self) -> Nearness:
+        return (self.needs - self.nodes,)
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two.
 
@@ -175,7 +195,7 @@ class Split:
 
     @property
     def group(self) -> Group:
-        return Group(7, self.engine)
+        return Group(8, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +208,7 @@ class NothingToClaim:
 
     @property
     def group(self) -> Group:
-        return Group(8, self.engine)
+        return Group(9, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +222,7 @@ class NoMatch:
 
     @property
     def group(self) -> Group:
-        return Group(9, self.engine)
+        return Group(10, self.engine)
 
     @property
     def nearness(self) -> Nearness:
@@ -213,7 +233,7 @@ class NoMatch:
 class NoPools:
     """The cluster publishes no pools."""
 
-    group = Group(10)
+    group = Group(11)
     nearness = ()
 
 
@@ -221,7 +241,7 @@ class NoPools:
 class Going:
     """The cluster is being deleted."""
 
-    group = Group(11)
+    group = Group(12)
     nearness = ()
 
 
@@ -233,7 +253,7 @@ class LabelDiffers:
     wanted: str
     found: str | None
 
-    group = Group(12)
+    group = Group(13)
     nearness = ()
 
 
@@ -241,7 +261,7 @@ class LabelDiffers:
 class Spare:
     """The cluster would do; others came first, or no more replicas were needed."""
 
-    group = Group(13)
+    group = Group(14)
     nearness = ()
 
 
@@ -249,6 +269,7 @@ Refused: TypeAlias = (
     Full
     | Crowded
     | TooSmall
+    | Scattered
     | NoGateway
     | NotReady
     | Unreachable

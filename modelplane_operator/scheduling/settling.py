@@ -17,7 +17,7 @@ from modelplane_operator.scheduling.placement import (
     larger,
 )
 from modelplane_operator.scheduling.reasons import Outdated, Refused
-from modelplane_operator.scheduling.survey import Fit, fit, placed, unhosted
+from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
 
 Engines = tuple[EnginePlacement, ...]
 
@@ -110,11 +110,20 @@ def _pinned_engine(engine: EngineNeed, was: EnginePlacement, site: Site) -> Engi
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
+def _has_room(need: Need, engines: Engines, site: Site) -> bool:
+    pools = site.cluster.pools
+    return all(nodes <= site.free_in(pool) for pool, nodes in charges(engines).items()) and all(
+        gathers(engine, nodes, pools, pools.names.index(pool))
+        for engine, placed in zip(need.engines, engines, strict=True)
+        for pool, nodes in charges([placed]).items()
+    )
+
+
 def _refitted(need: Need, replica: Replica, site: Site) -> Engines | Refused:
     """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
     own = site.released(replica.charges)
     pinned = _pinned(need, replica, own)
-    if pinned is not None and all(nodes <= own.free_in(pool) for pool, nodes in charges(pinned).items()):
+    if pinned is not None and _has_room(need, pinned, own):
         return pinned
     hosting = hosts(need.engines, own.cluster.pools.profile)
     if not isinstance(hosting, Hosts):

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cel import Device
-from modelplane_operator.scheduling.cluster import Standing
+from modelplane_operator.scheduling.cluster import Pools, Standing
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
@@ -24,6 +24,7 @@ from modelplane_operator.scheduling.reasons import (
     NothingToClaim,
     NotReady,
     Refused,
+    Scattered,
     Spare,
     Split,
     Tainted,
@@ -114,8 +115,13 @@ def answer(need: Need, site: Site, hosting: Hosting | None = None) -> Answer:
     return fit(need.engines, hosting, site)
 
 
-def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Crowded:
+def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Scattered | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
+    if site.cluster.pools.fabrics:
+        gathered = _gathered(engines, hosts, site.cluster.pools)
+        if isinstance(gathered, Scattered):
+            return gathered
+        hosts = gathered
     chosen = _choose(hosts.options, site.free)
     if chosen is not None:
         return Fit(chosen, _usage(hosts.pools, site))
@@ -133,6 +139,33 @@ def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full |
         ),
         free=tuple((site.cluster.pools.names[pool], site.free[pool]) for pool in hosts.pools),
     )
+
+
+def _gathered(engines: Sequence[EngineNeed], hosts: Hosts, pools: Pools) -> Hosts | Scattered:
+    """The options that leave no gang without a fabric for all of it."""
+    rows: list[tuple[Option, ...]] = []
+    for engine, options in zip(engines, hosts.options, strict=True):
+        row = tuple(option for option in options if gathers(engine, option.nodes, pools, option.pool))
+        if not row:
+            return _scattered(engine, options, pools)
+        rows.append(row)
+    return Hosts(tuple(rows), tuple(sorted({option.pool for row in rows for option in row})))
+
+
+def gathers(engine: EngineNeed, nodes: int, pools: Pools, pool: int) -> bool:
+    """Whether one fabric of the pool has the nodes that each gang of an engine needs, of so many in all."""
+    largest = pools.fabrics[pool] if pools.fabrics else None
+    return largest is None or not engine.gangs or nodes // engine.gangs <= largest.nodes
+
+
+def _scattered(engine: EngineNeed, options: Sequence[Option], pools: Pools) -> Scattered:
+    """The fabric that is nearest to having enough nodes for a gang."""
+    told = [
+        Scattered(engine.name, pools.names[option.pool], option.nodes // engine.gangs, *largest)
+        for option in options
+        if (largest := pools.fabrics[option.pool]) is not None
+    ]
+    return min(told, key=lambda found: found.nearness)
 
 
 def _short(engine: EngineNeed, options: Sequence[Option], site: Site) -> Full | TooSmall:

@@ -84,7 +84,7 @@ def kinds(world: World) -> Kinds:
     return Kinds(
         controllers=(inference_class.CONTROLLER, inference_cluster.controller(known, Gateways(time.monotonic))),
         listeners=(known.listen,),
-        watched_afar=inference_cluster.WATCHED_AFAR,
+        watched_afar=inference_cluster.watched_afar(),
         indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
     )
 

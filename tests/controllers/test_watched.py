@@ -16,7 +16,7 @@ from modelplane_operator.controllers.operator import Kinds, _watched
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
 def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
     """Whatever other controller has the type watched, too."""
-    afar = (*inference_cluster.WATCHED_AFAR, *model_replica.WATCHED_AFAR, *serving_stack.WATCHED_AFAR)
+    afar = (*inference_cluster.watched_afar(), *model_replica.WATCHED_AFAR, *serving_stack.WATCHED_AFAR)
     _, watched = _watched(Kinds(controllers=(), watched_afar=afar))
     (one,) = (each for each in watched if each.type == kind)
     collection = Collection(kind, lambda: 0.0, keeping=one.keeping)

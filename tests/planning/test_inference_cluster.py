@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
+from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET
+from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET, of
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
@@ -44,10 +46,17 @@ KUBECONFIG = Key("modelplane-system", "kubeconfig")
 
 
 def node(
-    name: str, pool: str = "gpu", *, ready: str = "True", offers: Mapping[str, str] | None = None, **spec: Any
+    name: str,
+    pool: str = "gpu",
+    *,
+    ready: str = "True",
+    offers: Mapping[str, str] | None = None,
+    fabrics: Mapping[str, str] | None = None,
+    **spec: Any,
 ) -> Manifest:
     conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name}
+    found = fabrics or {}
+    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name, **{k: v for k, v in found.items() if v}}
     metadata = {
         "name": name,
         "uid": f"uid-{name}",
@@ -57,7 +66,7 @@ def node(
     }
     offered = {"allocatable": dict(offers)} if offers else {}
     status = {"conditions": conditions, "images": [{}], **offered}
-    return cut_node({"metadata": metadata, "spec": spec, "status": status})
+    return cut_node({"metadata": metadata, "spec": spec, "status": status}, found)
 
 
 def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
@@ -784,6 +793,50 @@ def test_a_pool_publishes_what_the_least_of_its_nodes_has_for_pods_and_keeps_it_
     assert first.gpu_pools[0].allocatable == Amounts(cpu="96", memory="1024Gi")
     assert later.gpu_pools[0].allocatable == first.gpu_pools[0].allocatable
     assert silent.gpu_pools[0].allocatable is None, "a node that says nothing may have less than all others"
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def test_a_pool_publishes_the_fabric_that_most_of_its_usable_nodes_are_on_while_it_sees_them() -> None:
+    def largest(pool: Manifest, *nodes: Manifest, last: Any = None) -> Any:
+        known = cluster({"name": "gpu", "className": "h200", "nodeCount": 4, **pool})
+        known = known.model_copy(update={"status": last}) if last else known
+        there_is = None if last else hardware(*nodes)
+        status: Any = plan(seen(known, there=there(made(), hardware=there_is))).status
+        return status
+
+    zones = {"fabric": {"topologyKey": ZONE}}
+    east, west = ({ZONE: zone} for zone in ("east", "west"))
+    nodes = [node("a", fabrics=east), *(node(name, fabrics=west) for name in "bc")]
+    first = largest(zones, *nodes)
+    down = [node(name, fabrics=west, ready="False") for name in "bc"]
+
+    assert first.gpu_pools[0].largest_fabric == Fabric(value="west", nodes=2)
+    assert largest(zones, nodes[0], *down).gpu_pools[0].largest_fabric == Fabric(value="east", nodes=1)
+    assert largest(zones, node("a", fabrics={ZONE: ""})).gpu_pools[0].largest_fabric == Fabric(value="", nodes=0)
+    assert largest(zones, last=first).gpu_pools[0].largest_fabric == Fabric(value="west", nodes=2)
+    assert largest({}, *nodes).gpu_pools[0].largest_fabric is None
+    assert largest({**zones, "maxNodeCount": 8}, *nodes).gpu_pools[0].largest_fabric is None, "it grows"
+    assert largest(zones, *nodes, node("d")).gpu_pools[0].largest_fabric is None, "nobody has looked at that one"
+    assert largest(zones).gpu_pools[0].largest_fabric is None, "there are none yet"
+
+
+def test_the_labels_by_which_a_fleet_tells_fabrics_are_kept_of_nodes_and_no_others() -> None:
+    fabrics, clusters = Fabrics(), Collection(of(InferenceCluster), lambda: 0.0)
+    fabrics.listen(clusters)
+    plain = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {ZONE: "east", "other": "x"}}}
+
+    def kept(version: int, **fabric: Any) -> Any:
+        manifest = cluster({"name": "gpu", "className": "h200", **fabric}).to_manifest()
+        manifest["metadata"] |= {"uid": "c", "resourceVersion": str(version)}
+        clusters.seen(Event("MODIFIED", manifest))
+        return fabrics.cut_node(plain).get("fabrics", {})
+
+    assert kept(1) == {}
+    assert kept(2, fabric={"topologyKey": ZONE}) == {ZONE: "east"}
+    assert kept(3, fabric={"topologyKey": "rack"}) == {"rack": ""}
+    assert kept(4) == {}
 
 
 @pytest.mark.parametrize(

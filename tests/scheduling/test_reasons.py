@@ -31,8 +31,10 @@ from modelplane_operator.scheduling.reasons import (
     NoPools,
     NothingToClaim,
     NotReady,
+    Outdated,
     Problem,
     Reason,
+    Scattered,
     Spare,
     Split,
     Tainted,
@@ -140,6 +142,20 @@ CASES = [
         "engine main matches only devices that pods cannot claim",
     ),
     Case(
+        "a gang that no fabric of any pool has the nodes for, though the pools have",
+        b.deployment(b.gang([b.request()], [b.request()], nodes=3, copies=2)),
+        b.cluster("a", b.pool("p", nodes=8, fabric=("east", 2)), b.pool("q", nodes=8, fabric=("west", 3))),
+        Scattered("main", "q", needs=4, fabric="west", nodes=3),
+        "engine main needs 4 nodes on one fabric of pool q, west has most, 3",
+    ),
+    Case(
+        "a gang where no node says on which fabric it is",
+        b.deployment(b.pipeline(2)),
+        b.cluster("a", b.pool("p", nodes=8, fabric=("", 0))),
+        Scattered("main", "p", needs=2, fabric="", nodes=0),
+        "engine main needs 2 nodes on one fabric of pool p, no usable node has the label of its topologyKey",
+    ),
+    Case(
         "too few devices on a node",
         b.deployment(b.engine(b.request(count=8))),
         b.cluster("a", b.pool("p", b.gpu(count=4))),
@@ -190,6 +206,23 @@ def test_a_cluster_says_why_not(case: Case) -> None:
 
     assert (decision.missing, decision.refusals) == (1, (Refusal(1, "a", case.reason),))
     assert prose.reason(case.reason) == case.sentence
+
+
+def test_a_gang_goes_where_one_fabric_holds_each_copy_of_it_and_single_pods_anywhere() -> None:
+    published = [b.pool("p", nodes=8, fabric=("east", 1)), b.pool("q", nodes=8, fabric=("west", 2))]
+    gang = b.deployment(b.gang([b.request()], [b.request()], name="gang", copies=3), b.engine(name="one", copies=4))
+    decision = decide(gang, [b.cluster("a", *published)])
+
+    assert [engine.members[0].pool for engine in decision.placements[0].engines] == ["q", "p"]
+
+
+def test_a_gang_that_runs_stays_when_nodes_of_its_fabric_go() -> None:
+    shrunk = b.cluster("a", b.pool(nodes=2, fabric=("east", 1)))
+
+    assert len(decide(b.deployment(b.pipeline(2)), [shrunk], b.replica("a", stages=2)).placements) == 1
+    clusters = [b.cluster("a", b.pool(nodes=9, fabric=("east", 2)))]
+    grown = decide(b.deployment(b.pipeline(3)), clusters, b.replica("a", stages=2))
+    assert [held.why for held in grown.held] == [Outdated(Scattered("main", "default", 3, "east", 2))]
 
 
 def test_the_nearest_device_is_named_with_its_own_value() -> None:

@@ -327,7 +327,9 @@ def _engine_cost(engine: DeployedEngine, pool: GpuPool, published: Sequence[GpuP
     if any(could and not way["claims"] for could, way in zip(claimable, ways, strict=True)):
         return None
     sizes = (member.worker.nodes if member.worker else 1 for member in engine.members)
-    return sum(size * engine.copies for size, way in zip(sizes, ways, strict=True) if way["claims"])
+    gang = sum(size for size, way in zip(sizes, ways, strict=True) if way["claims"])
+    fabric = pool.largest_fabric.nodes if pool.largest_fabric and len(engine.members) > 1 else gang
+    return gang * engine.copies if gang <= fabric else None
 
 
 def _ways(member: Member, pool: GpuPool) -> dict[str, bool]:

@@ -79,8 +79,12 @@ def nic(kind: str) -> Manifest:
     }
 
 
-def pool(name: str = "default", *devices: Manifest, nodes: int | None = 2) -> Manifest:
-    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()])}
+def pool(
+    name: str = "default", *devices: Manifest, nodes: int | None = 2, fabric: tuple[str, int] | None = None
+) -> Manifest:
+    """`fabric`: the value of its topologyKey that most of the nodes have, and how many."""
+    largest = {"largestFabric": {"value": fabric[0], "nodes": fabric[1]}} if fabric else {}
+    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()]), **largest}
 
 
 def cluster(
