@@ -135,8 +135,12 @@ class Kube:
         selector: str = "",
         page: int | None = None,
         bare: bool = False,
+        size: Callable[[T], int] | None = None,
     ) -> Listing[T]:
-        """The same, and of each object no more than what `read` makes of it, as the pages come in."""
+        """The same, and of each object no more than what `read` makes of it, as the pages come in.
+
+        `size`: how many bytes that is; None where it is all of the object.
+        """
         page = page or self._wire.limits.at_once
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
@@ -144,7 +148,7 @@ class Kube:
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
                         accept = BARE_LIST if bare else JSON
-                        return await self._pages(kind, read, namespace, asked, limit, accept=accept)
+                        return await self._pages(kind, read, namespace, asked, limit, accept=accept, kept=size)
             except Gone:
                 if not limit:
                     raise
@@ -159,23 +163,26 @@ class Kube:
         at_once: int,
         *,
         accept: str,
+        kept: Callable[[T], int] | None,
     ) -> Listing[T]:
         """All pages, of so many objects at first; 0: all of them at once.
 
         A page that is too long is asked for again with half as many: an honest server may have large objects. One
-        object that is too long is no honest server's.
+        object that is too long is no honest server's; all of them at once may be, as it was we who asked for that.
         """
         limits, asked = self._wire.limits, f"list {kind}"
-        items, size, tokens, fewest = list[T](), 0, set[str](), at_once
+        items, size, sent, tokens, fewest = list[T](), 0, 0, set[str](), at_once
         path, more = kind.path(namespace), dict[str, str]()
         while True:
             asking = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
             request = Request("list", str(kind), "GET", path, params=asking, accept=accept)
             page = await self._wire.ask_within(limits.page, request, asked=asked, deadline=PAGE_SECONDS)
-            size += limits.page if page is None else len(page)
-            if page is None and at_once > 1 and size <= limits.listing:
+            sent += limits.page if page is None else len(page)
+            if page is None and at_once > 1 and sent <= limits.sent:
                 fewest = at_once = at_once // 2
                 continue
+            if page is None and not at_once:
+                raise Gone(f"{asked}: its pages end while they are read, and without pages it is too long")
             if page is None:
                 raise self._misbehaves(asked, f"the answer has more than the {shown(limits.page)} that are allowed")
             answer = self._object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
@@ -184,10 +191,13 @@ class Kube:
                 _check_namespace(item, kind, namespace, asked=asked)
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
                 items.append(read(item))
+                size += kept(items[-1]) if kept else 0
+            size += 0 if kept else len(page)
             if len(items) > limits.objects:
                 raise self._misbehaves(asked, f"the list has more than the {limits.objects} objects that are allowed")
-            if size > limits.listing:
-                raise self._misbehaves(asked, f"the list has more than the {shown(limits.listing)} that are allowed")
+            if size > limits.listing or sent > limits.sent:
+                allowed = limits.listing if size > limits.listing else limits.sent
+                raise self._misbehaves(asked, f"the list has more than the {shown(allowed)} that are allowed")
             if not token:
                 return Listing(items, version)
             if token in tokens:

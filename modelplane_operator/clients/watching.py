@@ -174,6 +174,7 @@ class ListWatch:
                     namespace=self.namespace,
                     selector=self.collection.selecting or "",
                     bare=self.collection.bare,
+                    size=_size,
                 )
             finally:
                 self.reading = 0
@@ -188,8 +189,9 @@ class ListWatch:
         """The same, and it raises Misbehaving when that would be more than may be kept."""
 
         def counted(manifest: Manifest) -> T:
-            if isinstance(entry := read(manifest), Entry):
-                self.reading += entry.size
+            entry = read(manifest)
+            if size := _size(entry):
+                self.reading += size
                 self._check_room()
             return entry
 
@@ -248,3 +250,8 @@ class ListWatch:
         before, self.failing = self.failing, error
         if isinstance(before, Forbidden) != isinstance(error, Forbidden):
             self.on_news()
+
+
+def _size(read: object) -> int:
+    """The bytes that are kept of an object that a list has read."""
+    return read.size if isinstance(read, Entry) else 0
