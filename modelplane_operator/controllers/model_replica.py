@@ -42,7 +42,7 @@ from modelplane_operator.controllers.reading import Cluster, applied, find, plac
 from modelplane_operator.controllers.reading import children as labelled
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
-from modelplane_operator.planning.symptoms import COUNTS, cut_pod, cut_workload, is_ready, symptoms, told
+from modelplane_operator.planning.symptoms import WORKLOAD_STATUS, cut_pod, cut_workload, is_ready, symptoms, told
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
@@ -211,7 +211,7 @@ _owner = owner_of_kind("ModelReplica")
 def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its replica, when it says something else about copies, or somebody has changed it."""
     before, after = (
-        one and (*_identity(one), *(section(one, "status").get(name) for name in COUNTS)) for one in change
+        one and (*_identity(one), *(section(one, "status").get(name) for name in WORKLOAD_STATUS)) for one in change
     )
     return _owner(change, hub) if before != after else ()
 

@@ -45,7 +45,7 @@ def cut_pod(pod: Manifest) -> Manifest:
     metadata, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
     conditions = [_cut(one, _CONDITION) for one in entries(status, "conditions") if one.get("type") in _TOLD]
     containers = {
-        name: [{"name": one.get("name", ""), **_cut(one, _COUNTS), **_states(one)} for one in found]
+        name: [{"name": one.get("name", ""), **_cut(one, _CONTAINER), **_states(one)} for one in found]
         for name in _CONTAINERS
         if (found := entries(status, name))
     }
@@ -67,16 +67,16 @@ def cut_workload(workload: Manifest) -> Manifest:
 
     Its spec is the pods', with all that a tenant writes.
     """
-    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), COUNTS)}
+    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), WORKLOAD_STATUS)}
 
 
-COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
+WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _TOLD = frozenset({"Ready", "PodScheduled"})
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
-_COUNTS = ("ready", "started", "restartCount")
+_CONTAINER = ("ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
 _STATE = ("reason", "message", "exitCode", "startedAt")
 
