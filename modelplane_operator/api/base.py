@@ -8,11 +8,13 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import SchemaValidator
 
 from modelplane_operator.api.conditions import Condition, ConditionType
 from modelplane_operator.api.model import Manifest, Model, list_map
+
+SUMMARY_LENGTH = 256
 
 Scope = Literal["Cluster", "Namespaced"]
 
@@ -65,6 +67,8 @@ class Column:
     name: str
     path: str
     type: Literal["string", "integer", "date"] = "string"
+    wide: bool = field(default=False)
+    """Whether only `-o wide` shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,12 @@ class Status(Model):
 
     conditions: Annotated[tuple[Condition, ...], list_map("type")] = ()
     """What is true of this object now, one entry per aspect; `kubectl wait --for=condition=Ready` reads these."""
+
+
+class SummarizedStatus(Status):
+    summary: Annotated[str, Field(max_length=SUMMARY_LENGTH)] | None = None
+    """What is, in a sentence: figures, and the reasons of Synced and Ready where these are not true. It stays while
+    nothing changes."""
 
 
 Spec_co = TypeVar("Spec_co", bound=Model, covariant=True)

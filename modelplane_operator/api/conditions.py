@@ -96,10 +96,12 @@ class Synced(ConditionType):
 
 
 class Ready(ConditionType):
-    """Whether all that the object asks for is there and works."""
+    """Whether all that the object asks for is there and works. While something is wrong that does not mend by itself,
+    the reason is that of the condition that says what."""
 
     AVAILABLE = "Available", "True", "All of it is there.", NEWS
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
+    PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
     DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way.", NEWS
 
@@ -117,7 +119,7 @@ class ServerVerified(ConditionType):
 
 
 def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The known conditions with the news laid over them, sorted by type.
+    """The known conditions with the news laid over them, sorted by type, and last `Ready`, as people read from below.
 
     The transition time moves only when the status does, so that judging the same again gives the same conditions.
     """
@@ -130,7 +132,7 @@ def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condit
             if before is not None and same_status
             else condition
         )
-    return tuple(merged[name] for name in sorted(merged))
+    return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
 
 
 def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
 from modelplane_operator.api.conditions import WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, list_map, must, needed
@@ -177,7 +177,7 @@ class Accepted(ConditionType):
     )
 
 
-class InferenceClassStatus(Status):
+class InferenceClassStatus(SummarizedStatus):
     """Who uses the class."""
 
     clusters: int | None = None

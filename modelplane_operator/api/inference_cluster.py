@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import (
     LABEL_TEXT,
     TAINTS,
@@ -237,7 +237,7 @@ class DeletionStatus(Model):
     """The first five of what is in the way; Ready says how many more there are."""
 
 
-class InferenceClusterStatus(Status):
+class InferenceClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     provider_config_ref: ProviderConfigRef | None = None
@@ -250,6 +250,12 @@ class InferenceClusterStatus(Status):
     """What models can be placed on: all that the scheduler knows of the cluster."""
     namespace: str | None = None
     """Namespace of the objects that make up the cluster."""
+    pools: int | None = None
+    """Node pools of the spec."""
+    nodes: Annotated[str, Field(max_length=32)] | None = None
+    """Nodes of all pools that were seen, as `usable/all`."""
+    taints: Annotated[str, Field(max_length=128)] | None = None
+    """Taints of the spec, as `key:effect`, separated by commas."""
     replicas: int | None = None
     """ModelReplicas placed on the cluster. While it is above 0 the cluster is not deleted."""
     observed: ObservedCluster | None = None
@@ -290,6 +296,7 @@ class BackendReady(ConditionType):
 
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
     INSTALLING = "Installing", "False", "It is being installed.", STEP
+    INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's words.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's or a user's is.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
@@ -331,7 +338,14 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         group=MODELPLANE,
         short="ic",
         scope="Cluster",
-        columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
+        columns=(
+            Column("SOURCE", ".spec.cluster.source"),
+            Column("GATEWAY", ".status.gateway.address"),
+            Column("POOLS", ".status.pools", "integer"),
+            Column("NODES", ".status.nodes"),
+            Column("VERSION", ".status.observed.version"),
+            Column("TAINTS", ".status.taints"),
+        ),
         conditions=(
             ClusterReady,
             ServerVerified,

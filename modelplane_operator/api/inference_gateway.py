@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
@@ -135,7 +135,7 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
         return self.traefik if self.backend == "Traefik" else self.envoy_gateway
 
 
-class InferenceGatewayStatus(Status):
+class InferenceGatewayStatus(SummarizedStatus):
     """What is known of the front door."""
 
     address: str | None = None
@@ -148,6 +148,7 @@ class ControllerReady(ConditionType):
     """Whether the gateway's controller runs."""
 
     INSTALLING = "Installing", "False", "The controller's Helm release is not there yet.", STEP
+    INSTALL_FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words.", WARNING
     UPGRADING = (
         "Upgrading",
         "False",

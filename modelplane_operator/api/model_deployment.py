@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
@@ -245,13 +245,16 @@ class ReplicaCount(Model):
     """Replicas that answer."""
 
 
-class ModelDeploymentStatus(Status):
+class ModelDeploymentStatus(SummarizedStatus):
     """How far the deployment is."""
 
     replicas: ReplicaCount | None = None
     """Replicas, counted."""
     selector: str | None = None
     """Label selector of the deployment's replicas, for autoscalers."""
+    model: Annotated[str, Field(max_length=128)] | None = None
+    """The model that the first engine is told to serve, or the cache that it starts from, as far as its arguments can
+    be read."""
 
 
 class ReplicasScheduled(ConditionType):
@@ -266,10 +269,14 @@ class ReplicasScheduled(ConditionType):
         "A selector is not valid; replicas that run are left alone.",
         WARNING,
     )
+    NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster carries the labels that are asked for.", WARNING
+    TAINTED = "Tainted", "False", "Clusters that have the hardware carry taints that are not tolerated.", WARNING
+    CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware cannot be used now.", WARNING
+    NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the devices that are asked for.", WARNING
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
         "False",
-        "Some replica fits nowhere; the message says what is short.",
+        "The hardware is there, and too little of it is free; the message says what is short.",
         WARNING,
     )
 
@@ -279,11 +286,17 @@ class ReplicasReady(ConditionType):
 
     NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster.", STEP
     MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them.", STEP
+    REPLICAS_FAILING = (
+        "ReplicasFailing",
+        "False",
+        "Some replica does not start, or answers no more, for what does not mend by itself; the message says what.",
+        WARNING,
+    )
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 
 
 class Progressing(ConditionType):
-    """Whether replicas are being moved, changed or removed."""
+    """Whether replicas are being started, moved, changed or removed."""
 
     SETTLED = "Settled", "False", "Every replica is where and what it is to be.", NEWS
     NO_OTHER_PLACE = (
@@ -292,6 +305,8 @@ class Progressing(ConditionType):
         "Replicas stay that are to leave their cluster: no other takes them.",
         WARNING,
     )
+    STALLED = "Stalled", "False", "Nothing moves, and some replica does not start; ReplicasReady says why.", STEP
+    STARTING = "Starting", "True", "Replicas are being made, or do not answer yet.", STEP
     MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what.", NEWS
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",
@@ -329,7 +344,12 @@ class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
         group=MODELPLANE,
         short="md",
         scope="Namespaced",
-        columns=(Column("REPLICAS", ".status.replicas.ready"),),
+        columns=(
+            Column("REPLICAS", ".status.replicas.ready"),
+            Column("DESIRED", ".spec.replicas", "integer"),
+            Column("PLACED", ".status.replicas.total", "integer"),
+            Column("MODEL", ".status.model", wide=True),
+        ),
         conditions=(
             ReplicasScheduled,
             ReplicasReady,

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, ObjectName, Url, UrlPath
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, must
@@ -84,7 +84,7 @@ class EndpointRouting(Model):
     """Whether it is the endpoint of a replica, which leads to that replica alone."""
 
 
-class ModelEndpointStatus(Status):
+class ModelEndpointStatus(SummarizedStatus):
     """What is known of the endpoint."""
 
     routing: EndpointRouting | None = None
@@ -113,6 +113,6 @@ class ModelEndpoint(Resource[ModelEndpointSpec, ModelEndpointStatus]):
         group=MODELPLANE,
         short="me",
         scope="Namespaced",
-        columns=(Column("URL", ".spec.url"),),
+        columns=(Column("URL", ".spec.url"), Column("STATE", ".status.conditions[?(@.type=='Ready')].reason")),
         conditions=(RoutingReady, Synced, Ready),
     )

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model
@@ -51,13 +51,15 @@ class ResolvedEndpoint(Model):
     """Its share of the requests, relative to the other endpoints."""
 
 
-class ModelServiceStatus(Status):
+class ModelServiceStatus(SummarizedStatus):
     """What is known of the URL."""
 
     address: str | None = None
     """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
     endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=LISTED), ATOMIC] = ()
     """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
+    endpoint_count: int | None = None
+    """How many endpoints get requests, all of them."""
 
 
 class EndpointsResolved(ConditionType):
@@ -72,6 +74,7 @@ class RoutingReady(ConditionType):
 
     ROUTE_CONFIGURED = "RouteConfigured", "True", "The gateway has accepted the route and an endpoint can answer."
     CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer.", STEP
+    ROUTE_REFUSED = "RouteRefused", "False", "The gateway does not accept a route or policy; see its words.", WARNING
     WAITING_FOR_GATEWAY = (
         "WaitingForGateway",
         "False",
@@ -109,6 +112,6 @@ class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
         group=MODELPLANE,
         short="ms",
         scope="Namespaced",
-        columns=(Column("ADDRESS", ".status.address"),),
+        columns=(Column("ADDRESS", ".status.address"), Column("ENDPOINTS", ".status.endpointCount", "integer")),
         conditions=(EndpointsResolved, RoutingReady, AuthReady, Synced, Ready),
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
@@ -184,7 +184,7 @@ class ComponentStatus(Model):
     """What it waits for, or what Helm said."""
 
 
-class ServingStackStatus(Status):
+class ServingStackStatus(SummarizedStatus):
     """What is known of the stack."""
 
     gateway: StackGatewayStatus | None = None

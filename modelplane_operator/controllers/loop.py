@@ -32,6 +32,7 @@ from modelplane_operator.clients.resources import HUB, ResourceType, annotations
 from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.controllers.reading import Cluster, find
 from modelplane_operator.controllers.steps import Actor, Failure
+from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Plan
 
 R = TypeVar("R", bound=Resource[Any, Any])
@@ -266,7 +267,7 @@ async def report(
     known = _known(known_status)
     conditions = merge(known, (*(_judged(one, generation) for one in reported), synced))
     rest = plan.status.to_manifest() if plan.status else known_status
-    status = {**rest, "conditions": [condition.to_manifest() for condition in conditions]}
+    status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
     if status == known_status:
         return
     clients.may_write()

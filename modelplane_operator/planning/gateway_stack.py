@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Condition, Ready, is_true
-from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGatewayStatus, MutualTLSReady
+from modelplane_operator.api.inference_gateway import (
+    ControllerReady,
+    InferenceGateway,
+    InferenceGatewayStatus,
+    MutualTLSReady,
+)
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
 from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
@@ -109,10 +115,10 @@ def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> Infe
     known = seen.routing.gateway.status or InferenceGatewayStatus()
     said = routed.status if _routable(standings) and isinstance(routed.status, InferenceGatewayStatus) else known
     if words:
-        conditions = (
-            ControllerReady.INSTALLING.condition(now, message=words),
-            Ready.CREATING.condition(now, message=words),
-        )
+        failed = any(one.state == "Failed" and not one.runs for one in standings)
+        reason = ControllerReady.INSTALL_FAILED if failed else ControllerReady.INSTALLING
+        controller = reason.condition(now, message=words)
+        conditions = (controller, not_ready(InferenceGateway.definition.kind, controller))
     else:
         news = {one.type: one for one in (_change(seen, standings), _unpresented(seen, standings, said)) if one}
         conditions = tuple(news.get(one.type, one) for one in said.conditions)

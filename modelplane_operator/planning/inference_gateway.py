@@ -19,6 +19,7 @@ from modelplane_operator.api.inference_gateway import (
     TLSReady,
 )
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, key_of, type_of
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
@@ -31,6 +32,7 @@ from modelplane_operator.rendering.inference_gateway import (
 )
 from modelplane_operator.rendering.owned import on_hub
 
+KIND: Final = InferenceGateway.definition.kind
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
@@ -112,11 +114,8 @@ def _began(seen: Observed) -> bool:
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:
     served = f"Models are served through the InferenceGateway named {names.DEFAULT_GATEWAY}; this one does nothing"
-    conditions = (
-        ControllerReady.NOT_SERVED.condition(seen.now, message=served),
-        Ready.CREATING.condition(seen.now, message=served),
-    )
-    return InferenceGatewayStatus(conditions=conditions)
+    told = ControllerReady.NOT_SERVED.condition(seen.now, message=served)
+    return InferenceGatewayStatus(conditions=(told, not_ready(KIND, told)))
 
 
 def _status(seen: Observed) -> InferenceGatewayStatus:
@@ -137,13 +136,15 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     ]
     mutual, why = _mutual_tls(seen)
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
-    ready = Ready.CREATING if lacking else Ready.AVAILABLE
-    conditions = (
-        healthy.condition(seen.now, message=controller),
-        ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {url}"),
-        secured.condition(seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")),
-        mutual.condition(seen.now, message=why),
+    runs = healthy.condition(seen.now, message=controller)
+    listens = secured.condition(
+        seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")
     )
+    if lacking:
+        ready = not_ready(KIND, listens if lack and not controller else runs, "; ".join(lacking))
+    else:
+        ready = Ready.AVAILABLE.condition(seen.now, message=f"Models are reached at {url}")
+    conditions = (runs, listens, mutual.condition(seen.now, message=why), ready)
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 
 

@@ -19,6 +19,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
 from modelplane_operator.planning.mutual_tls import unlearnt
@@ -238,9 +239,12 @@ def _status(
         if seen.site is None and _places(seen, read) & seen.outside.gateways:
             doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
-    ready = Ready.AVAILABLE if reason.status == "True" else Ready.CREATING
-    conditions = (reason.condition(now, message=message), ready.condition(now, message=message))
-    return ModelEndpointStatus(routing=routing, conditions=conditions)
+    routable = reason.condition(now, message=message)
+    if routable.status == "True":
+        ready = Ready.AVAILABLE.condition(now, message=message)
+    else:
+        ready = not_ready(ModelEndpoint.definition.kind, routable)
+    return ModelEndpointStatus(routing=routing, conditions=(routable, ready))
 
 
 def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:

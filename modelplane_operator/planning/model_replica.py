@@ -22,6 +22,7 @@ from modelplane_operator.api.model_replica import (
     ModelReplica,
     ModelReplicaStatus,
 )
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.ownership import was_applied
 from modelplane_operator.clients.resources import (
@@ -43,6 +44,7 @@ from modelplane_operator.planning.symptoms import (
     condition,
     is_behind,
     is_ready,
+    is_refused,
     refuses_backend,
     symptoms,
     told,
@@ -62,6 +64,7 @@ from modelplane_operator.rendering.model_replica import (
 )
 from modelplane_operator.scheduling.placement import charges, read
 
+KIND = ModelReplica.definition.kind
 SOON = 0.5  # until the first lists of its cluster are in
 REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
@@ -129,6 +132,14 @@ class _Engine:
         return f"engine {self.name}: {lacks}" if lacks else ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What keeps a replica from being as it should."""
+
+    reason: ModelAccepted
+    words: str
+
+
 def plan(seen: Observed) -> Plan:
     if seen.replica.metadata.deletion_timestamp is not None:
         return _teardown(seen)
@@ -141,7 +152,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=SOON)
     rendered = render_model_replica(seen.replica, _whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
-        return Plan(status=_judged(seen, _engines(seen, ()), problem=rendered.message))
+        return Plan(status=_judged(seen, _engines(seen, ()), _Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
     engines = _engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
     steps: list[Step] = [Apply(manifest, cluster) for manifest in rendered]
@@ -150,7 +161,9 @@ def plan(seen: Observed) -> Plan:
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
-    return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen, copied=False)), requeue_after=again)
+    missing = _missing(seen, copied=False)
+    problem = _Problem(ModelAccepted.SOURCE_NOT_FOUND, missing) if missing else None
+    return Plan(tuple(steps), _judged(seen, engines, problem), requeue_after=again)
 
 
 def _around(seen: Observed) -> Surroundings:
@@ -256,31 +269,41 @@ def _whole(seen: Observed) -> Surroundings:
 # What is reported -----------------------------------------------------------------------------------------------------
 
 
-def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> ModelReplicaStatus:
+def _judged(seen: Observed, engines: Sequence[_Engine], problem: _Problem | None) -> ModelReplicaStatus:
     """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
-    now = seen.now
+    now, words = seen.now, problem.words if problem else ""
     absent = [engine.name for engine in engines if engine.workload is None]
     silent = [engine.name for engine in engines if not engine.answers]
-    detour, unpicked, ill = _unrouted(seen), _unpicked(seen), told(symptoms(seen.pods))
+    detour, unpicked, found = _unrouted(seen), _unpicked(seen), symptoms(seen.pods)
+    ill = told(found)
     if absent:
-        why = problem or f"no workload yet of engine {', '.join(absent)}"
-        accepted = ModelAccepted.DEPLOYING.condition(now, message=why)
-        answers = ModelReady.WAITING_FOR_MODEL.condition(now, message=why)
+        reason = problem.reason if problem else ModelAccepted.DEPLOYING
+        accepted = reason.condition(now, message=words or f"no workload yet of engine {', '.join(absent)}")
+        answers = ModelReady.WAITING_FOR_MODEL.condition(now)
     else:
         kept = _missing(seen, copied=True)
         accepted = ModelAccepted.ACCEPTED.condition(now, message=f"{kept}; the copy of before stays" if kept else "")
         if silent:
             deaf = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in silent]
-            why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
-            answers = ModelReady.MODEL_STARTING.condition(now, message=why)
+            reason = found[0].reason if found else ModelReady.MODEL_STARTING
+            why = _sentence(words, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
+            answers = reason.condition(now, message=why)
         elif unpicked:
             answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
         elif detour:
-            answers = ModelReady.MODEL_STARTING.condition(now, message=detour)
+            refused = any(map(is_refused, _routes(seen)))
+            reason = ModelReady.ROUTE_REFUSED if refused else ModelReady.MODEL_STARTING
+            answers = reason.condition(now, message=detour)
         else:
             answers = ModelReady.SERVING.condition(now)
-    lacks = _sentence(problem, *(engine.lacks for engine in engines), unpicked, detour)
-    whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
+    lacks = _sentence(words, *(engine.lacks for engine in engines), unpicked, detour)
+    if problem:
+        why = problem.reason.condition(now)
+    elif absent or answers.status != "True":
+        why = accepted if absent else answers
+    else:
+        why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
+    whole = not_ready(KIND, why, _sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
     return _status(
         (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
     )
@@ -348,7 +371,7 @@ def _waiting(seen: Observed, why: str) -> Plan:
     now = seen.now
     conditions = (
         ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=why),
-        ModelReady.WAITING_FOR_MODEL.condition(now, message=why),
+        ModelReady.WAITING_FOR_MODEL.condition(now),
         Ready.CREATING.condition(now, message=why),
     )
     return Plan(status=_status(conditions))

@@ -27,6 +27,7 @@ from modelplane_operator.api.model_service import (
     ResolvedEndpoint,
     RoutingReady,
 )
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
 from modelplane_operator.planning.plan import Apply, Plan, prune
 from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
@@ -39,6 +40,7 @@ from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
+KIND = ModelService.definition.kind
 NAMED = 3  # how many of a kind a message names
 NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
@@ -158,20 +160,26 @@ def _status(
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
     resolved, counted = _resolved(seen.service, groups, lacking)
-    routing, routed = _routing(seen, shared, wanted, models=models, counted=counted)
+    routing, routed = _routing(seen, shared, wanted, models=models)
     auth = _auth(seen)
-    keyless = auth[1] if auth and auth[0].status != "True" else ""
-    short = keyless or _short(seen.service, groups, shared) or (counted if lacking else "")
-    if routing.status != "True":
-        ready, why = Ready.CREATING, routed
+    short = _short(seen.service, groups, shared) or (counted if lacking else "")
+    judged = [
+        reason.condition(seen.now, message=message)
+        for reason, message in ((resolved, counted), (routing, routed), *([auth] if auth else []))
+    ]
+    troubled = [one for one in judged if one.status != "True"]
+    if routing.status != "True" and models is not None and not shared:
+        ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {counted}")
+    elif troubled:
+        ready = not_ready(KIND, troubled[-1])
     else:
-        ready, why = (Ready.CREATING, short) if short else (Ready.AVAILABLE, routed)
-    judged = ((resolved, counted), (routing, routed), *([auth] if auth else []), (ready, why))
+        ready = (Ready.PARTIAL if short else Ready.AVAILABLE).condition(seen.now, message=short or routed)
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
+        endpoint_count=len(shared),
         address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
-        conditions=tuple(reason.condition(seen.now, message=message) for reason, message in judged),
+        conditions=(*judged, ready),
     )
 
 
@@ -208,15 +216,15 @@ def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]
 
 
 def _routing(
-    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None, counted: str
+    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None
 ) -> tuple[RoutingReady, str]:
     if models is None:
         none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
         return RoutingReady.WAITING_FOR_GATEWAY, none
     if not shared:
-        return RoutingReady.CONFIGURING, f"No endpoint can answer. {counted}"
-    if waiting := next(_waiting(seen, wanted), ""):
-        return RoutingReady.CONFIGURING, waiting
+        return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
+    if waiting := next(_waiting(seen, wanted), None):
+        return waiting
     return RoutingReady.ROUTE_CONFIGURED, f"{len(shared)} endpoint(s) get requests"
 
 
@@ -229,21 +237,22 @@ def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
         yield f"{len(some)} {lack}{f' ({told}{more})' if told else ''}"
 
 
-def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
+def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
     """What the gateway has not done with each of the routes and policies, as they were observed."""
     live = {(type_of(one), key_of(one)): one for one in seen.children}
     for kind, key in ((type_of(one), key_of(one)) for one in wanted if type_of(one) in JUDGED):
         name, child = f"{kind.kind} {key.name}", live.get((kind, key))
         if child is None:
-            yield f"{name} is not there yet"
+            yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        said = _said_of(child, seen.door.plane.controller)
+        aspects = _said_of(child, seen.door.plane.controller)
         for aspect in JUDGED[kind]:
-            condition = said.get(aspect)
+            condition = aspects.get(aspect)
             if condition is None or condition.get("observedGeneration") != child["metadata"].get("generation"):
-                yield f"The gateway has not looked at {name} yet"
+                yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
             elif condition["status"] != "True":
-                yield f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
+                said = f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
+                yield RoutingReady.ROUTE_REFUSED, said
 
 
 def _said_of(child: Manifest, controller: str) -> Mapping[str, Manifest]:

@@ -14,6 +14,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.serving_stack import (
     ComponentStatus,
     Installed,
@@ -118,13 +119,16 @@ def _in_service(seen: Observed, there: There) -> Plan:
     standings = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
     problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
-    ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
+    installed = _installed(seen, standings, [words for words, _ in removals.values()])
+    failed = any(one.state == "Failed" and not one.runs for one in standings)
+    why = installed if failed else Installed.INSTALLING.condition(seen.now)
+    ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems)) if problems else None
     address = _address(there)
     opened = _doors(seen, there)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
-            _installed(seen, standings, [words for words, _ in removals.values()]),
+            installed,
             ready or Ready.AVAILABLE.condition(seen.now),
             *_verified(seen),
         ),

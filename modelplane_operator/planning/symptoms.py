@@ -10,21 +10,20 @@ from dataclasses import dataclass
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.clients.resources import Section, entries, section
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
 # Waiting for these mends nothing by itself; the kubelet's other words (ContainerCreating) are steps on the way.
-_STUCK = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
-)
+_STUCK = {
+    "ErrImagePull": ModelReady.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": ModelReady.IMAGE_PULL_FAILED,
+    "InvalidImageName": ModelReady.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": ModelReady.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": ModelReady.CANNOT_START,
+    "CreateContainerError": ModelReady.CANNOT_START,
+    "RunContainerError": ModelReady.CANNOT_START,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,7 @@ class Symptom:
     """0: it cannot run at all; 1: it has no node; 2: it is on its way."""
     pod: str
     words: str
+    reason: ModelReady = ModelReady.MODEL_STARTING
 
     def __str__(self) -> str:
         return f"pod {self.pod} {self.words}"
@@ -134,28 +134,31 @@ def _symptom(pod: Manifest) -> Symptom:
     if pod["metadata"].get("deletionTimestamp"):
         return Symptom(2, name, "is ending")
     for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
-        if words := _container(container):
-            return Symptom(0, name, f"{container['name']}: {words}")
+        reason, words = _container(container)
+        if words:
+            return Symptom(0, name, f"{container['name']}: {words}", reason)
     if status.get("phase") == "Failed":
-        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}")
+        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Symptom(1, name, f"has no node: {_reason(scheduled)}")
+        return Symptom(1, name, f"has no node: {_reason(scheduled)}", ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if words := _unanswered(pod, container):
-            return Symptom(2, name, f"{container['name']}: {words}")
+            known = container.get("started") or container.get("restartCount")
+            reason = ModelReady.NOT_ANSWERING if known else ModelReady.MODEL_STARTING
+            return Symptom(2, name, f"{container['name']}: {words}", reason)
     return Symptom(2, name, "is starting")  # the steps on the way would each be a write, and are soon over
 
 
-def _container(status: Section) -> str:
-    """Why a container does not run; empty when it does, or is about to."""
+def _container(status: Section) -> tuple[ModelReady, str]:
+    """Why a container does not run; no words when it does, or is about to."""
     waiting = section(status, "state", "waiting")
     if waiting.get("reason") == "CrashLoopBackOff":
-        return f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
-    if waiting.get("reason") in _STUCK:
-        return _reason(waiting)
+        return ModelReady.CRASH_LOOP, f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
+    if stuck := _STUCK.get(waiting.get("reason", "")):
+        return stuck, _reason(waiting)
     ended = section(status, "state", "terminated")
-    return _end(ended) if ended.get("exitCode") else ""
+    return ModelReady.CRASH_LOOP, _end(ended) if ended.get("exitCode") else ""
 
 
 def _unanswered(pod: Manifest, status: Section) -> str:
@@ -219,6 +222,14 @@ def is_unseen(route: Manifest) -> bool:
     return seen < route["metadata"].get("generation", 0)
 
 
+def is_refused(route: Manifest) -> bool:
+    """Whether the gateway of a route has looked at it as it is now, and does not accept it."""
+    return unrouted(route).startswith(_REFUSED)
+
+
+_REFUSED = "the gateway does not accept the route"
+
+
 def unrouted(route: Manifest) -> str:
     """Why requests do not pass a route of ours at its only gateway; empty when they do."""
     parents = entries(route, "status", "parents")
@@ -229,7 +240,7 @@ def unrouted(route: Manifest) -> str:
         if found.get("observedGeneration", 0) < route["metadata"].get("generation", 0):
             return "the gateway has not seen the latest change of the route"
         if found.get("status") != "True":
-            return f"the gateway does not accept the route: {_reason(found)}"
+            return f"{_REFUSED}: {_reason(found)}"
     return ""
 
 

@@ -371,14 +371,16 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
 # With a ServingStack -------------------------------------------------------------------------------------------------
 
 
-def stack(ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", **metadata: Any) -> Manifest:
+def stack(
+    ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", reason: str = "Any", **metadata: Any
+) -> Manifest:
     """The stack of the cluster, as it stands on the hub."""
     wanted = render_stack(cluster())
     told = {
         "Ready": (ready, "all of it" if ready == "True" else "cert-manager is not installed"),
         "Synced": ("False" if refused else "True", refused),
     }
-    known = {"reason": "Any", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {"reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {
         "conditions": [
             {"type": kind, "status": status, "message": message, **known} for kind, (status, message) in told.items()
@@ -409,6 +411,12 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
             f"Installing: ServingStack {STACK}: Namespace x is another owner's; cert-manager is not installed",
             "Creating",
         ),
+        (
+            {"helm": True, "stack": stack("False", address=None, reason="InstallFailed")},
+            None,
+            f"InstallFailed: ServingStack {STACK}: cert-manager is not installed",
+            "InstallFailed",
+        ),
         ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
         (
             {"helm": True, "stack": stack("Unknown")},
@@ -427,6 +435,7 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         "not there yet",
         "being installed",
         "in the way of another",
+        "failed",
         "there",
         "not seen",
         "there, and Helm is no longer",
@@ -554,7 +563,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
-                "BackendReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
+                "BackendReady": "Unreachable: see ClusterReady",
                 "Ready": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
             },
             id="a cluster that does not answer keeps what was known",
@@ -565,7 +574,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
-                "BackendReady": f"Unreachable: {ALONE}",
+                "BackendReady": "Unreachable: see ClusterReady",
                 "Ready": f"Unreachable: {ALONE}",
             },
             id="a cluster that misbehaves keeps what was known",
@@ -577,7 +586,7 @@ L4 = {"name": "edge", "className": "l4"}
             {
                 "ClusterReady": "InvalidKubeconfig: Secret kubeconfig does not exist",
                 "BackendReady": "WaitingForCluster",
-                "Ready": "Creating: Secret kubeconfig does not exist",
+                "Ready": "InvalidKubeconfig: Secret kubeconfig does not exist",
             },
             id="a kubeconfig that cannot be read",
         ),
@@ -608,7 +617,7 @@ L4 = {"name": "edge", "className": "l4"}
             {
                 "BackendReady": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
-                "Ready": "Creating: there is no gateway yet: the cluster lacks the Gateway API "
+                "Ready": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
             },
             id="a cluster without Envoy Gateway",

@@ -400,3 +400,57 @@ def test_no_replicas_are_ready_when_none_are_asked_for() -> None:
 
     assert decided.steps == ()
     assert told(decided)["Ready"] == ("True", "Available", "0 of 0 ready")
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (cluster("a", nodes=0), "InsufficientCapacity"),
+        (cluster("a", ready=False), "ClustersNotReady"),
+        (cluster("a", address=None), "ClustersNotReady"),
+        (cluster("a", region="eu"), "NoMatchingClusters"),
+    ],
+)
+def test_what_keeps_a_replica_from_a_place_has_a_reason_of_its_own(there: InferenceCluster, reason: str) -> None:
+    decided = told(plan(seen(deployment(labels={"region": "us"} if reason == "NoMatchingClusters" else {}), there)))
+
+    assert decided["ReplicasScheduled"][:2] == ("False", reason)
+    assert decided["Ready"][:2] == ("False", reason)
+
+
+def failing(manifest: Manifest, reason: str) -> Manifest:
+    ready = {"type": "Ready", "status": "False", "reason": reason, "message": "so it is", "observedGeneration": 1}
+    return change(manifest, "status.conditions", [{**ready, "lastTransitionTime": EPOCH.isoformat()}])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "ready", "progressing"),
+    [
+        (("Creating", "Creating"), "ModelStarting", ("True", "Starting", "")),
+        (("Creating", "CrashLoop"), "ReplicasFailing", ("True", "Starting", "")),
+        (("CrashLoop", "ImagePullFailed"), "ReplicasFailing", ("False", "Stalled", "")),
+    ],
+)
+def test_it_progresses_while_replicas_start_and_says_when_they_cannot(
+    reasons: tuple[str, str], ready: str, progressing: tuple[str, str, str]
+) -> None:
+    subject = deployment(replicas=2)
+    there = (cluster("a"), cluster("b"))
+    replicas = [failing(*each) for each in zip(placed(subject, *there, ready=False), reasons, strict=True)]
+    decided = told(plan(seen(subject, *there, replicas=replicas)))
+
+    assert decided["ReplicasReady"][1] == ready
+    assert decided["Progressing"] == progressing
+    assert decided["Ready"][1] == ("Creating" if ready == "ModelStarting" else ready)
+
+
+def test_what_fails_is_told_before_what_starts() -> None:
+    subject = deployment(replicas=2)
+    there = (cluster("a"), cluster("b"))
+    first, second = placed(subject, *there, ready=False)
+    decided = told(plan(seen(subject, *there, replicas=[failing(first, "Creating"), failing(second, "CrashLoop")])))
+
+    assert decided["ReplicasReady"][2].startswith(f"0 of 2 ready; {second['metadata']['name']} on b: so it is; ")

@@ -147,7 +147,7 @@ def test_a_url_that_cannot_be_used_leaves_the_endpoint_where_it_was(url: str, wh
     assert settled(after).children == before.children
     assert routing(after) == (BACKEND, "https://api.together.xyz:443")
     assert conditions["RoutingReady"][:2] == ("False", "InvalidURL")
-    assert conditions["Ready"][:2] == ("False", "Creating")
+    assert conditions["Ready"][:2] == ("False", "InvalidURL")
     for _, _, message in (*conditions.values(), *told(plan(nowhere)).values()):
         assert message.startswith(f"Invalid spec.url: {why}")
         assert "hunter2" not in message

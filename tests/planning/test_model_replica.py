@@ -120,7 +120,7 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
     assert {step.cluster for step in decided.steps if isinstance(step, Apply)} == {"a"}
     assert told(decided) == {
         "ModelAccepted": ("False", "Deploying", "no workload yet of engine main"),
-        "ModelReady": ("False", "WaitingForModel", "no workload yet of engine main"),
+        "ModelReady": ("False", "WaitingForModel", ""),
         "Ready": ("False", "Creating", "engine main: no workload yet; it has no route yet"),
     }
 
@@ -544,3 +544,56 @@ def test_a_replica_tells_since_when_a_pod_of_its_has_found_no_node() -> None:
     assert since(pod("True"), pod("False"), known=earlier) == earlier
     assert since(pod("True"), known=earlier) is None
     assert since(pod("False", deletionTimestamp="2026-01-01T00:00:00Z"), known=earlier) is None
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+def ill(state: str, one: ModelReplica) -> Manifest:
+    """A pod of the engine whose container waits for that."""
+    waiting = {"name": "engine", "state": {"waiting": {"reason": state}}}
+    return change(pod(one, ready=False), "status.containerStatuses", [waiting])
+
+
+@pytest.mark.parametrize(
+    ("state", "answers", "ready"),
+    [
+        ("ContainerCreating", "ModelStarting", "Creating"),
+        ("CrashLoopBackOff", "CrashLoop", "CrashLoop"),
+        ("ErrImagePull", "ImagePullFailed", "ImagePullFailed"),
+        ("CreateContainerError", "CannotStart", "CannotStart"),
+    ],
+)
+def test_ready_says_what_ails_the_engine_and_creating_while_it_starts(state: str, answers: str, ready: str) -> None:
+    one = subject()
+    workloads = tuple(
+        change(child, "status.readyReplicas", 0) if child["kind"] == "Deployment" else child for child in children(one)
+    )
+    decided = told(plan(seen(one, *workloads, pods=[ill(state, one)])))
+
+    assert (decided["ModelReady"][1], decided["Ready"][1]) == (answers, ready)
+
+
+def test_a_route_that_the_gateway_refuses_has_a_reason_of_its_own() -> None:
+    one = subject()
+    refused = {"type": "Accepted", "status": "False", "observedGeneration": 1, "reason": "NotAllowedByListeners"}
+    there = tuple(
+        change(child, "status.parents", [{"conditions": [refused]}]) if child["kind"] == "HTTPRoute" else child
+        for child in children(one)
+    )
+    decided = told(plan(seen(one, *there, pods=[pod(one)])))
+
+    assert (decided["ModelReady"][1], decided["Ready"][1]) == ("RouteRefused", "RouteRefused")
+
+
+def test_a_secret_that_is_missing_has_a_reason_of_its_own() -> None:
+    reference = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
+    named = change(
+        subject().to_manifest(),
+        "spec.engines[].members[].template",
+        {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.11.0", "env": [reference]}]}},
+    )
+    decided = told(plan(seen(ModelReplica.parse(named))))
+
+    assert decided["Ready"][1] == "SourceNotFound"
+    assert decided["Ready"][2].startswith("namespace ml-team has no Secret hf")

@@ -191,7 +191,7 @@ def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
 
     assert told(plan(refused))["RoutingReady"] == (
         "False",
-        "Configuring",
+        "RouteRefused",
         f"The gateway says of HTTPRoute {ROUTE}: {aspect}False: why",
     )
 
@@ -206,8 +206,8 @@ def test_route_and_address_stay_when_nothing_is_selected_any_more() -> None:
     none = "No ModelEndpoints matched the configured selectors"
     assert told(plan(after)) == {
         "EndpointsResolved": ("False", "NoEndpoints", none),
-        "RoutingReady": ("False", "Configuring", f"No endpoint can answer. {none}"),
-        "Ready": ("False", "Creating", f"No endpoint can answer. {none}"),
+        "RoutingReady": ("False", "Configuring", "No endpoint can answer: see EndpointsResolved"),
+        "Ready": ("False", "NoEndpoints", f"No endpoint can answer. {none}"),
     }
 
 
@@ -260,7 +260,7 @@ def test_an_entry_that_nobody_answers_for_keeps_the_service_from_being_ready() -
     assert told(plan(half))["RoutingReady"][0] == "True"
     assert told(plan(half))["Ready"] == (
         "False",
-        "Creating",
+        "Partial",
         "1 of 2 entries have an endpoint that can answer. Without one: group=a",
     )
 
@@ -269,7 +269,7 @@ def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
     part = settled(seen(service((1, "a")), endpoint("one"), endpoint("two", routed=None)))
 
     assert told(plan(part))["RoutingReady"][0] == "True"
-    assert told(plan(part))["Ready"] == ("False", "Creating", "Matched 2 endpoint(s); 1 waiting for Backend")
+    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoint(s); 1 waiting for Backend")
 
 
 def keyed(name: str) -> ModelEndpoint:
@@ -295,7 +295,7 @@ def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> N
     assert backends(observed) == [("one", 80, 1)]
     counted = "Matched 2 endpoint(s); 1 without credentials (two: Secret keys has no key two)"
     assert told(plan(observed))["EndpointsResolved"][2] == counted
-    assert told(plan(observed))["Ready"] == ("False", "Creating", counted)
+    assert told(plan(observed))["Ready"] == ("False", "Partial", counted)
     assert plan(observed).requeue_after == 30.0
 
 

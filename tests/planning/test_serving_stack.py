@@ -205,6 +205,16 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     }
 
 
+def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
+    known = stack()
+    (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
+    failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
+    told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
+
+    assert told["Installed"] == ("InstallFailed", "cert-manager: no such chart")
+    assert told["Ready"][0] == "InstallFailed"
+
+
 def test_what_is_no_longer_asked_for_goes() -> None:
     before = stack(gateway={"className": "old"})
     known = stack(components=[{"name": "prometheus", "enabled": False}])

@@ -231,3 +231,27 @@ def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
     unseen: bool,  # noqa: FBT001
 ) -> None:
     assert is_unseen(observed) is unseen
+
+
+@pytest.mark.parametrize(
+    ("ill", "reason"),
+    [
+        (pod(), "ModelStarting"),
+        (pod(ready=True, going=True), "ModelStarting"),
+        (running(), "ModelStarting"),
+        (running(restarts=1), "NotAnswering"),
+        (running(started=True), "NotAnswering"),
+        (engine(waiting("ContainerCreating")), "ModelStarting"),
+        (engine(waiting("CrashLoopBackOff", last=KILLED)), "CrashLoop"),
+        (engine({"name": "engine", "state": {"terminated": KILLED}}), "CrashLoop"),
+        (engine(waiting("ImagePullBackOff")), "ImagePullFailed"),
+        (engine(waiting("InvalidImageName")), "ImagePullFailed"),
+        (engine(waiting("CreateContainerConfigError")), "CannotStart"),
+        (pod(phase="Failed"), "CannotStart"),
+        (pod(conditions=[NO_NODE]), "Unschedulable"),
+    ],
+)
+def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) -> None:
+    (found,) = symptoms([ill])
+
+    assert found.reason.reason == reason

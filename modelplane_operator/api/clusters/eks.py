@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Region
 from modelplane_operator.api.clusters.parts import (
@@ -76,7 +76,7 @@ class EKSClusterSpec(Spec):
     """The node groups."""
 
 
-class EKSClusterStatus(Status):
+class EKSClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()

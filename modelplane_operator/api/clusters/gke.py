@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
 from modelplane_operator.api.clusters.parts import (
@@ -88,7 +88,7 @@ class GKESecret(ProducedSecret):
     """What kind of credential it is."""
 
 
-class GKEClusterStatus(Status):
+class GKEClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[GKESecret, ...] = ()

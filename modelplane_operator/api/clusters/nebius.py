@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName, String63
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS
 from modelplane_operator.api.clusters.parts import (
@@ -100,7 +100,7 @@ class NebiusSecret(ProducedSecret):
     """Namespace of the Secret, where it is not the cluster's own."""
 
 
-class NebiusClusterStatus(Status):
+class NebiusClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[NebiusSecret, ...] = ()

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Region
 from modelplane_operator.api.clusters.parts import (
@@ -60,7 +60,7 @@ class VultrClusterSpec(Spec):
     """The node pools."""
 
 
-class VultrClusterStatus(Status):
+class VultrClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()

@@ -10,10 +10,12 @@ from modelplane_operator.api.inference_cluster import (
     BackendReady,
     ClusterReady,
     GPUReady,
+    InferenceCluster,
     NodePool,
     ObservedCluster,
     ObservedPool,
 )
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import SECRET
 from modelplane_operator.planning.hardware import Present, Seen, present
@@ -131,7 +133,7 @@ def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
     if backend.status == "Unknown":
         return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
     if backend.status != "True":
-        return Ready.CREATING.condition(seen.now, message=backend.message or "")
+        return not_ready(InferenceCluster.definition.kind, backend)
     if resolved.unknown:
         total = len(seen.cluster.spec.node_pools)
         words = f"{total - len(resolved.unknown)} of {total} pools can be used: {missing_classes(resolved)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from modelplane_operator.api.conditions import ConditionType, Ready
-from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady
+from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.errors import ClientError, Misbehaving
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.inference_cluster.status import pools_valid, resolved_pools, status_of
@@ -15,11 +16,12 @@ from modelplane_operator.planning.plan import Plan
 def waiting(seen: Observed, reason: ClusterReady, words: str) -> Plan:
     """Nothing can be done until somebody changes something."""
     resolved = resolved_pools(seen)
+    told = reason.condition(seen.now, message=words)
     judged = (
-        reason.condition(seen.now, message=words),
+        told,
         BackendReady.WAITING_FOR_CLUSTER.condition(seen.now),
         pools_valid(seen, resolved),
-        Ready.CREATING.condition(seen.now, message=words),
+        not_ready(InferenceCluster.definition.kind, told),
     )
     return Plan(status=status_of(seen, resolved, judged))
 
@@ -34,7 +36,7 @@ def silent(seen: Observed, error: ClientError) -> Plan:
     resolved = resolved_pools(seen)
     judged = (
         reason.condition(seen.now, message=words),
-        BackendReady.UNREACHABLE.condition(seen.now, message=words),
+        BackendReady.UNREACHABLE.condition(seen.now, message="see ClusterReady"),
         pools_valid(seen, resolved),
         Ready.UNREACHABLE.condition(seen.now, message=words),
     )

@@ -78,6 +78,8 @@ def from_stack(seen: Observed) -> Serving:
     reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
     why = "; ".join(filter(None, (refused, told.get("message"))))
     words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
+    if told.get("reason") == BackendReady.INSTALL_FAILED.reason:
+        reason = BackendReady.INSTALL_FAILED
     if reason is BackendReady.BACKEND_HEALTHY:
         words = ""
     if not seen.helm:
