@@ -5,7 +5,7 @@ A plan is a fixpoint: planning over the result of its own steps gives steps that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -15,7 +15,15 @@ from modelplane_operator.api.base import Key, Status
 from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.clients.resources import (
+    HUB,
+    LEADER_WORKER_SET,
+    SECRET,
+    ResourceType,
+    key_of,
+    labels_of,
+    type_of,
+)
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -224,10 +232,15 @@ def outside(step: Step) -> bool:
     return isinstance(step, Install) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
 
 
-def delete(child: Manifest, *, cluster: str = HUB, propagation: Propagation = "Background") -> Delete:
+# In the background a gang's workers are told when their leader has ended, and hold their devices for as long again.
+_PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foreground"}
+
+
+def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
     """The step that deletes an observed child of ours."""
-    owner = labels_of(child).get(labels.OWNER_UID, "")
-    return Delete(type_of(child), key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
+    owner, kind = labels_of(child).get(labels.OWNER_UID, ""), type_of(child)
+    propagation = _PROPAGATION.get(kind, "Background")
+    return Delete(kind, key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
 
 
 def prune(

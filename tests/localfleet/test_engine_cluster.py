@@ -320,6 +320,26 @@ async def test_kwok_and_the_simulator_take_an_engine_pod_from_pending_to_gone(se
         await west.until_gone("p")
 
 
+@pytest.mark.parametrize("container", ["engine", "any"])
+async def test_a_pod_that_a_finalizer_holds_has_ended_and_goes_with_the_finalizer(
+    server: ApiServer, container: str
+) -> None:
+    async with cluster(server) as west, kwok(server), simulator(server):
+        await west.add_node()
+        manifest = engine_pod("p")
+        del manifest["metadata"]["uid"]
+        manifest["metadata"]["finalizers"] = ["localfleet.dev/held"]
+        manifest["spec"]["containers"][0]["name"] = container
+        await west.client.request("POST", PODS, manifest)
+        await west.until("p", "Ready", ready)
+
+        await west.client.request("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 1})
+        await west.until("p", "ended", lambda pod: pod["status"]["phase"] == "Succeeded")
+        body = {"metadata": {"finalizers": None}}
+        await west.client.request("PATCH", f"{PODS}/p", body, content_type=MERGE)
+        await west.until_gone("p")
+
+
 async def test_a_pod_that_never_ran_goes_when_it_is_deleted(server: ApiServer) -> None:
     async with town(server) as west:
         manifest = engine_pod("p")

@@ -482,6 +482,15 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     assert last.steps == (Release(),)
 
 
+def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
+    (workload,) = (child for child in children(subject()) if child["kind"] == "Deployment")
+    gang = {**workload, "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+
+    (step,) = (step for step in leaving(gang).steps if isinstance(step, Delete))
+
+    assert (step.type.kind, step.propagation) == ("LeaderWorkerSet", "Foreground")
+
+
 def test_the_namespace_goes_with_the_last_replica() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
     observed = replace(seen(going(subject())), namespace=home)
