@@ -224,7 +224,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         _, metrics = await operator.page("/metrics")
         refused = [line for line in metrics.splitlines() if 'outcome="Forbidden"' in line]
         operator.signal(signal.SIGTERM)
-        assert await operator.ended(15.0) == 0
+        assert await operator.ended(60.0) == 0
     await server.kubectl("delete", "-f", "-", stdin=granted)  # the chart itself is to be installed by another test
 
     assert refused == []

@@ -274,8 +274,8 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
         hub.until(lambda: published(hub) == "81Gi", "the rest of its work to be done")
         assert hub.reason("ic", "worker-1", "ClusterReady") == "ClusterRunning"
         assert stored(hub) == second
-        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
-        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=180s")
     hub.kubectl("delete", "-f", str(access), on="worker-1")
 
 
@@ -297,8 +297,8 @@ def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
         hub.says("worker-1", "BackendReady", "BackendHealthy")
         hub.kubectl("apply", "-f", str(now), on="worker-1")
         hub.says("worker-1", "Synced", "ReconcileSuccess")
-        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
-        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=180s")
     hub.kubectl("delete", "-f", str(now), on="worker-1")
 
 

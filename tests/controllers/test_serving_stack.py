@@ -43,7 +43,7 @@ from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
 from tests.support.step_by_step import Operator, define, message, reason, watching
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 Manifest = dict[str, Any]
 
@@ -275,13 +275,13 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     assert await platform.kube.find(GATEWAY, Key("modelplane-system", "inference-gateway")) is None
     # No controller ends namespaces here: the stack waits, and lets go when they are gone.
     await platform.until(lambda stack: message(stack, "Ready").startswith("being deleted: "), "the namespaces to go")
-    for _ in range(len(STACK) + 4):
-        for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:
-            if namespace["metadata"].get("deletionTimestamp"):
-                await finalize(platform, namespace)
-        await asyncio.sleep(0.3)
-        await platform.step()
-    assert await platform.kube.find(of(ServingStack), SOME) is None
+    async with asyncio.timeout(SECONDS):
+        while await platform.kube.find(of(ServingStack), SOME) is not None:
+            for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:
+                if namespace["metadata"].get("deletionTimestamp"):
+                    await finalize(platform, namespace)
+            await asyncio.sleep(0.3)
+            await platform.step()
 
 
 async def finalize(platform: Platform, namespace: Manifest) -> None:

@@ -69,6 +69,7 @@ async def test_all_of_it_goes_in_any_order(stage: Stage, space: str, order: Sequ
         await restore(stage)
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_cluster_that_is_deleted_gives_its_replicas_away_and_may_come_back(stage: Stage, space: str) -> None:
     await stage.hub.apply(deployment(space, replicas=2), service(space))
     await stage.serving(space, 2)

@@ -281,9 +281,10 @@ async def trusting(stage: Stage, authority: trustme.CA) -> AsyncGenerator[None]:
 
 
 def alone(manifest: Manifest) -> bool:
-    """Whether a Deployment has one pod, and that one is ready."""
+    """Whether a Deployment has one pod, which is ready and as the Deployment is now."""
     status = manifest.get("status", {})
-    return status.get("replicas") == status.get("readyReplicas") == 1
+    current = status.get("observedGeneration") == manifest["metadata"]["generation"]
+    return current and status.get("replicas") == status.get("updatedReplicas") == status.get("readyReplicas") == 1
 
 
 # What goes wrong (F19) ------------------------------------------------------------------------------------------------

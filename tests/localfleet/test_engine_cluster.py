@@ -200,7 +200,7 @@ async def test_an_engine_that_crashes_restarts_and_backs_off(server: ApiServer) 
 
 
 async def test_a_deleted_pod_is_unready_at_once_finishes_its_stream_and_then_goes(server: ApiServer) -> None:
-    slow = {"localfleet.dev/tokens-per-second": "20"}
+    slow = {"localfleet.dev/tokens-per-second": "4"}  # ten seconds: a busy machine has looked by then
     async with town(server) as west:
         await west.run_pod("p", ADDRESSES[0], annotations=slow)
         await west.until("p", "Ready", ready)
@@ -231,7 +231,7 @@ async def test_the_grace_period_cuts_what_does_not_end(server: ApiServer) -> Non
 
 
 async def test_a_pre_stop_sleep_keeps_the_engine_open_to_newcomers(server: ApiServer) -> None:
-    lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}
+    lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": 8}}}}  # a busy machine has looked by then
     async with town(server) as west:
         await west.run_pod("p", ADDRESSES[0], engine=lifecycle)
         await west.until("p", "Ready", ready)

@@ -44,7 +44,7 @@ def condition(manifest: dict[str, Any], kind: str) -> str | None:
 
 
 def wait(fact: Callable[[], bool], what: str, seconds: float = 180) -> None:
-    until(lambda: fact() or None, seconds=seconds, what=what, interval=0.2)
+    until(lambda: fact() or None, seconds=seconds, what=what, interval=0.5)  # most facts take a kubectl
 
 
 def answers(fleet: Fleet, cluster: str) -> bool:
