@@ -21,6 +21,7 @@ from modelplane_operator.api.bounds import (
 from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
+from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
@@ -30,7 +31,6 @@ from modelplane_operator.api.shared import (
     Claim,
     ClusterSpec,
     Effect,
-    GatewayStatus,
     QualifiedName,
 )
 

@@ -101,7 +101,35 @@ class AuthReady(ConditionType):
         WARNING,
     )
     NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it.", WARNING
+    KEY_SERVICE_UNAVAILABLE = (
+        "KeyServiceUnavailable",
+        "False",
+        "The Secrets hold keys, but the gateway gets no answer from the key service: all requests are refused.",
+        WARNING,
+    )
+    NOT_ENFORCED = (
+        "NotEnforced",
+        "False",
+        "The Secrets hold keys, but the gateway answers requests without one.",
+        WARNING,
+    )
     NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
+
+
+class Answering(ConditionType):
+    """Whether a request of the operator's is answered, by the way that clients' requests go: `GET` of the list of
+    models, once a minute, and at once when something changes. Without routes there is no such condition."""
+
+    ANSWERED = "Answered", "True", "What is behind the gateway answered."
+    KEY_ASKED = "KeyAsked", "True", "The gateway asked for an API key, as it should: nothing behind it was asked."
+    NOT_ANSWERED = "NotAnswered", "False", "Requests fail, several in a row; the message says how.", WARNING
+    GATEWAY_UNREACHABLE = (
+        "GatewayUnreachable",
+        "Unknown",
+        "The operator gets no connection to the gateway, which clients may get: Ready goes by the other conditions.",
+        WARNING,
+    )
+    ASKING = "Asking", "Unknown", "No request was answered yet.", STEP
 
 
 class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
@@ -113,5 +141,5 @@ class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
         short="ms",
         scope="Namespaced",
         columns=(Column("ADDRESS", ".status.address"), Column("ENDPOINTS", ".status.endpointCount", "integer")),
-        conditions=(EndpointsResolved, RoutingReady, AuthReady, Synced, Ready),
+        conditions=(EndpointsResolved, RoutingReady, AuthReady, Answering, Synced, Ready),
     )

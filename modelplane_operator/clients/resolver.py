@@ -22,6 +22,7 @@ LIFETIME = 120.0  # of an answer; then the name is asked about again
 PATIENCE = 5.0  # with the first answer about a name
 AT_ONCE = 32
 OF_A_NAMESPACE = 4
+NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 Lookup = Callable[[str], Sequence[str]]
 """The addresses of a name from its root on; blocks, and raises OSError."""
@@ -34,6 +35,8 @@ class Resolved:
     addresses: tuple[IPv4Address | IPv6Address, ...] = ()
     error: str = ""
     """Why that is not known, or not any more."""
+    unknown: bool = field(default=False, kw_only=True)
+    """Whether there is no such name, or none with an address, as those say who have to know."""
 
 
 def system(name: str) -> Sequence[str]:
@@ -81,7 +84,8 @@ class Resolver:
             try:
                 found = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
             except (OSError, ValueError) as error:
-                found = Resolved(error=str(getattr(error, "strerror", None) or error))
+                unknown = isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME
+                found = Resolved(error=str(getattr(error, "strerror", None) or error), unknown=unknown)
             if not loop.is_closed():  # nobody waits for threads when the operator ends
                 loop.call_soon_threadsafe(self._answered, name, found)
 
@@ -90,7 +94,8 @@ class Resolver:
     def _answered(self, name: str, found: Resolved) -> None:
         """What was known of a name stays when nobody can say what it stands for now."""
         _, before = self._known.get(name, (0.0, Resolved()))
-        known = found if found.addresses else Resolved(before.addresses, found.error or "it has no address")
+        lack = found.error or "it has no address"
+        known = found if found.addresses else Resolved(before.addresses, lack, unknown=found.unknown)
         self._known[name] = (self.now(), known)
         self._asking.pop(name, None)
         self._wanted.pop(name, None)

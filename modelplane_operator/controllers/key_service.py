@@ -28,6 +28,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import ClientError, Forbidden, Misbehaving
+from modelplane_operator.clients.front_door import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, OF_HUB
 from modelplane_operator.clients.repeats import Repeats
@@ -174,7 +175,7 @@ async def serving(listen: tuple[str, int], keyring: Keyring) -> AsyncGenerator[N
             return _refusal(403, "There is nothing here.", "not_found")
         key = api_keys.sent(request.headers.get(AUTHORIZATION, ""))
         if key is None:
-            return _refusal(401, "This model needs a key: send Authorization: Bearer KEY.", "missing_api_key")
+            return _refusal(401, "This model needs a key: send Authorization: Bearer KEY.", MISSING_KEY)
         try:
             if await keyring.allows(key, api_keys.secrets_at(request.raw_path.partition("?")[0])):
                 return web.Response()

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.definitions import read_definitions
+from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.resolver import Resolver
@@ -22,6 +23,7 @@ from modelplane_operator.controllers import (
     model_endpoint,
     model_replica,
     model_service,
+    outside,
     serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
@@ -44,7 +46,9 @@ def kinds(world: World) -> Kinds:
     with_helm = bool(settings.helm)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
-    resolver = Resolver(time.monotonic)
+    resolver, ranges = Resolver(time.monotonic), HubRanges(world.hub, time.monotonic)
+    services = model_service.checks(Asker(time.monotonic), world.wake)
+    places = outside.checks(resolver, world.wake)
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
@@ -62,11 +66,12 @@ def kinds(world: World) -> Kinds:
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
             model_replica.controller(originals, gateways, settings.lifecycle, settings.images),
-            model_endpoint.controller(settings.reach, originals, HubRanges(world.hub, time.monotonic), resolver),
-            model_service.controller(originals, settings.keys_address),
+            model_endpoint.controller(settings.reach, originals, ranges, resolver, places),
+            model_service.controller(originals, settings.keys_address, services),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
-        listeners=(fleet.listen, fabrics.listen, connections.listen),
+        listeners=(fleet.listen, fabrics.listen, connections.listen, services.listen, places.listen),
+        while_leading=(services.run, places.run),
         on_health=(fleet.on_health,),
         watched_afar=(
             *inference_cluster.watched_afar(fabrics.cut_node),

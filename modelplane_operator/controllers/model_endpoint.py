@@ -32,6 +32,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.controllers.outside import PlaceChecks, place_of
 from modelplane_operator.controllers.reading import Cluster, applied, backends, find
 from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
@@ -55,9 +56,9 @@ CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FIL
 
 
 def controller(
-    reach: Reach, originals: Originals, ranges: HubRanges, resolver: Resolver
+    reach: Reach, originals: Originals, ranges: HubRanges, resolver: Resolver, places: PlaceChecks | None = None
 ) -> Controller[ModelEndpoint, Observed]:
-    """The controller, given where endpoints may lead, how Secrets are read, and what is inside."""
+    """The controller, given where endpoints may lead, how Secrets are read, what is inside, and who tries places."""
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
         front, policies, credentials = (
@@ -70,11 +71,15 @@ def controller(
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         site = _site(endpoint, clients.hub)
         hub = await ranges.find() if site is None else None
+        of_users = reach.of_users(hub.services, hub.pods) if hub else reach
+        place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
+        if places and not place:
+            places.forget(endpoint.key)
         return Observed(
             endpoint,
             children,
             _plane(front, children),
-            reach.of_users(hub.services, hub.pods) if hub else reach,
+            of_users,
             tls_policies=policies is not None and policies.served,
             secret=await originals.find(SECRET, *secret) if secret else None,
             recheck=originals.recheck,
@@ -82,6 +87,7 @@ def controller(
             now=clients.now(),
             site=site,
             outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach),
+            reached=places.find(endpoint.key, place) if places and place else None,
         )
 
     woken_by = {
@@ -113,7 +119,9 @@ def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
     if replica is None or manifest is None or not (_owner(manifest) and _owner(manifest) == _owner(replica)):
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
-    return Site(next(_gateway(cluster), None) if cluster else None)
+    if cluster is None:
+        return Site(None)
+    return Site(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
 def _owner(manifest: Manifest) -> str:

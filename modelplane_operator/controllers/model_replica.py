@@ -149,7 +149,8 @@ async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, 
         return Site(exists=known is not None, connected=False, error=error if known else None), None
     error = cluster.health.error
     gateway = section(known or {}, "status", "gateway")
-    address, port = gateway.get("address"), DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
+    address = gateway.get("address")
+    port = gateway.get("port") or DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
     serving = error is None or not address or await gateways.answers(name, address, port)
     return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 

@@ -12,9 +12,10 @@ import gc
 import random
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -72,6 +73,7 @@ class Operator:
     metrics: Metrics
     helm: Helm | None = None
     guard: Guard = UNGUARDED
+    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -158,7 +160,11 @@ class Operator:
             collection = self.hub.find(one.controller.type)
             for key in collection.keys() if collection else ():
                 one.workers.add(key)
-        await work(self.crews)
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(one()) for one in self.while_leading]
+            await work(self.crews)
+            for task in beside:
+                task.cancel()
 
 
 def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
@@ -201,11 +207,16 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         for one in crews:
             one.connection_changed(name)
 
+    def wake(kind: ResourceType, key: Key) -> None:
+        for one in crews:
+            if one.controller.type == kind:
+                one.workers.add(key)
+
     def hub_client() -> Kube:
         return hub.kube
 
     fleet = Fleet(store, connected)
-    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled))
+    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake))
     near, afar = _watched(kinds)
     hub = Connection(
         HUB,
@@ -232,7 +243,9 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
             listen(collection)
         for one in crews:
             one.listen(collection, hub=True)
-    operator = Operator(settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics, helm, guard)
+    operator = Operator(
+        settings, hub, fleet, lease, crews, Pulse(clock), recorder, metrics, helm, guard, kinds.while_leading
+    )
     metrics.registry.register(State(operator))
     return operator
 

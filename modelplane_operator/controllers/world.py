@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from modelplane_operator.api.base import Key
 from modelplane_operator.clients.collection import Collection, Index
 from modelplane_operator.clients.connection import OnHealth, Watched
 from modelplane_operator.clients.fleet import Fleet
@@ -23,6 +24,10 @@ def uncounted(_: str, __: float) -> None:
     """For whoever does not count decisions."""
 
 
+def unheard(_: ResourceType, __: Key) -> None:
+    """For a world without controllers."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What there is before any controller."""
@@ -36,6 +41,8 @@ class World:
     connection_changed: Callable[[str], None]
     """To be called when there is news about the way to a workload cluster that its connection does not tell itself."""
     scheduled: Scheduled = uncounted
+    wake: Callable[[ResourceType, Key], None] = unheard
+    """To be called when there is news of an object that no watch tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Kinds:
     """Called once with each collection of the hub, before anything is in it: for what is no controller."""
     on_health: tuple[OnHealth, ...] = ()
     """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
+    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    """Run beside the controllers, and cancelled with them."""
     watched: tuple[Watched, ...] = ()
     """What is watched on the hub in another way, or although nobody is woken by it."""
     watched_afar: tuple[Watched, ...] = ()

@@ -354,7 +354,7 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
         if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
             continue
         replica, cluster = read(ModelReplica.parse(live)), site.cluster
-        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name)
+        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name, cluster.gateway_port)
         # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
         if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
             yield Apply(endpoint)

@@ -22,6 +22,7 @@ from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoin
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.resolver import Resolved
 from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
+from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
 from modelplane_operator.planning.plan import Apply, Plan, Release, prune
 from modelplane_operator.rendering.backend_url import (
@@ -32,6 +33,7 @@ from modelplane_operator.rendering.backend_url import (
     Reach,
     misled,
     parse_url,
+    path_of,
     read_url,
 )
 from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
@@ -51,6 +53,8 @@ class Site:
 
     gateway: str | None
     """The address of its cluster's gateway; None while that is not known."""
+    port: int | None = None
+    """By which that is reached by http, where it is not 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,16 @@ class Outside:
     """Those of their hosts and addresses where a cluster's gateway is."""
     front_door: frozenset[str] = frozenset()
     """Those where our own is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Whether a place outside takes connections, from where the operator is."""
+
+    lack: str
+    """Why not; empty when it does."""
+    certain: bool = field(default=False, kw_only=True)
+    """Whether that is so for whoever asks, and not for the operator alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,8 @@ class Observed:
     site: Site | None = None
     """Where its replica is; None for an endpoint of a user."""
     outside: Outside = Outside()
+    reached: Checked[Reached] | None = None
+    """Whether the place takes connections; None where nobody tries."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -121,7 +137,7 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
     there, wanted = read_url(endpoint.spec.url), read_url(url_of(site.gateway)) if site.gateway else None
     if not isinstance(there, Backend) or not isinstance(wanted, Backend):
         return False
-    same = there.host == wanted.host and there.port in DEFAULT_PORTS.values()
+    same = there.host == wanted.host and there.port in {*DEFAULT_PORTS.values(), site.port}
     named = endpoint.spec.hostname is None or of_cluster(endpoint)
     return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
@@ -238,13 +254,40 @@ def _status(
         doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
         if seen.site is None and _places(seen, read) & seen.outside.gateways:
             doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
+        if seen.site is None and seen.endpoint.spec.rewrite_path is None and path_of(seen.endpoint.spec.url):
+            doubt += ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
     routable = reason.condition(now, message=message)
     if routable.status == "True":
-        ready = Ready.AVAILABLE.condition(now, message=message)
-    else:
-        ready = not_ready(ModelEndpoint.definition.kind, routable)
+        ready, why = _ready(seen, message)
+        return ModelEndpointStatus(routing=routing, conditions=(routable, ready.condition(now, message=why)))
+    ready = not_ready(ModelEndpoint.definition.kind, routable)
     return ModelEndpointStatus(routing=routing, conditions=(routable, ready))
+
+
+def _ready(seen: Observed, message: str) -> tuple[Ready, str]:
+    """Whether an endpoint that routes can refer to is Ready: a user's, once its place has taken a connection.
+
+    Later it counts only when several tries in a row have failed, and when others would fare no better.
+    """
+    if seen.reached is None:
+        return Ready.AVAILABLE, message
+    known = next((one for one in seen.endpoint.conditions if one.type == Ready.__name__), None)
+    found = seen.reached.answer
+    if found is not None and not found.lack:
+        return Ready.AVAILABLE, message
+    if found is not None and seen.reached.failing and found.certain:
+        return Ready.UNREACHABLE, found.lack
+    said = (known.message if known else None) or ""
+    doubt = f"{message}, but {found.lack}" if found and not found.certain else ""
+    if known is not None and known.status == "True" and not (doubt and seen.reached.failing):
+        return Ready.AVAILABLE, said if said.startswith(message) else message
+    edited = known is not None and known.observed_generation != seen.endpoint.metadata.generation
+    if known is not None and known.reason == Ready.UNREACHABLE.reason and not edited:
+        return Ready.UNREACHABLE, said
+    if doubt:
+        return Ready.AVAILABLE, doubt
+    return Ready.CREATING, f"{message}; it has taken no connection yet"
 
 
 def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:

@@ -9,17 +9,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import assert_never
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.bounds import SUBDOMAIN
-from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint
 from modelplane_operator.api.model_endpoint import RoutingReady as Routed
 from modelplane_operator.api.model_service import (
     LISTED,
+    Answering,
     AuthReady,
     EndpointsResolved,
     ModelService,
@@ -28,8 +30,12 @@ from modelplane_operator.api.model_service import (
     RoutingReady,
 )
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.clients.front_door import Answer
 from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
+from modelplane_operator.planning.answering import answering, unguarded
+from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.planning.selection import Neighbours, why_none
 from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
@@ -71,6 +77,10 @@ class Observed:
     """By name, the Secrets that the operator may not read, and what the API server says."""
     hub: str = ""
     """The uid of kube-system, which no other hub has; empty while that is not known."""
+    asked: Checked[Answer] | None = None
+    """What requests through the gateway meet with; None where none are sent."""
+    near: Neighbours | None = None
+    """What there is in its namespace, for a service that selects no endpoint."""
 
     @property
     def door(self) -> FrontDoor:
@@ -117,6 +127,9 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     routing = _published(endpoint)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if routing is None or not isinstance(backend, Backend):
+        said = next((one for one in endpoint.conditions if one.type == Routed.__name__), None)
+        if said is not None and said.reason == Routed.INVALID_URL.reason:  # nothing comes of waiting
+            return Unusable(endpoint.key, "with a URL that cannot be used", said.message or "")
         return Unusable(endpoint.key, "waiting for Backend")
     path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
     if len(path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
@@ -159,31 +172,66 @@ def _status(
     seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
-    resolved, counted = _resolved(seen.service, groups, lacking)
+    resolved, counted = _resolved(seen, groups, lacking)
     routing, routed = _routing(seen, shared, wanted, models=models)
-    auth = _auth(seen)
+    answers = _answers(seen, routed=routing.status == "True")
+    auth = _auth(seen, answers)
     short = _short(seen.service, groups, shared) or (counted if lacking else "")
     judged = [
         reason.condition(seen.now, message=message)
         for reason, message in ((resolved, counted), (routing, routed), *([auth] if auth else []))
     ]
+    asked = [answers[0].condition(seen.now, message=answers[1])] if answers else []
     troubled = [one for one in judged if one.status != "True"]
+    silent = [one for one in asked if one.reason == Answering.NOT_ANSWERED.reason]
     if routing.status != "True" and models is not None and not shared:
         ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {counted}")
     elif troubled:
         ready = not_ready(KIND, troubled[-1])
+    elif silent:
+        ready = not_ready(KIND, silent[0], f"{silent[0].message}. {routed}")
+    elif short:
+        ready = Ready.PARTIAL.condition(seen.now, message=short)
     else:
-        ready = (Ready.PARTIAL if short else Ready.AVAILABLE).condition(seen.now, message=short or routed)
+        reason, words = _ready(seen, answers, routed)
+        ready = reason.condition(seen.now, message=words)
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
         endpoint_count=len(shared),
         address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
-        conditions=(*judged, ready),
+        conditions=(*judged, *asked, ready),
     )
 
 
-def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
+def _answers(seen: Observed, *, routed: bool) -> tuple[Answering, str] | None:
+    """Whether requests are answered; None where nobody asks, and nobody did."""
+    asked_before = any(one.type == Answering.__name__ for one in seen.service.conditions)
+    if not routed or seen.asked is None:
+        nowhere = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
+        return nowhere if seen.asked or asked_before else None
+    return answering(seen.service, seen.asked, guarded=asked_of(seen.service, seen.door.auth) is not None)
+
+
+def _ready(seen: Observed, answers: tuple[Answering, str] | None, routed: str) -> tuple[Ready, str]:
+    """Whether a service that has all of its routes is Ready: by whether it answers, if that can be known."""
+    reason, words = answers or (None, "")
+    match reason:
+        case None | Answering.ANSWERED | Answering.KEY_ASKED:
+            return Ready.AVAILABLE, routed
+        case Answering.GATEWAY_UNREACHABLE:
+            return Ready.AVAILABLE, f"{routed}; whether they are answered is not known. {words}"
+        case Answering.NOT_ANSWERED:
+            return Ready.CREATING, words
+        case Answering.ASKING if is_true(seen.service.conditions, Ready):
+            return Ready.AVAILABLE, routed
+        case Answering.ASKING:
+            return Ready.CREATING, "The gateway has accepted the route; no request through it was answered yet"
+        case _:
+            assert_never(reason)
+
+
+def _auth(seen: Observed, answers: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
     """Whether all Secrets hold keys, and what keeps clients with theirs out; None where no key is asked for."""
     wanted = asked_of(seen.service, seen.door.auth)
     if wanted is None and seen.gateway is None:
@@ -202,13 +250,15 @@ def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
         if not digests(secret):
             holds = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
             return AuthReady.NO_KEYS, holds
+    if seen.asked and answers and (broken := unguarded(seen.asked, answers[0])):
+        return broken, f"{broken.meaning.rstrip('.')}: see Answering"
     return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(wanted)}"
 
 
-def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
-    matched = sum(map(len, groups))
+def _resolved(seen: Observed, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+    service, matched = seen.service, sum(map(len, groups))
     if not matched:
-        return EndpointsResolved.NO_ENDPOINTS, "No ModelEndpoints matched the configured selectors"
+        return EndpointsResolved.NO_ENDPOINTS, why_none(service, seen.near)
     # `matchLabels: {model: }` is stored without the label: whoever forgot a value has to see what that means
     everything = any(not entry.selector.match_labels for entry in service.spec.endpoints)
     every = ["empty matchLabels select every endpoint in this namespace"] if everything else []

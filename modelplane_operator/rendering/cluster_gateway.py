@@ -5,7 +5,7 @@ It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels, names
@@ -32,6 +32,14 @@ _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gatew
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
+
+
+def own_port(listeners: Sequence[Listener]) -> int | None:
+    """The port by which a gateway with these listeners is reached by http; None for the usual one."""
+    ports = [listener.port for listener in listeners if listener.protocol == "HTTP"]
+    return ports[0] if ports and HTTP[0].port not in ports else None
+
+
 HTTPS_PORT: Final = 443
 _HTTPS: Final[Manifest] = {
     "name": "mutual-tls",

@@ -84,6 +84,8 @@ class Cluster:
     standing: Standing
     server_name: str = ""
     """What its gateway proves to be, by https; without it, it is reached by http."""
+    gateway_port: int | None = None
+    """By which it is reached by http, where that is not 80."""
     why: str = ""
     """The reason of its Ready condition, when that is not True."""
     unhealthy_since: datetime | None = None
@@ -107,6 +109,7 @@ def read(
         gateway=gateway,
         standing=standing,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
+        gateway_port=status.gateway.port if status and status.gateway else None,
         why=ready.reason if ready and ready.status != "True" else "",
         unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",

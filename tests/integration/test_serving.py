@@ -37,6 +37,19 @@ async def test_a_model_answers_through_one_url_from_two_clusters(stage: Stage, s
     assert found and found["status"]["address"].endswith(f"/{space}/model")
 
 
+async def test_a_service_that_has_become_ready_answers_the_first_request(stage: Stage, space: str) -> None:
+    await stage.hub.apply(deployment(space))
+    await stage.hub.ready("ModelDeployment", "model", space)
+    fresh = [f"fresh-{number}" for number in range(10)]
+    await stage.hub.apply(*(service(space, name, (1, {"model": "model"})) for name in fresh))
+
+    async def first(name: str) -> int:
+        await stage.hub.ready("ModelService", name, space)
+        return (await stage.chat(space, name)).status
+
+    assert await asyncio.gather(*map(first, fresh)) == [200] * len(fresh)
+
+
 async def test_replicas_follow_the_scale_subresource_down_to_none_and_back(stage: Stage, space: str) -> None:
     await stage.hub.apply(deployment(space, replicas=1), service(space))
     await stage.serving(space, 1)

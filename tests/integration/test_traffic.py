@@ -150,6 +150,10 @@ async def test_a_provider_takes_over_while_there_is_no_replica(stage: Stage, spa
             service(space, "both", (9, {"model": "model"}), (1, {"model": "overflow"})),
         )
         assert "overflow" in (await stage.answered(space, "both")).text
+    # It is gone, and takes no connections any more.
+    refused = await stage.hub.says("Ready=Unknown/Unreachable", "ModelEndpoint", "overflow", space)
+    assert refused["message"] == f"{OUTSIDE} refuses connections to port {port}"
+    await stage.hub.says("Answering=False/NotAnswered", "ModelService", "both", space)
 
 
 async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, space: str, tmp_path: Path) -> None:

@@ -25,9 +25,12 @@ from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
 from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.serving_stack import render_stack
+from modelplane_operator.scheduling.cluster import read
+from modelplane_operator.scheduling.placement import Placement
 from tests.planning.test_inference_class import inference_class
-from tests.support.builders import EPOCH, GPU
+from tests.support.builders import EPOCH, GPU, deployment
 
 Manifest = dict[str, Any]
 
@@ -453,6 +456,22 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
     assert decided.status is not None
     published = decided.status.to_manifest().get("gateway", {})
     assert published == ({"address": address} if address else {})
+
+
+@pytest.mark.parametrize(("ports", "port"), [((8080,), 8080), ((8080, 80), None), ((8080, 9090), 8080)])
+def test_a_gateway_on_another_port_is_reached_by_that(ports: tuple[int, ...], port: int | None) -> None:
+    with_listeners = stack()
+    listeners = [{"name": f"http-{number}", "port": number, "protocol": "HTTP"} for number in ports]
+    with_listeners["spec"]["gateway"] = {"listeners": listeners}
+    status = plan(seen(there=BARE, helm=True, stack=with_listeners)).status
+    assert status is not None
+    assert status.to_manifest()["gateway"] == {"address": ADDRESS, **({"port": port} if port else {})}
+
+    known = read(InferenceCluster.parse({**cluster().to_manifest(), "status": status.to_manifest()}))
+    endpoint = render_endpoint(
+        deployment(), Placement("a", 0, "", ()), known.gateway, known.server_name, known.gateway_port
+    )
+    assert endpoint["spec"]["url"].startswith(f"http://{ADDRESS}{f':{port}' if port else ''}/")
 
 
 def test_what_a_cluster_says_of_its_gateway_its_stack_says_too() -> None:

@@ -84,7 +84,7 @@ def secret(**data: str) -> Manifest:
 def test_an_endpoint_gets_its_service_in_one_pass_and_then_says_so(
     url: str, address_type: str, address: str, port: int, leads: str
 ) -> None:
-    first = seen(endpoint(url))
+    first = seen(endpoint(url, rewritePath="/v1/"))
 
     assert told(plan(first)) == {
         "RoutingReady": ("False", "WaitingForBackend", f"Its Service does not lead to {leads} yet"),
@@ -357,6 +357,13 @@ def test_a_private_address_is_refused_of_users_and_leads_to_the_gateway_for_a_re
     assert kinds(settled(users(url)).children) == []
     assert f"{GATEWAY} is a private address" in reported(users(url))
     assert routing(settled(of_replica(url))) == (BACKEND, f"http://{GATEWAY}:80")
+
+
+def test_a_replica_behind_a_gateway_on_another_port_is_reached_by_that() -> None:
+    url = f"http://{GATEWAY}:8080{REPLICAS}v1"
+
+    assert routing(settled(replace(of_replica(url), site=Site(GATEWAY, 8080)))) == (BACKEND, f"http://{GATEWAY}:8080")
+    assert plan(replace(of_replica(url), site=Site(GATEWAY, 9090))).steps == ()
 
 
 @pytest.mark.parametrize(

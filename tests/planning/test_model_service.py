@@ -203,7 +203,7 @@ def test_route_and_address_stay_when_nothing_is_selected_any_more() -> None:
     assert not [step for step in plan(replace(before, endpoints=())).steps if isinstance(step, Delete)]
     assert backends(after) == [("test-service", 80, 1)]
     assert status(after).address == ADDRESS
-    none = "No ModelEndpoints matched the configured selectors"
+    none = "No ModelEndpoints matched the configured selectors (group=a)"
     assert told(plan(after)) == {
         "EndpointsResolved": ("False", "NoEndpoints", none),
         "RoutingReady": ("False", "Configuring", "No endpoint can answer: see EndpointsResolved"),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.shared import GatewayStatus
 from modelplane_operator.planning.inference_cluster.observed import SOON, Observed
 from modelplane_operator.planning.inference_cluster.serving import Serving
 from modelplane_operator.planning.mutual_tls import LEARNT, unlearnt
@@ -25,7 +25,7 @@ def gateway_status(seen: Observed, serving: Serving) -> GatewayStatus | None:
     ready = seen.hub.ready and seen.answers and _unlearnt(seen, serving.address) <= timedelta()
     if serving.server_name and (ready or known == serving.server_name):
         return GatewayStatus(address=serving.address, server_name=serving.server_name)
-    return GatewayStatus(address=serving.address) if serving.http else None
+    return GatewayStatus(address=serving.address, port=serving.port) if serving.http else None
 
 
 def _unlearnt(seen: Observed, address: str) -> timedelta:

@@ -17,6 +17,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
     gateway_of,
     is_guarded,
+    own_port,
     render_cluster_gateway,
     render_system_namespace,
 )
@@ -38,6 +39,8 @@ class Serving:
     """Whether it answers anybody."""
     why: str = ""
     """Why it must go on to do so."""
+    port: int | None = None
+    """By which it does, where that is not 80."""
 
 
 def unless_taken(seen: Observed, serving: Serving) -> Serving:
@@ -87,7 +90,7 @@ def from_stack(seen: Observed) -> Serving:
     ready = reason.condition(seen.now, message=words)
     if gateway is None:
         return Serving(ready, None, steps)
-    asked = stack.spec.gateway is not None and bool(stack.spec.gateway.listeners)
+    asked = stack.spec.gateway.listeners if stack.spec.gateway else ()
     return Serving(
         ready,
         gateway.address,
@@ -95,6 +98,7 @@ def from_stack(seen: Observed) -> Serving:
         server_name=gateway.server_name,
         http=gateway.http is not False,
         why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if asked else "",
+        port=own_port(asked),
     )
 
 
