@@ -79,6 +79,7 @@ class Ready(ConditionType):
     """Whether all that the object asks for is there and works."""
 
     AVAILABLE = "Available", "True", "All of it is there."
+    DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what is missing."
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what."
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it."
     DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way."

@@ -100,7 +100,8 @@ class NodePool(Model):
     class_name: OurName
     """InferenceClass of the nodes."""
     node_count: NodeCount = 1
-    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with."""
+    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with. On a cluster that you bring,
+    those of them count that are there and carry the pool's label."""
     min_node_count: NodeCount | None = None
     """Fewest nodes the autoscaler leaves."""
     max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
@@ -173,7 +174,8 @@ class GpuPool(Model):
     name: str
     """Name of the pool."""
     nodes: int | None = None
-    """Nodes it has, or can have when it is autoscaled. Where some are seen, only those that are usable count."""
+    """Nodes it can have when it is autoscaled; otherwise those that are there and usable, none included. Where nodes
+    cannot be listed, those that it says to have."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
     allocatable: Amounts | None = None
@@ -249,7 +251,7 @@ class InferenceClusterStatus(Status):
 class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing."
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how this cloud makes such a node."
     PROVISIONING = "Provisioning", "False", "The cloud is making it."
     UNSUPPORTED_SOURCE = (
@@ -289,6 +291,7 @@ class BackendReady(ConditionType):
     )
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+    DEGRADED = "Degraded", "True", "Models are served, but a part that they can do without fails; the message names it."
 
 
 class GatewaySecured(ConditionType):

@@ -72,6 +72,8 @@ class There:
     """Load balancers of the gateway; looked for when the gateway is to go."""
     no_devices: tuple[str, ...] = ()
     """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
+    has_devices: bool = field(default=False)
+    """Whether another pool's nodes do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +119,18 @@ def _in_service(seen: Observed, there: There) -> Plan:
     wanted = parts(stack)
     standings = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
-    problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
-    ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
+    closing = [*lacking(one for one in standings if one.part.needed), *_gateway_problems(standings, there)]
+    degrading = [*lacking(one for one in standings if not one.part.needed)]
+    (degrading if there.has_devices else closing).extend(_device_problems(there))
+    problems = [*closing, *degrading]
+    reason = Ready.CREATING if closing else Ready.DEGRADED if degrading else Ready.AVAILABLE
     address = _address(there)
     opened = _doors(seen, there)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
             _installed(seen, standings, [words for words, _ in removals.values()]),
-            ready or Ready.AVAILABLE.condition(seen.now),
+            reason.condition(seen.now, message="; ".join(problems)),
             *_verified(seen),
         ),
         gateway=gateway,

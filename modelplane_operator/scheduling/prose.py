@@ -45,6 +45,7 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooFewDevices,
     TooSmall,
+    UnknownPools,
     Unlike,
     Unreachable,
 )
@@ -183,6 +184,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     match why:
         case Full(engine, pool, needs, free, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+        case TooSmall(engine, pool, nodes=0):
+            return f"engine {engine} fits pool {pool}, which has no usable node"
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Crowded(needs, free):
@@ -200,6 +203,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split(engine, pool, role, missed):
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
+        case UnknownPools(pools):
+            named = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
+            return f"nothing is known of pool {named}, and no other has the devices"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
@@ -221,6 +227,10 @@ def remedy(why: Reason) -> str:
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
+        case TooSmall(nodes=0):
+            return "see GPUReady of that InferenceCluster"
+        case UnknownPools():
+            return "see NodePoolsValid of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
         case Crowded():
@@ -283,6 +293,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with a taint"
         case Split(engine):
             return f"{count} without one pool for all of engine {engine}"
+        case UnknownPools():
+            return f"{count} with pools of which nothing is known"
         case NothingToClaim(engine) | NoMatch(engine):
             return f"{count} without devices for engine {engine}"
         case NoPools():

@@ -362,14 +362,16 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
 # With a ServingStack -------------------------------------------------------------------------------------------------
 
 
-def stack(ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", **metadata: Any) -> Manifest:
+def stack(
+    ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", reason: str = "Any", **metadata: Any
+) -> Manifest:
     """The stack of the cluster, as it stands on the hub."""
     wanted = render_stack(cluster())
     told = {
         "Ready": (ready, "all of it" if ready == "True" else "cert-manager is not installed"),
         "Synced": ("False" if refused else "True", refused),
     }
-    known = {"reason": "Any", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {"reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {
         "conditions": [
             {"type": kind, "status": status, "message": message, **known} for kind, (status, message) in told.items()
@@ -402,6 +404,12 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         ),
         ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
         (
+            {"helm": True, "stack": stack(reason="Degraded")},
+            ADDRESS,
+            f"Degraded: ServingStack {STACK}: all of it",
+            "Degraded",
+        ),
+        (
             {"helm": True, "stack": stack("Unknown")},
             ADDRESS,
             f"Unreachable: ServingStack {STACK}: cert-manager is not installed",
@@ -419,6 +427,7 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         "being installed",
         "in the way of another",
         "there",
+        "there, but for what models can do without",
         "not seen",
         "there, and Helm is no longer",
     ],
@@ -534,10 +543,27 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "NodePoolsValid": "WaitingForClasses: InferenceClass l4 does not exist",
-                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
-                "Ready": "Creating: 1 of 2 pools can be used: InferenceClass l4 does not exist",
+                "ClusterReady": "ClusterRunning",
+                "Ready": "Degraded: pool edge: InferenceClass l4 does not exist",
             },
-            id="a pool of which nothing was ever known counts as not there",
+            id="a pool of which nothing was ever known closes no other",
+        ),
+        pytest.param(
+            cluster(L4),
+            {},
+            [],
+            {
+                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
+                "Ready": "Creating: no pool can be used: pool edge: InferenceClass l4 does not exist",
+            },
+            id="without any pool of which something is known nothing can be placed",
+        ),
+        pytest.param(
+            cluster(),
+            {"there": there(made(), hardware=None)},
+            [PUBLISHED],
+            {"Ready": "Creating: the nodes have not been listed yet"},
+            id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
             cluster(status=LAST),
@@ -648,6 +674,7 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
 
 HALF = slice_of("b", "70Gi")
 LABEL = "carry the label modelplane.ai/pool=gpu"
+WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
 
 
 @pytest.mark.parametrize(
@@ -673,10 +700,10 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
         pytest.param(
             cluster(),
             hardware(),
-            4,
+            0,
             (0, 0),
             f"NodesMissing: pool gpu: 0 of 4 nodes {LABEL}",
-            id="where no node is there the declared ones count",
+            id="where no node is there none counts",
         ),
         pytest.param(
             cluster({**POOL, "minNodeCount": 3, "maxNodeCount": 9}),
@@ -739,7 +766,7 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
             id="devices of no single node cannot be counted",
         ),
         pytest.param(
-            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}]}),
+            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}], "conditions": [WAS_READY]}),
             None,
             3,
             None,

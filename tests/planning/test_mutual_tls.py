@@ -13,6 +13,7 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.planning.certificates import authorities, new_authority, trust
+from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
 from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
 from modelplane_operator.planning.plan import Apply, Issue, Plan
@@ -174,7 +175,7 @@ def test_while_nobody_tells_a_gateway_that_was_deleted_comes_back_closed_or_as_a
 
 def there(*children: Manifest, **what: Any) -> There:
     apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
-    return There("v1", None, apis, None, children, has_namespace=True, **what)
+    return There("v1", None, apis, Seen((), ()), children, has_namespace=True, **what)
 
 
 def relay(since: datetime) -> tuple[Manifest, ...]:

@@ -214,6 +214,26 @@ def test_what_is_no_longer_asked_for_goes() -> None:
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
 
 
+@pytest.mark.parametrize(
+    ("missing", "more", "words"),
+    [
+        ("extras/extra", {}, "extras/extra is not installed"),
+        ("prometheus", {}, "prometheus is not installed"),
+        ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
+    ],
+)
+def test_what_models_can_do_without_closes_no_cluster(missing: str, more: dict[str, Any], words: str) -> None:
+    chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
+    known = stack(extraCharts=[{**chart, "repository": "https://charts.example.com"}])
+    there_are = history(known, *(part.name for part in parts(known) if part.name != missing))
+    found = planned(known, there(known, *children(known), releases=there_are, **more))
+
+    reason, message = said(found)["Ready"]
+    assert (reason, message.partition(":")[0]) == ("Degraded", words)
+    assert said(found)["Installed"][0] == ("Installing" if missing else "ComponentsInstalled")
+    assert found.requeue_after is not None
+
+
 def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
     """Its namespace is no longer in the spec, and records elsewhere are not believed."""
     chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
