@@ -49,10 +49,13 @@ from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.model_endpoint import is_front_door, outside_at, outside_of
+from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
+from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 
@@ -67,9 +70,11 @@ APIS: Mapping[str, ResourceType] = {
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""
 
-OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE, NAMESPACE)
-"""What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
-MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
+OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE)
+"""What must be gone before a cluster is let go, where its owner is a model's."""
+MODELS = frozenset({"ModelReplica", "ModelCache"})
+SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
+"""Of what it is looked for whether it still has an owner."""
 
 OPTIONAL = (SECRET, *POLICIES)
 """What we make there as far as we may. An account of before this version has no right to all of it."""
@@ -93,7 +98,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     SECRET: {"guarded": _guarded},
 }
 WATCHED_AFAR = (
-    *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
+    *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
     *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
     Watched(NODE, labels.POOL, keeping=cut_node),
     Watched(RESOURCE_SLICE, None, keeping=cut_slice),
@@ -114,7 +119,7 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `known_as`: which names stand for an address.
     """
-    versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -131,7 +136,8 @@ def controller(
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        there = await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None
+        visible = site is not None and not refusal and _is_seen(site)
+        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
         said = {address: outside_at(address, clients.hub, known_as) for address in _told(there, stack)}
         return Observed(
             cluster,
@@ -204,8 +210,11 @@ class _Versions:
         return version
 
 
-async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, now: datetime) -> There:
+async def _there(
+    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
+    going = cluster.metadata.deletion_timestamp is not None
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
@@ -213,7 +222,9 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         hardware=_hardware(site),
         children=made,
         has_namespace=await _has_namespace(site, made),
-        others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        others=tuple(_of_models(site, hub)) if going else (),
+        orphans=None if going else sweeps.of(site, hub, now),
+        spared=tuple(_spared(site)) if going else (),
         unpermitted=_unpermitted(site),
     )
 
@@ -265,12 +276,28 @@ async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
     return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
 
 
-def _of_models(site: Cluster) -> Iterator[str]:
-    """What is there because of a model."""
+def _of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
+    """What is there because of a model, but for what the same cluster under another name has; and what ends already."""
     for kind in OF_MODELS:
         for one in site.find(kind) or ():
-            if labels_of(one).get(labels.OWNER_KIND) in MODELS:
+            if labels_of(one).get(labels.OWNER_KIND) in MODELS and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
+    for one in _namespaces(site):
+        if _is_going(one):
+            yield f"{NAMESPACE.kind} {key_of(one)}"
+
+
+def _spared(site: Cluster) -> Iterator[str]:
+    """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
+    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+
+
+def _namespaces(site: Cluster) -> Iterator[Manifest]:
+    return (one for one in site.find(NAMESPACE) or () if is_tenants(one))
+
+
+def _is_going(one: Manifest) -> bool:
+    return bool(one["metadata"].get("deletionTimestamp"))
 
 
 # On the hub -----------------------------------------------------------------------------------------------------------
