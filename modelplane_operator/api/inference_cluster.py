@@ -205,6 +205,8 @@ class ObservedCluster(Model):
 
     version: str | None = None
     """Version of Kubernetes."""
+    uid: Annotated[str, Field(max_length=64)] | None = None
+    """UID of its namespace kube-system, by which it is told from other clusters."""
     latency_ms: int | None = None
     """About how long its API server takes to answer, in milliseconds."""
     apis: tuple[str, ...] = ()
@@ -270,6 +272,7 @@ class ClusterReady(ConditionType):
         "Its API server says more than one may, or what none says; it is asked again after minutes.",
     )
     ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
+    SAME_CLUSTER = "SameCluster", "False", "Another InferenceCluster, which the message names, leads to it already."
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
@@ -323,6 +326,18 @@ class GPUReady(ConditionType):
     ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
 
 
+class RegisteredOnce(ConditionType):
+    """Whether no other InferenceCluster had the same cluster before."""
+
+    SAME_CLUSTER = (
+        "SameCluster",
+        "False",
+        "Another has it, and is named: nothing is made there for this one.",
+    )
+    NOT_KNOWN = "NotKnown", "Unknown", "It was seen for the first time, or says to be another cluster than before."
+    ONLY_ONE = "OnlyOne", "True", "It is this one's, and stays so whoever comes later."
+
+
 class ObjectsOwned(ConditionType):
     """Whether all that the operator has made on the cluster belongs to something on this hub."""
 
@@ -352,6 +367,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             NodePoolsValid,
             GPUReady,
             ObjectsOwned,
+            RegisteredOnce,
             Synced,
             Ready,
         ),

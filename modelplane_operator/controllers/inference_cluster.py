@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import (
@@ -47,10 +46,11 @@ from modelplane_operator.clients.resources import (
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
+from modelplane_operator.controllers.identity import Identities, registered_before, uid_of
 from modelplane_operator.controllers.loop import Change, Clients, Controller
 from modelplane_operator.controllers.model_endpoint import is_front_door, outside_at, outside_of
 from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
-from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants
+from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, namespaces_in_use
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
@@ -79,8 +79,6 @@ SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
 OPTIONAL = (SECRET, *POLICIES)
 """What we make there as far as we may. An account of before this version has no right to all of it."""
 
-VERSION_LASTS = timedelta(minutes=5)
-
 
 def _guarded(secret: Manifest) -> tuple[bool, ...]:
     return (labels.FINALIZER in (secret["metadata"].get("finalizers") or ()),)
@@ -92,7 +90,7 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
 
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    CLUSTERS: connections.INDEXES[CLUSTERS],
+    CLUSTERS: {**connections.INDEXES[CLUSTERS], "uid": uid_of},
     REPLICAS: {"cluster": placed_on},
     ENDPOINTS: {"cluster": _cluster_of, "outside": outside_of},
     SECRET: {"guarded": _guarded},
@@ -119,7 +117,7 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `known_as`: which names stand for an address.
     """
-    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
+    identities, sweeps, tokens = Identities(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -137,7 +135,7 @@ def controller(
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
         visible = site is not None and not refusal and _is_seen(site)
-        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
+        there = await _there(cluster, site, clients.hub, identities, sweeps, now=now) if site and visible else None
         said = {address: outside_at(address, clients.hub, known_as) for address in _told(there, stack)}
         return Observed(
             cluster,
@@ -196,27 +194,16 @@ def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
 # On the cluster itself ------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Versions:
-    """The versions of Kubernetes that clusters have told lately."""
-
-    _told: dict[str, tuple[datetime, str]] = field(default_factory=dict[str, tuple[datetime, str]], init=False)
-
-    async def of(self, name: str, site: Cluster, now: datetime) -> str:
-        asked, version = self._told.get(name, (None, ""))
-        if asked is None or now - asked > VERSION_LASTS:
-            version = await site.kube.version()
-            self._told[name] = (now, version)
-        return version
-
-
 async def _there(
-    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+    cluster: InferenceCluster, site: Cluster, hub: Cluster, identities: Identities, sweeps: Sweeps, *, now: datetime
 ) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
     going = cluster.metadata.deletion_timestamp is not None
+    identity = await identities.of(site, now)
     return There(
-        version=await versions.of(cluster.metadata.name, site, now),
+        version=identity.version,
+        uid=identity.uid,
+        registered_before=registered_before(cluster, identity.uid, hub),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
@@ -224,7 +211,7 @@ async def _there(
         has_namespace=await _has_namespace(site, made),
         others=tuple(_of_models(site, hub)) if going else (),
         orphans=None if going else sweeps.of(site, hub, now),
-        spared=tuple(_spared(site)) if going else (),
+        spared=tuple(_spared(site, hub)) if going else (),
         unpermitted=_unpermitted(site),
     )
 
@@ -287,9 +274,11 @@ def _of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
             yield f"{NAMESPACE.kind} {key_of(one)}"
 
 
-def _spared(site: Cluster) -> Iterator[str]:
+def _spared(site: Cluster, hub: Cluster) -> Iterator[str]:
     """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
-    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+    kept = namespaces_in_use(site.name, hub)  # under another name
+    left = (key_of(one) for one in _namespaces(site) if not _is_going(one))
+    return (f"{NAMESPACE.kind} {key}" for key in left if key.name not in kept)
 
 
 def _namespaces(site: Cluster) -> Iterator[Manifest]:

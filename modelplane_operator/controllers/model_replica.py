@@ -112,7 +112,7 @@ def controller(
             children = tuple(applied(cluster, CHILDREN, uid, homes))
             if replica.metadata.deletion_timestamp is not None:
                 namespace = _vacant(replica, clients.hub, cluster)
-                if namespace is not None and not children and not pods:
+                if namespace is not None and not children:
                     of_others = await tenancy.of_others(cluster.kube, *homes)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Surroundings(

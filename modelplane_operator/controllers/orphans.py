@@ -15,6 +15,7 @@ from modelplane_operator.api.base import Key
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.resources import NAMESPACE, ResourceType, key_of, labels_of, of
+from modelplane_operator.controllers.identity import same, uid_of
 from modelplane_operator.controllers.reading import Cluster, placed_on
 
 LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
@@ -50,13 +51,14 @@ def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster) -> Itera
 
 
 def namespaces_in_use(cluster: str, hub: Cluster) -> frozenset[str]:
-    """The namespaces of tenants on a cluster that replicas need."""
-    replicas = hub.find(of(ModelReplica))
-    return (
-        frozenset(names.remote_namespace(key.namespace) for key in replicas.keys_by("cluster", cluster))
-        if (replicas)
-        else frozenset()
-    )
+    """The namespaces of tenants on a cluster that replicas need, under whichever name of the cluster."""
+    replicas, clusters = hub.find(of(ModelReplica)), hub.find(of(InferenceCluster))
+    if replicas is None or clusters is None:
+        return frozenset()
+    known = clusters.get(Key("", cluster))
+    others = same(cluster, next(iter(uid_of(known)), ""), hub) if known else ()
+    placed = (replicas.keys_by("cluster", name) for name in (cluster, *(one["metadata"]["name"] for one in others)))
+    return frozenset(names.remote_namespace(key.namespace) for keys in placed for key in keys)
 
 
 def is_tenants(namespace: Manifest) -> bool:

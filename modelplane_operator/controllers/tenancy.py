@@ -28,6 +28,7 @@ from modelplane_operator.clients.resources import (
     ResourceType,
     annotations_of,
     key_of,
+    labels_of,
 )
 
 LOOKED_FOR = (
@@ -56,7 +57,8 @@ EVERYWHERE = {
 """What Kubernetes, OpenShift and Istio make in every namespace."""
 
 _SOME = 50  # of a type: more than every namespace has
-_NOT_OURS = f"{labels.OWNER_KIND} notin (ModelReplica,Namespace)"
+# The replica's own are gone by then. Another one's are there when it has the cluster under another name.
+_NOT_OURS = f"{labels.OWNER_KIND} notin (Namespace)"
 _ACCOUNT = "kubernetes.io/service-account.name"  # annotation: whose token a Secret holds
 
 
@@ -77,6 +79,8 @@ def _matters(kind: ResourceType, one: Manifest) -> bool:
     metadata, usual = one["metadata"], EVERYWHERE.get(SERVICE_ACCOUNT, frozenset())
     if metadata.get("deletionTimestamp") or annotations_of(one).get(_ACCOUNT) in usual:
         return False
-    if metadata.get("ownerReferences") and kind != POD:
+    if kind == POD:  # those of pickers end by themselves, and nobody waits for them
+        return labels.PICKER not in labels_of(one)
+    if metadata.get("ownerReferences"):
         return False
     return metadata["name"] not in EVERYWHERE.get(kind, frozenset())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +13,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resources import DEPLOYMENT, NAMESPACE, ResourceType
+from modelplane_operator.controllers.identity import uid_of
 from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
 from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
 from modelplane_operator.controllers.reading import Cluster, placed_on
@@ -57,10 +58,11 @@ def site(*found: Manifest, name: str = "east") -> Cluster:
     return cast("Cluster", SimpleNamespace(name=name, find=held.get))
 
 
-def hub(*placed: tuple[str, str]) -> Cluster:
-    """A hub with these replicas of namespace `team`, each with its cluster."""
+def hub(*placed: tuple[str, str], uids: Mapping[str, str] = MappingProxyType({})) -> Cluster:
+    """A hub with these replicas of namespace `team`, each with its cluster, and clusters with these uids."""
+    clusters = [{**stored(CLUSTERS, name), "status": {"observed": {"uid": uid}}} for name, uid in uids.items()]
     found = [{**stored(REPLICAS, name, "team"), "spec": {"clusterName": cluster}} for name, cluster in placed]
-    held = {REPLICAS: holding(REPLICAS, found, cluster=placed_on), CLUSTERS: holding(CLUSTERS, [])}
+    held = {REPLICAS: holding(REPLICAS, found, cluster=placed_on), CLUSTERS: holding(CLUSTERS, clusters, uid=uid_of)}
     return cast("Cluster", SimpleNamespace(name="", find=held.get))
 
 
@@ -91,6 +93,14 @@ def hub(*placed: tuple[str, str]) -> Cluster:
 )
 def test_what_nobody_owns_is_named(one: Manifest, found: list[str]) -> None:
     assert list(orphans(site(one), (DEPLOYMENT, NAMESPACE), hub(("model", "east")))) == found
+
+
+def test_what_a_replica_needs_under_another_name_of_the_cluster_is_no_orphan() -> None:
+    other = hub(("model", "west"), uids={"east": "u", "west": "u"})
+    third = hub(("model", "west"), uids={"east": "u", "west": "v"})
+
+    assert list(orphans(site(home("team")), (NAMESPACE,), other)) == []
+    assert list(orphans(site(home("team")), (NAMESPACE,), third)) == ["Namespace modelplane-team"]
 
 
 def test_it_is_looked_for_every_few_minutes() -> None:

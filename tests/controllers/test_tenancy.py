@@ -11,7 +11,8 @@ from tests.clients.conftest import Manifest, access, kube, namespace  # noqa: F4
 
 pytestmark = pytest.mark.fleet
 
-OURS = {labels.OWNER_KIND: "ModelReplica", labels.OWNER_UID: "u"}
+OURS = {labels.OWNER_KIND: "Namespace", labels.OWNER_UID: "u"}
+OF_A_REPLICA = {labels.OWNER_KIND: "ModelReplica", labels.OWNER_UID: "u"}
 
 
 def made(kind: str, name: str, home: str, *, spec: Manifest | None = None, **metadata: object) -> Manifest:
@@ -29,7 +30,9 @@ async def test_only_what_somebody_else_has_put_there_counts(kube: Kube, namespac
     volume = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     await kube.create(made("PersistentVolumeClaim", "weights", namespace, spec=volume))
     await kube.create(made("ServiceAccount", "weights-reader", namespace))
+    await kube.create(made("ConfigMap", "of-another-replica", namespace, labels=OF_A_REPLICA))
     assert await of_others(kube, namespace) == (
         "PersistentVolumeClaim weights",
+        "ConfigMap of-another-replica",
         "ServiceAccount weights-reader",
     )

@@ -480,6 +480,39 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     assert last.steps == (Unguard(SECRET, KUBECONFIG), Release())
 
 
+def test_a_cluster_says_which_it_is_before_anything_is_made_there_and_keeps_it_once_it_has_it() -> None:
+    first = plan(seen(there=there(uid="u")))
+    assert first.steps == ()
+    assert first.status is not None
+    assert first.status.to_manifest()["observed"] == {"uid": "u"}
+    assert said(first)["RegisteredOnce"][0] == "NotKnown", "whoever says to be another has no longer what it had"
+    assert first.requeue_after is not None
+
+    known = cluster(status=first.status.to_manifest())
+    then = plan(seen(known, there=there(made(), uid="u")))
+    assert said(then)["RegisteredOnce"] == ("OnlyOne", "")
+    assert said(then)["Ready"][0] == "Available"
+    assert then.status is not None
+    assert then.status.to_manifest()["observed"]["uid"] == "u"
+
+
+def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
+    """What is placed on it stays, and so does what was known of its gateway, by which that is reached."""
+    known = cluster(status={**LAST, "observed": {"uid": "u"}})
+    decided = plan(
+        seen(known, there=there(made(), uid="u", registered_before="first"), helm=True, replicas=(KUBECONFIG,))
+    )
+
+    words = "it is the same cluster as InferenceCluster first: delete one of the two"
+    assert decided.steps == ()
+    assert decided.requeue_after is not None
+    told = said(decided)
+    assert (told["RegisteredOnce"], told["ClusterReady"]) == (("SameCluster", words),) * 2
+    assert told["Ready"] == ("Creating", words)
+    assert decided.status is not None
+    assert decided.status.gateway is not None
+
+
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
     """It holds up nobody: the cluster is let go once that was said."""
     leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}

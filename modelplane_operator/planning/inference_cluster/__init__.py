@@ -22,7 +22,7 @@ from modelplane_operator.planning.inference_cluster.observed import (
     Secrets,
     There,
 )
-from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.out_of_reach import duplicate, identified, silent, waiting
 from modelplane_operator.planning.inference_cluster.renewal import renewal
 from modelplane_operator.planning.inference_cluster.teardown import teardown
 from modelplane_operator.planning.plan import Plan
@@ -56,4 +56,13 @@ def _decided(seen: Observed) -> Plan:
         return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=SOON)
+    if _is_new(seen, seen.there):  # the others have to see which cluster it is before anything is made there
+        return Plan(status=identified(seen, seen.there), requeue_after=SOON)
+    if seen.there.registered_before:
+        return replace(duplicate(seen, seen.there), requeue_after=AGAIN)
     return in_service(seen, seen.there)
+
+
+def _is_new(seen: Observed, there: There) -> bool:
+    last = seen.cluster.status.observed if seen.cluster.status else None
+    return bool(there.uid) and there.uid != (last.uid if last else None)

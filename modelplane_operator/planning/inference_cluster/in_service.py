@@ -14,6 +14,7 @@ from modelplane_operator.api.inference_cluster import (
     ObjectsOwned,
     ObservedCluster,
     ObservedPool,
+    RegisteredOnce,
 )
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import SECRET
@@ -67,6 +68,7 @@ def in_service(seen: Observed, there: There) -> Plan:
         _gpu_ready(seen, there, nodes),
         _ready(seen, there, resolved, ready),
         *_owned(seen, there),
+        *([RegisteredOnce.ONLY_ONE.condition(seen.now)] if there.uid else []),
     )
     fresh = {
         "gateway": gateway,
@@ -129,6 +131,7 @@ def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Obs
     last = seen.cluster.status.observed if seen.cluster.status else None
     return ObservedCluster(
         version=there.version,
+        uid=there.uid or (last.uid if last else None),
         latency_ms=_latency(there.latency, last.latency_ms if last else None),
         apis=tuple(sorted(there.apis)),
         pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),

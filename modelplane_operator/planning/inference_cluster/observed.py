@@ -55,6 +55,10 @@ class There:
     """Whether somebody else has made our namespace there."""
     others: tuple[str, ...] = ()
     """What we made there for others, models for one, and has to be gone before the cluster: `kind namespace/name`."""
+    uid: str = ""
+    """By which it is told from other clusters; empty when that cannot be seen."""
+    registered_before: str = ""
+    """The InferenceCluster that has the same cluster already."""
     orphans: tuple[str, ...] | None = None
     """What we made there and nobody on the hub owns any more: `kind namespace/name`; None while nobody has looked."""
     spared: tuple[str, ...] = ()
