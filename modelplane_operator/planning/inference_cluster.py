@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
-from modelplane_operator.api.conditions import Condition, ConditionType, Ready
+from modelplane_operator.api.conditions import Condition, ConditionType, Ready, is_true
 from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import (
     BackendReady,
@@ -399,7 +399,7 @@ def _own_gateway(seen: Observed, there: There) -> _Serving:
     # What may not be seen any more is no reason to open a gateway that has it.
     unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
     hub = unseen if there.unpermitted else seen.hub
-    closed = any(one.type == GatewaySecured.__name__ and one.status == "True" for one in seen.cluster.conditions)
+    closed = is_true(seen.cluster.conditions, GatewaySecured)
     opened = doors(
         seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
     )

@@ -434,7 +434,7 @@ async def at_rest(hub: Hub) -> None:
     """Wait out what tests before have left to do: services of theirs may still follow the gateway."""
     count = -1
     async with asyncio.timeout(ANSWERED):
-        while count != (count := len(written(hub))):  # noqa: ASYNC110
+        while count != (count := len(written(hub))):  # noqa: ASYNC110 - what is awaited is that nothing happens
             await asyncio.sleep(1)
 
 
