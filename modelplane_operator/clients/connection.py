@@ -77,6 +77,8 @@ class Health:
     """The seconds that took, or one of the last answers before it: a busy moment is no distance."""
     misses: int = 0
     """How often in a row it has not answered."""
+    renewing: bool = False
+    """Whether it answers again, and the client that may be asked is only being made."""
 
     @property
     def answers(self) -> bool:
@@ -99,6 +101,7 @@ class Pace:
 
 
 OnHealth = Callable[[str, Health], None]
+OnReturn = Callable[[str], None]
 OnUnauthorized = Callable[[str], None]
 
 
@@ -116,12 +119,15 @@ class Connection:
         pace: Pace | None = None,
         on_call: OnCall = uncounted,
         on_health: OnHealth = lambda _, __: None,
+        on_return: OnReturn = lambda _: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
         turn: asyncio.Semaphore | None = None,
         limits: Limits | None = None,
         share: Share | None = None,
     ) -> None:
         """`turn`: whose turn it is to be got to know; the clusters of a fleet share it.
+
+        `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 
         `limits` and `share`: how much the cluster may say, and take of the loop.
         """
@@ -130,7 +136,8 @@ class Connection:
         self._access = access
         self._pace = pace or Pace()
         self._chance = chance
-        self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
+        self._on_call, self._on_health, self._on_return = on_call, on_health, on_return
+        self._on_unauthorized = on_unauthorized
         self._now = store.now
         self._turn = turn or asyncio.Semaphore()
         self._limits, self._share = limits, share
@@ -222,7 +229,7 @@ class Connection:
             failures = 1 if self.health.last_contact != contact else failures + 1
             if error is None:
                 continue
-            self._set(replace(self.health, error=error, misses=self.health.misses + 1))
+            self._set(replace(self.health, error=error, misses=self.health.misses + 1, renewing=False))
             if isinstance(error, Unauthorized):
                 self._on_unauthorized(self.name)
             pause = self._pace.rebuild.delay(failures, self._chance())
@@ -264,6 +271,9 @@ class Connection:
         async with self._turn:
             self._again.clear()
             kube = self._kube = await client.enter_async_context(self._client())
+            if self.health.renewing:
+                self.health = replace(self.health, renewing=False)
+                self._on_return(self.name)
             start(kube.misbehaves())
             start(self._beat(kube))
             for watch in self._with(kube):
@@ -361,7 +371,7 @@ class Connection:
                     await asyncio.sleep(pace.probation)
             elif self._now() - self._sound_since > pace.pause.longest:
                 self._offences = 0
-            self._set(Health(last_contact=self._now(), latency=latency))
+            self._set(Health(last_contact=self._now(), latency=latency, renewing=was_away))
             if was_away:
                 return
             with suppress(TimeoutError):

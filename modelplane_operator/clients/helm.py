@@ -190,6 +190,12 @@ class Helm:
 
         self._begin(cluster, release, "uninstall", run)
 
+    def forgive(self, cluster: str) -> None:
+        """The cluster was away and is back: what failed there is tried again at once, and counted anew."""
+        for place, run in self._runs.items():
+            if place[0] == cluster and run.error:
+                self._runs[place] = replace(run, failures=0)
+
     async def close(self, seconds: float) -> None:
         """Wait so long for the runs that are under way; those that then still are go on by themselves."""
         if self._tasks:

@@ -42,7 +42,7 @@ def kinds(world: World) -> Kinds:
     fleet = FleetView(world.now)
     gateways, fabrics = Gateways(time.monotonic), Fabrics()
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
-    originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
+    originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS, world.wake)
     with_helm = bool(settings.helm)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
@@ -71,7 +71,7 @@ def kinds(world: World) -> Kinds:
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
         listeners=(fleet.listen, fabrics.listen, connections.listen, services.listen, places.listen),
-        while_leading=(services.run, places.run),
+        while_leading=(originals.run, services.run, places.run),
         on_health=(fleet.on_health,),
         watched_afar=(
             *inference_cluster.watched_afar(fabrics.cut_node),

@@ -81,7 +81,9 @@ def controller(
             _plane(front, children),
             of_users,
             tls_policies=policies is not None and policies.served,
-            secret=await originals.find(SECRET, *secret) if secret else None,
+            secret=await originals.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
+            if secret
+            else None,
             recheck=originals.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),

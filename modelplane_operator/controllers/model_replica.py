@@ -178,11 +178,22 @@ def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
 async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manifest, ...]:
     kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
     wanted: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
+    needed: dict[tuple[ResourceType, Key], frozenset[str]] = {}
     for source in sources(replica):
         place = kinds[source.kind], Key(replica.key.namespace, source.name)
         before = wanted.get(place, frozenset())
         wanted[place] = None if before is None or source.use == "PullSecret" else before | source.keys
-    found = [await originals.find(*place, wanted[place]) for place in sorted(wanted)]
+        if source.required:
+            needed[place] = needed.get(place, frozenset()) | source.needed
+    found = [
+        await originals.find(
+            *place,
+            wanted[place],
+            waiting=(REPLICAS, replica.key) if place in needed else None,
+            needed=needed.get(place, frozenset()),
+        )
+        for place in sorted(wanted)
+    ]
     return tuple(filter(None, found))
 
 

@@ -135,7 +135,10 @@ def controller(
         for name in sorted({*asked, *(ref.name for ref in refs)}):
             entries = None if name in asked else frozenset(ref.key for ref in refs if ref.name == name)
             try:
-                secrets[name] = await originals.find(SECRET, Key(service.key.namespace, name), entries)
+                place, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
+                secrets[name] = await originals.find(
+                    SECRET, place, entries, waiting=waiting, needed=entries or frozenset()
+                )
             except Forbidden as error:  # an answer like another: the guard is written, whoever reads the keys
                 forbidden[name] = str(error)
         children = tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))

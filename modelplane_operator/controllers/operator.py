@@ -183,6 +183,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
             chance=random.random,
             on_call=metrics.calls(name),
             on_health=health_changed,
+            on_return=returned,
             turn=turn,
             pace=pace_of_clusters,
             limits=settings.limits,
@@ -201,7 +202,14 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     def health_changed(name: str, health: Health) -> None:
         for told in kinds.on_health:
             told(name, health)
-        connection_changed(name)
+        if not health.renewing:  # or all that is woken fails once more
+            connection_changed(name)
+
+    def returned(name: str) -> None:
+        if helm:
+            helm.forgive(name)
+        for one in crews:
+            one.connection_changed(name, returned=True)
 
     def connection_changed(name: str) -> None:
         for one in crews:

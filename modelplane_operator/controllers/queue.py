@@ -8,7 +8,8 @@ is news come before those that are only looked at again, after a start or in a r
 What becomes of a key after its run:
 
     it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`, unless
-                         a server has asked for a longer pause: only an edit of the object itself shortens that too
+                         a server has asked for a longer pause: only an edit of the object itself shortens that too;
+                         what has failed because a cluster was away, is forgiven when that is back
     it was added while   it runs again, `Pace.rest` later, so that a burst of events is one run
       it ran
     it wants to          it waits as long as it asked for
@@ -169,6 +170,11 @@ class Queue(Generic[K]):
             self._routine.remove(key, item.namespace, item.lane)
             item.news = True
             self._news.add(key, item.namespace, item.lane)
+
+    def forgive(self, key: K) -> None:
+        """What this key has failed by is over: another failure is the first."""
+        if item := self._items.get(key):
+            item.failures = 0
 
     def take(self, now: float) -> K | None:
         """The key whose turn it is, which then runs until `done`; None when none may run now."""

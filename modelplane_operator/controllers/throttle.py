@@ -37,35 +37,36 @@ class Throttle(Generic[K]):
     rates: Rates = field(default_factory=Rates)
     _of_key: dict[tuple[K, str], Bucket] = field(default_factory=dict[tuple[K, str], Bucket], init=False)
     _of_cluster: dict[str, Bucket] = field(default_factory=dict[str, Bucket], init=False)
-    _held: set[tuple[K, str]] = field(default_factory=set[tuple[K, str]], init=False)
+    _held: dict[tuple[K, str], bool] = field(default_factory=dict[tuple[K, str], bool], init=False)
+    """The wakes that wait for their time, and whether what their key has failed by is over."""
     _prune_at: int = field(default=PRUNED_AT, init=False)
 
-    def wake(self, key: K, cluster: str) -> None:
+    def wake(self, key: K, cluster: str, *, forgiven: bool = False) -> None:
         """A workload cluster has news of a key. One that will run soon anyway costs nothing."""
         wake = (key, cluster)
         if wake in self._held:
+            self._held[wake] |= forgiven
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
         if self.workers.queue.is_due(key, now):
-            self.workers.add(key)
+            self.workers.add(key, forgiven=forgiven)
             return
         due = max(
             _bucket(self._of_key, wake, self.rates.of_key).take(now),
             _bucket(self._of_cluster, cluster, self.rates.of_cluster).take(now),
         )
         if due <= now:
-            self.workers.add(key)
+            self.workers.add(key, forgiven=forgiven)
         else:
-            self._held.add(wake)
+            self._held[wake] = forgiven
             loop.call_at(due, self._pass_on, wake)
         if len(self._of_key) > self._prune_at:
             self._of_key = {one: bucket for one, bucket in self._of_key.items() if not bucket.is_full(now)}
             self._prune_at = max(PRUNED_AT, 2 * len(self._of_key))
 
     def _pass_on(self, wake: tuple[K, str]) -> None:
-        self._held.discard(wake)
-        self.workers.add(wake[0])
+        self.workers.add(wake[0], forgiven=self._held.pop(wake))
 
 
 def _bucket(known: dict[N, Bucket], name: N, rate: tuple[float, float]) -> Bucket:

@@ -96,11 +96,11 @@ class Crew:
         if waker := wakers.get(collection.type):
             collection.subscribe(self._other(waker, collection.cluster))
 
-    def connection_changed(self, cluster: str) -> None:
-        """A workload cluster begins or ceases to answer, or another way leads to it."""
+    def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
+        """A workload cluster ceases to answer, or another way leads to it; `returned`: it answers again."""
         try:
             for key in self.controller.woken_by_connection(cluster, self.clients.hub):
-                self._wake(key, cluster)
+                self._wake(key, cluster, forgiven=returned)
         except Exception as error:  # an object of the hub on which this fails is no trouble of the connection's
             kind = self.controller.type.kind
             if so_far := self.clients.repeats.worth(("nobody woken", kind, type(error), origin(error))):
@@ -117,11 +117,11 @@ class Crew:
 
         return heard
 
-    def _wake(self, key: Key, cluster: str) -> None:
+    def _wake(self, key: Key, cluster: str, *, forgiven: bool = False) -> None:
         if cluster == HUB:
             self.workers.add(key)
         elif find(self.clients.hub, self.controller.type, key):  # else labels there name what was never here
-            self.throttle.wake(key, cluster)
+            self.throttle.wake(key, cluster, forgiven=forgiven)
 
 
 def crew(

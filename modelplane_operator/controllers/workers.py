@@ -25,8 +25,13 @@ class Workers(Generic[K]):
     _at_work: bool = field(default=False, init=False)
     _stopping: bool = field(default=False, init=False)
 
-    def add(self, key: K, *, edited: bool = False) -> None:
-        """There is news of this key; what there was before the work began, only has to be looked at again."""
+    def add(self, key: K, *, edited: bool = False, forgiven: bool = False) -> None:
+        """There is news of this key; what there was before the work began, only has to be looked at again.
+
+        `forgiven`: what it has failed by is over.
+        """
+        if forgiven:
+            self.queue.forgive(key)
         self.queue.add(key, _now(), news=self._at_work, edited=edited)
         self._news.set()
 

@@ -100,7 +100,11 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
     kube: Kube, access_through: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
 ) -> None:
     changes: list[bool] = []
-    async with a_fleet(on_health=lambda _, health: changes.append(health.answers)) as fleet:
+    asked_with: list[Kube] = []
+    async with a_fleet(
+        on_health=lambda _, health: changes.append(health.answers),
+        on_return=lambda name: asked_with.append(fleet.cluster(name).kube),
+    ) as fleet:
         fleet.set("one", access_through)
         one = fleet.cluster("one")
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
@@ -115,6 +119,8 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
         await until(lambda: one.health.answers, "the cluster to be back")
         await until(lambda: seen(one, Key(namespace, "missed")), "what happened meanwhile")
         assert changes == [True, False, True]
+        await until(lambda: bool(asked_with), "its return to be told")
+        assert asked_with == [one.kube], "whoever is woken by its return can ask it"
         assert [watch.lists for watch in one.watches] == [1], "it resumed where it was"
 
 

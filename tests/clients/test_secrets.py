@@ -76,6 +76,55 @@ async def test_what_is_missing_is_remembered_as_long(reader: Reader, kube: Kube,
     assert await reader.value(key) == "1"
 
 
+async def test_what_is_missing_is_looked_for_every_few_seconds_and_whoever_waits_for_it_is_woken(
+    kube: Kube, config_map: ConfigMap, namespace: str
+) -> None:
+    clock, woken = Clock(), list[Key]()
+    originals = Originals(lambda: kube, clock, 60.0, lambda _, key: woken.append(key))
+    key, one, other = key_of(config_map("original")), Key(namespace, "one"), Key(namespace, "other")
+    both = frozenset({"value", "more"})
+    for waiting, needed in ((one, frozenset({"value"})), (other, both)):
+        assert await originals.find(CONFIG_MAP, key, both, waiting=(CONFIG_MAP, waiting), needed=needed) is None
+
+    await kube.apply(config_map("original", {"value": "1"}))
+    clock.time = 4.0
+    await originals.look()
+    assert woken == [], "it was looked for just now"
+    clock.time = 5.0
+    await originals.look()
+    assert woken == [one]
+    assert (await originals.find(CONFIG_MAP, key, both) or {})["data"] == {"value": "1"}
+
+    await kube.apply(config_map("original", {"value": "1", "more": "2"}))
+    clock.time = 10.0
+    await originals.look()
+    assert woken == [one, other]
+    clock.time = 15.0
+    await originals.look()
+    assert not originals._missing, "nobody waits for anything"
+
+
+async def test_whoever_lacks_much_holds_up_no_other_and_is_not_waited_for_longer_than_it_asks(
+    kube: Kube, config_map: ConfigMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "IN_A_ROUND", 2)
+    clock, calls = Clock(), list[Key]()
+    originals = Originals(lambda: kube, clock, 60.0, lambda _, key: calls.append(key))
+    theirs = key_of(await kube.apply(config_map("theirs", {"value": "1"})))
+    for number in range(10):
+        greedy = Key("greedy", str(number))
+        assert await originals.find(CONFIG_MAP, greedy, waiting=(CONFIG_MAP, greedy)) is None
+    await originals.find(CONFIG_MAP, theirs, waiting=(CONFIG_MAP, theirs), needed=frozenset({"value", "more"}))
+    await kube.apply(config_map("theirs", {"value": "1", "more": "2"}))
+
+    clock.time = 5.0
+    await originals.look()
+    assert calls == [theirs]
+    clock.time = 5.0 + secrets.WAITED_FOR
+    await originals.look()
+    assert not originals._missing
+
+
 async def test_many_who_ask_at_once_are_one_question(reader: Reader, kube: Kube, config_map: ConfigMap) -> None:
     key = key_of(await kube.apply(config_map("original", {"value": "1"})))
 

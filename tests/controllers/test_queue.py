@@ -110,6 +110,21 @@ def test_news_during_a_run_bring_one_more_run() -> None:
     assert keys.take(2.5) == "a/x/1"
 
 
+def test_a_failure_after_what_was_forgiven_is_the_first() -> None:
+    keys, now = queue(), 0.0
+    keys.add("a/x/1", now)
+    for _ in range(8):
+        assert keys.take(now) == "a/x/1"
+        keys.done("a/x/1", Failed(), now)
+        now = keys.next_due() or now
+    assert keys.take(now) == "a/x/1"
+    keys.forgive("a/x/1")
+    keys.forgive("a/x/unknown")
+    keys.done("a/x/1", Failed(), now)
+
+    assert keys.next_due() == now + 0.75
+
+
 def test_failures_wait_longer_and_longer_and_a_success_forgives() -> None:
     keys, waits, now = queue(), [], 0.0
     keys.add("a/x/1", now)

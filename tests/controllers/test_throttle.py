@@ -92,6 +92,20 @@ def test_a_cluster_without_end_holds_up_no_other_and_no_user() -> None:
     played(scene)
 
 
+def test_that_a_cluster_is_back_is_not_lost_in_a_wake_that_waits_for_its_time() -> None:
+    async def scene() -> list[bool]:
+        told: list[bool] = []
+        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5)
+        workers = SimpleNamespace(queue=queue, add=lambda _, forgiven: told.append(forgiven))
+        throttle = Throttle[str](cast(Any, workers), Rates(of_key=(1.0, 1.0)))
+        for forgiven in (False, False, True, False):
+            throttle.wake("a", "one", forgiven=forgiven)
+        await asyncio.sleep(1.1)
+        return told
+
+    assert virtual_time.run(scene()) == [False, True]
+
+
 def test_keys_that_are_no_more_are_forgotten() -> None:
     async def scene(throttle: Throttle[str], _: Counter[str]) -> None:
         for number in range(3 * PRUNED_AT):

@@ -80,6 +80,13 @@ async def test_a_secret_that_is_missing_is_named_and_waited_for(stage: Stage, sp
         return "has no Secret hugging-face" in str((found or {}).get("status"))
 
     await until("the deployment to name the Secret", named)
+    found = "hf-of-a-test"
+    await stage.hub.apply(secret(space, "hugging-face", token=found))
+
+    async def forgotten() -> bool:
+        return not await named()
+
+    await until("the deployment to go on with it", forgotten)
 
 
 async def test_what_a_tenant_pauses_holds_up_no_drain(stage: Stage, space: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.release import Part, Release
-from modelplane_operator.clients.helm import Run
+from modelplane_operator.clients.helm import Helm, Run
 from modelplane_operator.clients.releases import Content, Revision
 from modelplane_operator.planning.charts import LOOK, Seen, Workload, judge, remove
 from modelplane_operator.planning.plan import GiveUp, Install, RollBack, Step, Uninstall
@@ -274,6 +274,21 @@ def test_how_a_release_stands(case: Case) -> None:
     assert (standing.state, standing.step, standing.message) == (case.state, case.step, case.said)
     assert standing.again == (pytest.approx(case.again) if case.again else None)
     assert standing.runs == any(one.status == "deployed" for one in case.history)
+
+
+def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_back() -> None:
+    helm = Helm(lambda: NOW)
+    key, failed = WANTED.key, run(ended=1, error="the cluster is unreachable", failures=6)
+    helm._runs |= {("a", key): failed, ("b", key): failed}
+    assert [one.step for one in judge([Part("gateway", WANTED)], seen(helm))] == [None]
+    helm.forgive("a")
+
+    assert [type(one.step) for one in judge([Part("gateway", WANTED)], seen(helm))] == [Install]
+    assert helm.runs("b")[key].failures == 6
+
+
+def seen(helm: Helm) -> Seen:
+    return Seen("a", NOW, 300.0, runs=helm.runs("a"))
 
 
 def part(name: str, *after: str, version: str = "v1.1.0") -> Part:
