@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Manifest
+from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.gateways import Gateways
@@ -21,6 +22,7 @@ from modelplane_operator.clients.resources import (
     LIMIT_RANGE,
     NAMESPACE,
     NETWORK_POLICY,
+    NODE,
     POD,
     POD_DISRUPTION_BUDGET,
     POD_MONITOR,
@@ -42,7 +44,16 @@ from modelplane_operator.controllers.reading import Cluster, applied, find, plac
 from modelplane_operator.controllers.reading import children as labelled
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.model_replica import Observed, Site, plan
-from modelplane_operator.planning.symptoms import WORKLOAD_STATUS, cut_pod, cut_workload, is_ready, symptoms, told
+from modelplane_operator.planning.nodes import Unfit, pools_of, unfit
+from modelplane_operator.planning.symptoms import (
+    ALL_FIT,
+    WORKLOAD_STATUS,
+    cut_pod,
+    cut_workload,
+    is_ready,
+    symptoms,
+    told,
+)
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
@@ -81,7 +92,10 @@ _OPTIONAL = {
 REPLICAS = of(ModelReplica)
 
 
-INDEXES = {REPLICAS: {"cluster": placed_on}}
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    REPLICAS: {"cluster": placed_on},
+    NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
+}
 WATCHED_AFAR = (
     Watched(POD, keeping=cut_pod),
     Watched(CONFIG_MAP, bare=True, ours=True),
@@ -122,7 +136,8 @@ def controller(
                 fences = _fences(replica, around.namespace_uid, cluster)
             else:
                 site = replace(site, connected=False)  # its namespace has not been seen yet
-        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, clients.now())
+        nodes = _unfit(cluster) if cluster is not None and site.connected else ALL_FIT
+        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, clients.now(), nodes)
 
     return Controller(
         ModelReplica,
@@ -134,6 +149,7 @@ def controller(
             **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
             **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
             POD: _on_pod,
+            NODE: _on_node,
         },
         woken_by_connection=_replicas_on,
         lane=lambda manifest: manifest["spec"].get("clusterName", ""),
@@ -232,6 +248,20 @@ def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its replica, when it begins or ceases to answer, or something else is the matter with it."""
     before, after = (one and (*_identity(one), is_ready(one), told(symptoms([one]))) for one in change)
     return _owner(change, hub) if before != after else ()
+
+
+def _on_node(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The replicas on a pool of which a node begins or ceases to be fit for pods."""
+    before, after = (unfit(one) if one else "" for one in change)
+    pool, replicas = labels_of(change.latest).get(labels.POOL, ""), hub.find(REPLICAS)
+    if before == after or replicas is None:
+        return ()
+    return [key_of(one) for one in replicas.by("cluster", change.cluster) if pool in pools_of(one["spec"])]
+
+
+def _unfit(cluster: Cluster) -> Unfit:
+    nodes = cluster.find(NODE)
+    return Unfit(tuple(nodes.by("unfit", True))) if nodes else ALL_FIT  # noqa: FBT003
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:

@@ -11,9 +11,11 @@ from modelplane_operator.api.inference_cluster import Fabric, GpuPool, Published
 from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.resources import Section, entries, labels_of, section
+from modelplane_operator.planning.nodes import unfit
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.scheduling import quantity
 
+_WORDS = 100  # of what a node says of itself
 _KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -48,7 +50,10 @@ def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
 
     `fabrics`: the labels by which the fleet tells fabrics. One that a node lacks is kept as empty: it was looked for.
     """
-    ready = {"type": "Ready", "status": condition(node, "Ready").get("status", "Unknown")}
+    said = condition(node, "Ready")
+    ready = {"type": "Ready", "status": said.get("status", "Unknown")}
+    if ready["status"] != "True":  # of one that is ready, nobody asks since when
+        ready |= {name: str(said[name])[:_WORDS] for name in ("reason", "lastTransitionTime") if said.get(name)}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
     offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}
@@ -148,10 +153,8 @@ def _least(nodes: Sequence[Manifest]) -> Amounts | None:
 def _lack(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
     """Why a node cannot run what its class says; empty when it can."""
     name = node["metadata"]["name"]
-    if condition(node, "Ready").get("status") != "True":
-        return f"node {name} is not ready"
-    if node["spec"].get("unschedulable"):
-        return f"node {name} is cordoned"
+    if words := unfit(node):
+        return f"node {name} {words}"
     return next((f"node {name} {words}" for device in devices if (words := _short(device, name, stock))), "")
 
 

@@ -39,8 +39,10 @@ from modelplane_operator.clients.resources import (
     section,
     type_of,
 )
+from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
+    ALL_FIT,
     condition,
     is_behind,
     is_ready,
@@ -102,6 +104,8 @@ class Observed:
     """What we have put around that namespace; it goes with it."""
     lifecycle: Lifecycle
     now: datetime
+    nodes: Unfit = ALL_FIT
+    """The nodes of its cluster on which pods do not run, or get no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +118,16 @@ class _Engine:
     current: bool
     """Whether the workload has been told its present content."""
     pods: Sequence[Manifest]
-    """Those that answer requests: the followers of a gang do not."""
+    """Those that answer requests, on nodes that are ready: the followers of a gang do not."""
+    stranded: int = 0
+    """How many pods call themselves ready on nodes that are not: what they last said."""
 
     @property
     def answers(self) -> bool:
         """Whether requests find a pod; right after a change, one of the new content must be there already."""
         if self.workload is None or not self.current or is_behind(self.workload):
             return False
-        return bool(section(self.workload, "status").get("updatedReplicas")) and any(map(is_ready, self.pods))
+        return bool(section(self.workload, "status").get("updatedReplicas")) and bool(self.pods)
 
     @property
     def lacks(self) -> str:
@@ -129,6 +135,8 @@ class _Engine:
         if self.workload is None:
             return f"engine {self.name}: no workload yet"
         lacks = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
+        if not lacks and self.stranded:
+            lacks = f"{self.stranded} of its pods on nodes that are not ready"
         return f"engine {self.name}: {lacks}" if lacks else ""
 
 
@@ -197,7 +205,7 @@ def _is_pickers(manifest: Manifest, seen: Observed) -> bool:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if not _is_pooled(seen) or any(is_ready(pod) for pod in seen.pods if _is_pickers(pod, seen)):
+    if not _is_pooled(seen) or any(_runs(pod, seen) for pod in seen.pods if _is_pickers(pod, seen)):
         return ""
     return "no pod of its endpoint picker is ready"
 
@@ -211,13 +219,16 @@ def _engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[_Engine]:
         live, present = workloads.get(name), wanted.get(name)
         # What cannot be rendered now leaves the workload as it is, and that is what it is judged by.
         current = live is not None and (present is None or was_applied(live, present))
-        pods = [pod for pod in seen.pods if _serves(pod, name)]
-        found.append(_Engine(engine.name, engine.copies, live, current, pods))
+        ready = [pod for pod in seen.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
+        pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and _runs(pod, seen)]
+        stranded = sum(not _runs(pod, seen) for pod in ready)
+        found.append(_Engine(engine.name, engine.copies, live, current, pods, stranded))
     return found
 
 
-def _serves(pod: Manifest, workload: str) -> bool:
-    return labels_of(pod).get(labels.WORKLOAD) == workload and labels.SERVING in labels_of(pod)
+def _runs(pod: Manifest, seen: Observed) -> bool:
+    """Whether a pod is ready, and its node too: of one that is silent, nobody knows."""
+    return is_ready(pod) and not seen.nodes.under(pod)
 
 
 def _keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
@@ -274,7 +285,7 @@ def _judged(seen: Observed, engines: Sequence[_Engine], problem: _Problem | None
     now, words = seen.now, problem.words if problem else ""
     absent = [engine.name for engine in engines if engine.workload is None]
     silent = [engine.name for engine in engines if not engine.answers]
-    detour, unpicked, found = _unrouted(seen), _unpicked(seen), symptoms(seen.pods)
+    detour, unpicked, found = _unrouted(seen), _unpicked(seen), symptoms(seen.pods, seen.nodes)
     ill = told(found)
     if absent:
         reason = problem.reason if problem else ModelAccepted.DEPLOYING

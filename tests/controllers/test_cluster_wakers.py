@@ -15,7 +15,7 @@ from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resources import NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers import inference_class, inference_cluster
+from modelplane_operator.controllers import inference_class, inference_cluster, model_replica
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
 from modelplane_operator.controllers.loop import Change
@@ -96,6 +96,33 @@ def test_who_is_woken_from_afar(
     wakes: bool,  # noqa: FBT001
 ) -> None:
     assert woken(CLUSTER.woken_from_afar_by, kind, old, new) == ["afar"] * wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, node("n"), []),
+        (node("n"), node("n", cpu="more"), []),
+        (node("n"), node("n", ready="Unknown"), ["here"]),
+        (node("n", ready="Unknown"), node("n"), ["here"]),
+        (node("n"), node("n", unschedulable=True), ["here"]),
+        (node("n", ready="False"), None, ["here"]),
+        (node("n", "other"), node("n", "other", ready="Unknown"), []),
+    ],
+)
+def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fit(
+    old: Manifest | None, new: Manifest | None, wakes: list[str]
+) -> None:
+    nothing = cast("Any", None)
+    wakers = model_replica.controller(nothing, nothing, nothing).woken_from_afar_by
+    replicas = Collection(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
+    for name, on in (("here", "afar"), ("elsewhere", "a")):
+        metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
+        spec = {"clusterName": on, "engines": [{"members": [{"nodePoolName": "gpu"}]}]}
+        replicas.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
+    hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
+
+    assert [key.name for key in wakers[NODE](Change(old, new, "afar"), hub)] == wakes
 
 
 @pytest.mark.parametrize(

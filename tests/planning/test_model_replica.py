@@ -16,6 +16,7 @@ from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.ownership import marked
 from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
 from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Lifecycle, Surroundings
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
@@ -150,6 +151,21 @@ def test_no_pod_that_answers_is_told_with_its_cause() -> None:
     decided = told(plan(seen(one, *children(one), pods=[pod(one, ready=False)])))
 
     assert decided["ModelReady"] == ("False", "ModelStarting", "no pod of engine main answers; pod pod is starting")
+
+
+def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said() -> None:
+    one, condition = subject(), {"type": "Ready", "status": "Unknown", "lastTransitionTime": "T"}
+    silent = Unfit(({"metadata": {"name": "n"}, "status": {"conditions": [condition]}},))
+
+    decided = told(plan(replace(serving(one), nodes=silent)))
+
+    down = "pod pod is on node n, which is not ready since T"
+    assert decided["ModelReady"] == ("False", "NotAnswering", f"no pod of engine main answers; {down}")
+    assert decided["Ready"] == (
+        "False",
+        "NotAnswering",
+        f"engine main: 1 of its pods on nodes that are not ready; {down}",
+    )
 
 
 def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
