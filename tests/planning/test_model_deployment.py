@@ -193,6 +193,7 @@ def test_without_its_cache_a_deployment_places_nothing_and_keeps_what_it_has(
     assert new.steps == ()
     assert told(new)["ModelCacheResolved"] == ("False", reason, message)
     assert told(new)["ReplicasScheduled"][1] == "Scheduling"
+    assert told(new)["Ready"][2].count(message) == 1, "it is told once"
     assert not [step for step in old.steps if isinstance(step, Delete)]
 
 
