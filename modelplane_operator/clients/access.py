@@ -27,6 +27,7 @@ import orjson
 import yaml
 
 from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.clients.wording import tls
 
 MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -134,7 +135,7 @@ class Access:
                     context.load_cert_chain(path)
         # An SSLError is an OSError, and so is a disk without room for the key; a TypeError is a PEM that is not ASCII.
         except (OSError, TypeError, ValueError) as error:
-            raise KubeconfigError(f"the certificates cannot be used: {error}") from error
+            raise KubeconfigError(f"the certificates cannot be used: {tls(error)}") from error
         return context
 
 
@@ -177,7 +178,7 @@ def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Acces
     try:
         authority = (folder / "ca.crt").read_text()
     except OSError as error:
-        raise KubeconfigError(f"no service account is mounted: {error}") from error
+        raise KubeconfigError(f"no service account is mounted: {error.filename}: {error.strerror}") from error
     where = f"[{host}]" if ":" in host else host
     return Access(f"https://{where}:{port}", authority=authority, token_file=folder / "token")
 
@@ -285,10 +286,19 @@ def _server_name(said: str) -> str | None:
     return said or None
 
 
+_UNNAMED = {
+    "context": "the kubeconfig has no current-context: write the name of the context to use there",
+    "cluster": "the kubeconfig's current context names no cluster",
+    "user": "the kubeconfig's current context names no user",
+}
+
+
 def _named(config: Section, kind: str, name: str) -> Section:
     entries = config.get(f"{kind}s")
     listed = cast(list[object], entries) if isinstance(entries, list) else []
     sections = [cast(Section, one) for one in listed if isinstance(one, dict)]
+    if not name:
+        raise KubeconfigError(_UNNAMED[kind])
     found = [one.get(kind) for one in sections if one.get("name") == name]
     if len(found) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")

@@ -154,6 +154,11 @@ class Connection:
         self._watches: list[ListWatch] = []
 
     @property
+    def server(self) -> str:
+        """The address of its API server."""
+        return self._access.server
+
+    @property
     def unverified(self) -> str:
         """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
         return self._access.unverified

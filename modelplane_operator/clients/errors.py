@@ -28,8 +28,6 @@ Whoever asks again does so from what is seen by then, not by sending the same by
 
 from __future__ import annotations
 
-import os
-import ssl
 import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -39,6 +37,8 @@ from typing import Any, ClassVar, Self, cast
 
 import aiohttp
 import orjson
+
+from modelplane_operator.clients.wording import why
 
 MESSAGE_LENGTH = 2000  # of a server's message: a refusal of a large object may quote all of it
 LONGEST_PAUSE = 60.0  # what is waited for a server that wants to be left alone, however long it asks for
@@ -160,6 +160,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }
 # Server-side apply answers 500 for a field that the schema lacks: no repetition mends that.
 _UNKNOWN_FIELD = "field not declared in schema"
+_NO_WORDS = frozenset({"Unauthorized", "status 401"})  # what API servers say of any credentials that they refuse
 
 
 def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | None = None) -> ApiError:
@@ -171,6 +172,8 @@ def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | Non
         kind = AlreadyExists
     if kind is ServerFault and _UNKNOWN_FIELD in said:
         kind = Invalid
+    if kind is Unauthorized and said in _NO_WORDS:
+        said = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
     error = kind(f"{asked}: {said[:MESSAGE_LENGTH]}")
     error.retry_after = retry_after
     return error
@@ -206,14 +209,8 @@ def translated(asked: str) -> Generator[None]:
     """What the network and the answers' bytes can do, as our errors; `asked` says during what."""
     try:
         yield
-    except aiohttp.ClientConnectorCertificateError as error:
-        why = error.certificate_error
-        said = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else "it names another server"
-        raise Unreachable(f"{asked}: the server's certificate is not trusted: {said}") from error
-    except TimeoutError as error:
-        raise Unreachable(f"{asked}: {str(error) or 'no answer in time'}") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(f"{asked}: {_brief(error)}") from error
+    except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError, too
+        raise Unreachable(f"{asked}: {why(error)}") from error
     except orjson.JSONDecodeError as error:
         raise ServerFault(f"{asked}: the answer is not JSON") from error
 
@@ -222,16 +219,3 @@ def origin(error: Exception, frames: int = 3) -> list[str]:
     """Where in the code it arose, for a log that must not have the error's own text."""
     found = traceback.extract_tb(error.__traceback__)[-frames:]
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in found]
-
-
-def _brief(error: Exception) -> str:
-    """The system's words where there are any: aiohttp's carry object addresses, which differ from run to run."""
-    match error:
-        case aiohttp.ServerDisconnectedError() | ConnectionResetError():
-            return "the connection was closed"
-        case aiohttp.ClientPayloadError():
-            return "the answer broke off"
-        case OSError(errno=int(number)) if number > 0:
-            return os.strerror(number)
-        case _:
-            return type(error).__name__

@@ -230,7 +230,7 @@ class Kube:
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
         """The seconds until the server has said that it is ready; raises what else it says."""
         began = time.monotonic()
-        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="ping", deadline=deadline)
+        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="GET /readyz", deadline=deadline)
         return time.monotonic() - began
 
     async def watch(

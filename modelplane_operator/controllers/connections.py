@@ -67,6 +67,11 @@ def _way_of_stack(stack: Manifest) -> Way | None:
     return Way(name, Key(key_of(stack).namespace, named["name"]), named["key"])
 
 
+def _told(secret: Manifest) -> tuple[object, bool]:
+    """What clusters say of their Secret."""
+    return secret.get("data"), "deletionTimestamp" in secret["metadata"]
+
+
 WayOf = Callable[[Manifest], Way | None]
 WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _way_to_cluster, STACKS: _way_of_stack}
 
@@ -120,7 +125,7 @@ class Connections:
             self.fleet.remove(before.name)
 
     def _secret_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        if old and new and old.get("data") == new.get("data"):
+        if old and new and _told(old) == _told(new):
             return
         for collection in self._named:
             for one in collection.by("kubeconfig", key.name):

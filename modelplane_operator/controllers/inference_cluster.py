@@ -148,6 +148,7 @@ def controller(
             refusal=refusal,
             kubeconfig=known.why(name),
             connected=site is not None,
+            server=site.server if site else "",
             unverified=site.unverified if site else "",
             token=token,
             token_seen=since,
@@ -300,6 +301,7 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     users = clusters.by("kubeconfig", existing.secret_ref.name)
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
+        going=bool(mine and kept and mine["metadata"].get("deletionTimestamp")),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(
             sorted(

@@ -42,6 +42,7 @@ QUARANTINED = (
     "The operator's process died twice while it reconciled this object, so the object is left alone: change its spec, "
     f"or the annotation {labels.RETRY}, to have it tried again"
 )
+PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
 OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
 SLOW = f"its cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
@@ -168,13 +169,14 @@ async def reconcile(
         if quarantined:
             plan, failure, reason, message = Plan(), None, Synced.QUARANTINED, QUARANTINED
         elif paused and not message:
-            plan, failure, reason = Plan(), None, Synced.RECONCILE_PAUSED
+            plan, failure, reason, message = Plan(), None, Synced.RECONCILE_PAUSED, _paused(manifest)
         else:
             readable = trouble is None or trouble.rest is None
             plan, failure = await _attempt(controller, manifest, key, clients) if readable else (Plan(), None)
             failure = failure or (Failure(None, Defect(trouble.why)) if trouble else None)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
             reason = Synced.RECONCILE_ERROR if failure else done
+            message = f"{PAUSES}, but {message}" if paused else ""
     if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
         return Failed()
     if failure and isinstance(failure.error, NotLeading):
@@ -251,6 +253,13 @@ def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
         if resource.metadata.deletion_timestamp:
             return resource, ""
         return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {_where(error)}"
+
+
+def _paused(manifest: Manifest) -> str:
+    """What holds an object up, and of which of its generations the rest of its status is."""
+    told = (one for one in _known(manifest.get("status") or {}) if one.type != Synced.__name__)
+    last = max((one.observed_generation or 0 for one in told), default=0)
+    return f"{PAUSES}; {f'its status is of generation {last}' if last else 'nothing was done for it before'}"
 
 
 async def report(

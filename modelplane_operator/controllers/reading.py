@@ -36,6 +36,11 @@ class Cluster(Protocol):
         ...
 
     @property
+    def server(self) -> str:
+        """The address of its API server."""
+        ...
+
+    @property
     def unverified(self) -> str:
         """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
         ...

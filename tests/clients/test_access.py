@@ -124,7 +124,8 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({"current-context": None}, "no context named ''"),
+        ({"current-context": None}, "has no current-context: write the name"),
+        ({"contexts": [{"name": "c", "context": {"cluster": "c"}}]}, "current context names no user"),
         ({"current-context": 1}, "current-context is not a string"),
         ({"clusters": "c"}, "no cluster named 'c'"),
         ({"users": [{"name": "u", "user": {"token": one}} for one in "ab"]}, "more than one user named 'u'"),

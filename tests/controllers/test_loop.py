@@ -370,7 +370,17 @@ async def test_a_paused_object_is_left_alone_and_says_so(world: World) -> None:
 
     assert await world.step() == Done()
     assert world.writes == ["replace_status modelcaches.modelplane.ai"]
-    assert world.synced(await world.live())[:2] == ("False", "ReconcilePaused")
+    pauses = f'The annotation {labels.PAUSED}="true" pauses it'
+    never = f"{pauses}; nothing was done for it before"
+    assert world.synced(await world.live()) == ("False", "ReconcilePaused", never)
+
+    await world.seen(await world.live())
+    await world.seen(await world.kube.replace(change(await world.live(), "metadata.annotations", {})))
+    assert await world.step() == Done()
+    live = change(await world.live(), "metadata.annotations", {labels.PAUSED: "true"})
+    await world.seen(await world.kube.replace(change(live, "spec.huggingFace.revision", "v2")))
+    assert await world.step() == Done()
+    assert world.synced(await world.live())[2] == f"{pauses}; its status is of generation 1"
 
 
 async def test_an_object_from_before_its_bounds_says_where_it_is_beyond_them_and_can_go(world: World, api: Api) -> None:
@@ -431,7 +441,7 @@ async def test_a_pause_holds_up_no_deletion_that_others_wait_for(world: World) -
     await reconcile(for_tenants, key, world.clients)
     assert world.synced(await world.live())[1:] == (
         "ReconcilePaused",
-        "it is being deleted, which a pause does not hold up",
+        f'The annotation {labels.PAUSED}="true" pauses it, but it is being deleted, which a pause does not hold up',
     )
     while await reconcile(for_tenants, key, world.clients) != Forgotten():
         pass

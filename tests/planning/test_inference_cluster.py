@@ -17,7 +17,7 @@ from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.clients.access import Token
 from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
+from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET, of
 from modelplane_operator.controllers.fabrics import Fabrics
@@ -518,6 +518,7 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
     assert [type(step) for step in steps] == [Delete, Unguard, Release]
 
 
+SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
 ALONE = (
     "it misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
     "list pods: the answer is no object"
@@ -586,6 +587,25 @@ L4 = {"name": "edge", "className": "l4"}
                 "Ready": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
             },
             id="a cluster that does not answer keeps what was known",
+        ),
+        pytest.param(
+            cluster(status=LAST),
+            {"there": None, "silence": Unauthorized("GET /readyz: not accepted"), "server": "https://api.east:6443"},
+            [PUBLISHED],
+            {"ClusterReady": f"Unreachable: it does not accept the operator {SINCE} (https://api.east:6443)"},
+            id="a cluster that refuses our credentials is named by its address",
+        ),
+        pytest.param(
+            cluster(),
+            {"secrets": Secrets(mine=Key("modelplane-system", "east"), going=True)},
+            [PUBLISHED],
+            {
+                "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
+                "while a cluster names it: put the kubeconfig into a Secret of another name, and name that in "
+                "spec.cluster.existing.secretRef",
+                "Ready": "Available",
+            },
+            id="a Secret that is being deleted while it is used",
         ),
         pytest.param(
             cluster(status=LAST),

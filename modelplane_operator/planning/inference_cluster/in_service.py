@@ -41,6 +41,16 @@ from modelplane_operator.rendering.gateway_relay import render_relay
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 
 
+def _going_secret(seen: Observed) -> str:
+    """What to do about a kubeconfig that would be gone but for our finalizer; empty when it stays."""
+    if not seen.secrets.going:
+        return ""
+    return (
+        f"Secret {seen.secrets.mine} is being deleted, and is kept only while a cluster names it: put the kubeconfig "
+        "into a Secret of another name, and name that in spec.cluster.existing.secretRef"
+    )
+
+
 def in_service(seen: Observed, there: There) -> Plan:
     serving = unless_taken(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
     resolved = resolved_pools(seen)
@@ -48,7 +58,7 @@ def in_service(seen: Observed, there: There) -> Plan:
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and resolved.unknown:
         running = ClusterReady.WAITING_FOR_CLASSES
-    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else ""
+    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
     said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
     gateway = gateway_status(seen, serving)
     ready = serving.ready

@@ -64,6 +64,8 @@ class Secrets:
 
     mine: Key | None = None
     """The one it names, when that is there and can be kept."""
+    going: bool = False
+    """Whether that is being deleted, and is there only because it is guarded."""
     theirs: bool = False
     """Whether another cluster names it too."""
     unneeded: tuple[Key, ...] = ()
@@ -95,6 +97,8 @@ class Observed:
     """Whether charts can be installed."""
     stack: Manifest | None = None
     """The ServingStack that we made for the cluster."""
+    server: str = ""
+    """The address of its API server; empty when there is no way to it."""
     unverified: str = ""
     """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
     token: Token | None = None

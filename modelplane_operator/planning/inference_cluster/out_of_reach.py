@@ -7,7 +7,7 @@ from datetime import datetime
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.errors import ClientError, Misbehaving
+from modelplane_operator.clients.errors import ClientError, KubeconfigError, Misbehaving, Unauthorized
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.inference_cluster.status import pools_valid, resolved_pools, status_of
 from modelplane_operator.planning.plan import Plan
@@ -30,9 +30,8 @@ def silent(seen: Observed, error: ClientError) -> Plan:
     """It does not answer, or nothing that it says can be used: what was known of it stays."""
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
     since = _since(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
-    words = f"it has not answered since {since}: {error}"
-    if reason is ClusterReady.MISBEHAVING:
-        words = f"it misbehaves, and is left alone for some minutes each time since {since}: {error}"
+    where = f" ({seen.server})" if seen.server else ""
+    words = f"{_what(error)} since {since}: {error}{where}"
     resolved = resolved_pools(seen)
     judged = (
         reason.condition(seen.now, message=words),
@@ -41,6 +40,18 @@ def silent(seen: Observed, error: ClientError) -> Plan:
         Ready.UNREACHABLE.condition(seen.now, message=words),
     )
     return Plan(status=status_of(seen, resolved, judged))
+
+
+def _what(error: ClientError) -> str:
+    match error:
+        case Misbehaving():
+            return "it misbehaves, and is left alone for some minutes each time"
+        case Unauthorized():
+            return "it does not accept the operator"
+        case KubeconfigError():
+            return "it cannot be asked"
+        case _:
+            return "it has not answered"
 
 
 def _since(seen: Observed, reason: ConditionType) -> datetime:
