@@ -215,7 +215,7 @@ def translated(asked: str) -> Generator[None]:
         raise ServerFault(f"{asked}: the answer is not JSON") from error
 
 
-def origin(error: Exception, frames: int = 3) -> list[str]:
+def origin(error: Exception, frames: int = 3) -> tuple[str, ...]:
     """Where in the code it arose, for a log that must not have the error's own text."""
     found = traceback.extract_tb(error.__traceback__)[-frames:]
-    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in found]
+    return tuple(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in found)
