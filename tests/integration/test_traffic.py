@@ -163,7 +163,7 @@ async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, spac
     async with provider(stage, "secure", certificate) as port:
         url = f"https://{OUTSIDE}:{port}"
         await stage.hub.apply(endpoint(space, "secure", url, hostname="provider.test"), service(space, "secure"))
-        await stage.hub.ready("ModelService", "secure", space)
+        await stage.hub.says("RoutingReady=True", "ModelService", "secure", space)  # Ready it is once it answers
 
         async def refused() -> int | None:
             status = (await stage.chat(space, "secure")).status
