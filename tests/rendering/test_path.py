@@ -99,6 +99,11 @@ def stored(fleet: Fleet, kind: type[AnyResource], manifest: Manifest) -> AnyReso
     return kind.parse(json.loads(said))
 
 
+def free(fleet: Fleet) -> bool | None:
+    """True as soon as no pod holds devices of the cluster any more, which the next test needs."""
+    return fleet.kubectl(WORKER, "get", "resourceclaims", "--all-namespaces", "-o", "name") == "" or None
+
+
 def gateway_address(fleet: Fleet, cluster: str, name: str) -> str:
     def found() -> str | None:
         what = ("gateways.gateway.networking.k8s.io", name, f"--namespace={names.SYSTEM_NAMESPACE}")
@@ -181,6 +186,7 @@ def gateways(fleet: Fleet) -> Iterator[str]:
     finally:
         delete(fleet, WORKER, reversed(CLUSTER_GATEWAY))
         delete(fleet, "hub", [written, *reversed(front), CLUSTER_GATEWAY[0]])
+        until(lambda: free(fleet), seconds=180, what="what the engines held to be free again", interval=0.5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -225,5 +231,5 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         )
     finally:
         fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(fleet_namespace), "--wait=false")
-        # A namespace takes its time to go, and until then the replica would count on its cluster.
-        fleet.kubectl("hub", "delete", "mr", "--all", f"--namespace={fleet_namespace}")
+        # A namespace takes its time to go, and an operator that begins until then would do as they say.
+        fleet.kubectl("hub", "delete", "md,mr,me,ms", "--all", f"--namespace={fleet_namespace}")

@@ -37,7 +37,7 @@ async def at_once() -> None:
 
 
 async def slowly() -> None:
-    await asyncio.sleep(3)
+    await asyncio.sleep(600)
 
 
 def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False) -> Callable[[World], Kinds]:
