@@ -298,7 +298,7 @@ class BackendReady(ConditionType):
     INSTALLING = "Installing", "False", "It is being installed.", STEP
     INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's words.", WARNING
     NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
-    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's or a user's is.", WARNING
+    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's own is.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Thread
@@ -66,11 +66,10 @@ class Resolver:
         waited = self.now() - self._wanted.setdefault(name, self.now())
         return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
 
-    def names_of(self, address: str) -> Iterator[str]:
-        """The names that are known to stand for an address."""
-        for name, (_, known) in self._known.items():
-            if any(str(one) == address for one in known.addresses):
-                yield name
+    def addresses(self, name: str, namespace: str) -> frozenset[str]:
+        """The addresses that a name is known to stand for, be it that more is being found out."""
+        found = self.find(name, namespace)
+        return frozenset(map(str, found.addresses if found else ()))
 
     def _ask(self, name: str, namespace: str) -> None:
         of_namespace = Counter(self._asking.values())[namespace]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -22,6 +22,7 @@ from modelplane_operator.clients.collection import Index, Keep
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
@@ -46,9 +47,15 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
+from modelplane_operator.controllers.hub_gateway import (
+    GATEWAYS,
+    hosts_at,
+    hub_gateway,
+    on_authority,
+    on_gateway,
+    own_hosts,
+)
 from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.model_endpoint import is_front_door, outside_at, outside_of
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
@@ -89,7 +96,7 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: connections.INDEXES[CLUSTERS],
     REPLICAS: {"cluster": placed_on},
-    ENDPOINTS: {"cluster": _cluster_of, "outside": outside_of},
+    ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
 
@@ -110,15 +117,15 @@ def watched_afar(keeping: Keep = cut_node) -> tuple[Watched, ...]:
 def controller(
     known: Connections,
     gateways: Gateways,
+    resolver: Resolver,
     *,
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
-    known_as: Callable[[str], Iterable[str]] = lambda _: (),
 ) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
 
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
-    `known_as`: which names stand for an address.
+    `resolver` says what the names of gateways stand for.
     """
     versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
 
@@ -138,7 +145,7 @@ def controller(
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
         there = await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None
-        said = {address: outside_at(address, clients.hub, known_as) for address in _told(there, stack)}
+        ours = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -161,8 +168,9 @@ def controller(
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
             plain=_plain(name, clients.hub),
             settle=settle,
-            taken={address: user for address, user in said.items() if user},
-            front_door=frozenset(address for address in said if is_front_door(address, clients.hub)),
+            front_door=frozenset(
+                one for one in _told(there, stack) if ours & hosts_at(one, resolver, f"cluster {name}")
+            ),
         )
 
     return Controller(
@@ -220,8 +228,9 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         hardware=_hardware(site),
         children=made,
         has_namespace=await _has_namespace(site, made),
-        others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        others=tuple(of_models(site)) if cluster.metadata.deletion_timestamp else (),
         unpermitted=_unpermitted(site),
+        forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
     )
 
 
@@ -272,12 +281,26 @@ async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
     return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
 
 
-def _of_models(site: Cluster) -> Iterator[str]:
-    """What is there because of a model."""
+def of_models(site: Cluster) -> Iterator[str]:
+    """What is there because of a model: what we applied, where such a model's objects are.
+
+    Labels alone are anybody's to write, and would hold the cluster for ever.
+    """
     for kind in OF_MODELS:
-        for one in site.find(kind) or ():
-            if labels_of(one).get(labels.OWNER_KIND) in MODELS:
+        if (collection := site.find(kind)) is None:
+            continue
+        for one in collection:
+            entry = collection.entry(key_of(one))
+            if entry and entry.owned and _is_of_a_model(one):
                 yield f"{kind.kind} {key_of(one)}"
+
+
+def _is_of_a_model(manifest: Manifest) -> bool:
+    """Whether an object is where its owner's objects are; a namespace is owned by that of the hub."""
+    marks, key = labels_of(manifest), key_of(manifest)
+    kind = marks.get(labels.OWNER_KIND)
+    theirs = marks.get(labels.OWNER_NAME if kind == "Namespace" else labels.OWNER_NAMESPACE, "")
+    return kind in MODELS and (key.namespace or key.name) == names.remote_namespace(theirs)
 
 
 # On the hub -----------------------------------------------------------------------------------------------------------
@@ -337,18 +360,22 @@ def _plain(name: str, hub: Cluster) -> int:
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    there = {key_of(one) for one in endpoints.by("cluster", name) if _is_plain(one)}
+    there = {key_of(one) for one in endpoints.by("cluster", name) if is_plain(one)}
     return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
 
 
-def _is_plain(endpoint: Manifest) -> bool:
+def is_plain(endpoint: Manifest) -> bool:
+    """Whether requests may come by http for it."""
+    metadata = endpoint["metadata"]
+    if metadata.get("deletionTimestamp") and labels.FINALIZER not in (metadata.get("finalizers") or ()):
+        return False  # nobody is led there any more, and whoever still holds it holds up nothing
     urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
     return any(url and not url.startswith("https:") for url in urls)
 
 
 def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
     """The cluster to which one endpoint more or less leads by http."""
-    before, after = ({*_cluster_of(one)} if one and _is_plain(one) else set[str]() for one in change)
+    before, after = ({*_cluster_of(one)} if one and is_plain(one) else set[str]() for one in change)
     return [Key("", name) for name in sorted(before ^ after)]
 
 

@@ -55,8 +55,8 @@ def kinds(world: World) -> Kinds:
             inference_cluster.controller(
                 connections,
                 gateways,
+                resolver,
                 helm=with_helm,
-                known_as=resolver.names_of,
                 settle=timedelta(seconds=settings.drain_grace) + timedelta(seconds=settings.lifecycle.grace_seconds),
             ),
             gateway_stack.controller(

@@ -69,10 +69,15 @@ def plan(seen: Observed) -> Plan:
 
 
 def _certificates(seen: Observed) -> Iterator[Step]:
-    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched."""
-    if not _mutual_tls(seen)[0].wanted:
-        return
+    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched.
+
+    Where it was on and nobody has said that it is to end, clusters are closed still: what is there is renewed.
+    """
     gateway, known = seen.gateway, authorities(seen.secrets)
+    reason = _mutual_tls(seen)[0]
+    lost = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik" and bool(known)
+    if not (reason.wanted or lost):
+        return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
     if (authority := new_authority(seen.secrets, seen.now, metadata)) is not None:
         yield authority

@@ -347,7 +347,7 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
-        if seen.going:
+        if seen.going and key not in seen.endpoint:
             continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])

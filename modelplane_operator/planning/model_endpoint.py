@@ -64,7 +64,9 @@ class Outside:
     resolved: Mapping[str, Resolved | None] = field(default_factory=dict[str, "Resolved | None"])
     """What their names stand for; None where that is being found out. Those that the settings allow are not in it."""
     gateways: frozenset[str] = frozenset()
-    """Those of their hosts and addresses where a cluster's gateway is."""
+    """Those of their hosts and addresses where a cluster's gateway is, as the cluster says."""
+    closed: frozenset[str] = frozenset()
+    """Those of these where it answers the hub's gateway alone."""
     front_door: frozenset[str] = frozenset()
     """Those where our own is."""
 
@@ -184,7 +186,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
         return refusal
     places = _places(seen, backend)
-    if places & seen.outside.gateways and not _was_first(seen, backend):
+    if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
     if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
@@ -199,14 +201,16 @@ def _places(seen: Observed, backend: Backend) -> set[str]:
     return {backend.host, *map(str, found.addresses if found else ())}
 
 
-def _was_first(seen: Observed, backend: Backend) -> bool:
-    """Whether routes lead there already, so that what a cluster says of its gateway takes nothing away.
+def _goes_on(seen: Observed, backend: Backend, places: set[str]) -> bool:
+    """Whether routes lead there already, and cannot come to the gateway that a cluster says to be there.
 
-    By https alone: where a name leads is up to whoever runs it, and the gateway of a cluster cannot prove to be it.
+    By https that cannot prove to be this place; by http one that answers the hub's gateway alone answers nothing. One
+    that is open is not reached so: where a name leads is up to whoever runs it, and an address may be waited for.
     """
     known = seen.endpoint.status.routing if seen.endpoint.status else None
     published = known is not None and known.leads_to == "Outside" and known.url == str(backend)
-    return published and backend.scheme == "https" and backend == _led_to(seen)
+    safe = backend.scheme == "https" or places & seen.outside.gateways <= seen.outside.closed
+    return published and safe and backend == _led_to(seen)
 
 
 def _header(seen: Observed) -> Header | NoHeader | None:

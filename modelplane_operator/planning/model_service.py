@@ -6,12 +6,12 @@ The route and the address stay whatever becomes of the endpoints: a client then 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.bounds import SUBDOMAIN
 from modelplane_operator.api.conditions import Ready, is_true
@@ -31,7 +31,7 @@ from modelplane_operator.api.model_service import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.front_door import Answer
-from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
+from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, entries, key_of, section, type_of
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune
@@ -40,7 +40,7 @@ from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.hops import mark_of
-from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, hosts_of, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
@@ -124,13 +124,15 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
 
     And by nothing else: the operator has looked at that, and knows that a replica's endpoint leads to that replica.
     """
-    routing = _published(endpoint)
+    routing = _published(endpoint, seen.children)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if routing is None or not isinstance(backend, Backend):
         said = next((one for one in endpoint.conditions if one.type == Routed.__name__), None)
         if said is not None and said.reason == Routed.INVALID_URL.reason:  # nothing comes of waiting
             return Unusable(endpoint.key, "with a URL that cannot be used", said.message or "")
         return Unusable(endpoint.key, "waiting for Backend")
+    if seen.gateway and backend.host in hosts_of(seen.gateway):
+        return Unusable(endpoint.key, "that would lead back to this hub's own gateway")
     path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
     if len(path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
@@ -141,20 +143,19 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    # Nobody proves by http to be the gateway of a cluster, which may have told any name: of the front door's, say.
-    told = backend.scheme == "http" and backend.address is None
-    credentials, outside = endpoint.spec.credentials, told or routing.leads_to == "Outside"
+    # Nobody proves by http to be the gateway of a cluster, which may have told any place: one of the front door's, say.
+    credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
     if credentials is None:
-        return Target(backend, path=path, name=name, outside=outside)
+        return Target(backend, path=path, name=name, unproven=unproven)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
         named = credentials.secret_ref.name
         refused = f"Secret {named} may not be read: {seen.forbidden[named]}" if named in seen.forbidden else ""
         return Unusable(endpoint.key, "without credentials", refused or header.message)
-    return Target(backend, header, path, name, outside=outside)
+    return Target(backend, header, path, name, unproven=unproven)
 
 
-def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:
+def _published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
     """How routes refer to an endpoint, as the operator has looked at it."""
     status = endpoint.status
     routing = status.routing if status else None
@@ -163,9 +164,31 @@ def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:
     # An operator of before published less. The rest of what it looked at is in the spec, unless that was edited since.
     looked_at = next((one.observed_generation for one in status.conditions if one.type == Routed.__name__), None)
     if looked_at != endpoint.metadata.generation:
-        return None
+        return _as_written(endpoint, routing, children)
     spec = endpoint.spec
     return routing.model_copy(update={"rewrite_path": spec.rewrite_path, "hostname": spec.hostname})
+
+
+def _as_written(
+    endpoint: ModelEndpoint, routing: EndpointRouting, children: Iterable[Manifest]
+) -> EndpointRouting | None:
+    """How the last route refers to an endpoint that nobody looks at again until its pause ends; None without one.
+
+    By https alone: an older operator's routes followed edits of it, and by http one may lead to another's replica.
+    """
+    paused = endpoint.metadata.annotations.get(labels.PAUSED) == "true"
+    if not paused or not (routing.url or "").startswith("https:"):
+        return None
+    backend = names.endpoint_backend(*endpoint.key)
+    rules = (rule for one in children if type_of(one) == HTTP_ROUTE for rule in entries(one, "spec", "rules"))
+    refs = (ref for rule in rules for ref in entries(rule, "backendRefs") if ref.get("name") == backend)
+    ref = next(refs, None)
+    if ref is None:
+        return None
+    rewrites = [section(one, "urlRewrite") for one in entries(ref, "filters") if "urlRewrite" in one]
+    path = next((section(one, "path").get("replacePrefixMatch") for one in rewrites), None)
+    hostname = next((one.get("hostname") for one in rewrites), None)
+    return routing.model_copy(update={"rewrite_path": path, "hostname": hostname})
 
 
 def _status(

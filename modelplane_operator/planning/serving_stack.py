@@ -36,7 +36,7 @@ from modelplane_operator.clients.resources import (
 )
 from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
-from modelplane_operator.planning.mutual_tls import Doors, Hub, doors
+from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
@@ -118,13 +118,13 @@ def _in_service(seen: Observed, there: There) -> Plan:
     wanted = parts(stack)
     standings = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
-    problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
+    opened = _doors(seen, there)
+    problems = [*lacking(standings), *_gateway_problems(seen, standings, there, opened), *_device_problems(there)]
     installed = _installed(seen, standings, [words for words, _ in removals.values()])
     failed = any(one.state == "Failed" and not one.runs for one in standings)
     why = installed if failed else Installed.INSTALLING.condition(seen.now)
     ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems)) if problems else None
     address = _address(there)
-    opened = _doors(seen, there)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
@@ -171,9 +171,9 @@ def _doors(seen: Observed, there: There) -> Doors:
     return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
-def _gateway_problems(standings: Iterable[Standing], there: There) -> Iterator[str]:
+def _gateway_problems(seen: Observed, standings: Iterable[Standing], there: There, opened: Doors) -> Iterator[str]:
     if all(one.runs for one in standings if one.part.name == ENVOY) and not _address(there):
-        yield "the gateway has no address yet"
+        yield waits(seen.hub.why) if opened.shut else "the gateway has no address yet"
 
 
 def _device_problems(there: There) -> Iterator[str]:

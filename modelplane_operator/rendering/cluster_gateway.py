@@ -99,7 +99,8 @@ def render_cluster_gateway(
 ) -> tuple[Manifest, ...]:
     """What makes up the gateway, in the order in which each needs the ones before.
 
-    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody.
+    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody. A Gateway has at least
+    one listener: where it is to have neither, there is none yet.
     """
     wanted = gateway or StackGateway()
     namespaced = {
@@ -129,28 +130,32 @@ def render_cluster_gateway(
             },
         },
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
-        {
-            "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "Gateway",
-            "metadata": namespaced,
-            "spec": {
-                "gatewayClassName": wanted.class_name,
-                "listeners": [
-                    {
-                        "name": listener.name,
-                        "port": listener.port,
-                        "protocol": listener.protocol,
-                        "allowedRoutes": {"namespaces": {"from": "All"}},
-                    }
-                    for listener in (wanted.listeners or HTTP if http else ())
-                ]
-                + ([_HTTPS] if https else []),
-            },
-        },
+        *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
         client_policy(namespaced, _TARGET, headers=_UNSTEERED),
         backend_policy(namespaced, _TARGET, idle=_IDLE),
     )
+
+
+def _gateway(metadata: Manifest, wanted: StackGateway, *, https: bool, http: bool) -> Manifest:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": metadata,
+        "spec": {
+            "gatewayClassName": wanted.class_name,
+            "listeners": [
+                {
+                    "name": listener.name,
+                    "port": listener.port,
+                    "protocol": listener.protocol,
+                    "allowedRoutes": {"namespaces": {"from": "All"}},
+                }
+                for listener in (wanted.listeners or HTTP if http else ())
+            ]
+            + ([_HTTPS] if https else []),
+        },
+    }
 
 
 def certificate(owner: Owner) -> Manifest:

@@ -36,8 +36,8 @@ class Target:
     """What takes the place of the service's prefix; None leaves the path as it is."""
     name: str | None = None
     """What it is asked by; None for the client's own word."""
-    outside: bool = field(default=False)
-    """Whether it may lead anywhere: a user's, or by a name that nobody proves."""
+    unproven: bool = field(default=False)
+    """Whether nobody proves there to be the gateway of a cluster: it may lead anywhere, and back to us."""
 
 
 @dataclass(frozen=True, slots=True)

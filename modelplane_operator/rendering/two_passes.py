@@ -81,7 +81,7 @@ def _credentials(share: Share, *, mark: str, guarded: bool) -> Iterator[Manifest
 
     Nobody gets a key that was for us.
     """
-    header, added = share.target.header, [marked(mark)] if mark and share.target.outside else []
+    header, added = share.target.header, [marked(mark)] if mark and share.target.unproven else []
     if header is None:
         yield _headers(set=added, remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
         return

@@ -13,19 +13,27 @@ from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.resources import NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers import inference_class, inference_cluster, model_replica
+from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_hosts
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
 from modelplane_operator.controllers.loop import Change
+from modelplane_operator.controllers.model_endpoint import ENDPOINTS
 from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.rendering.backend_url import Reach
 from tests.planning.test_inference_cluster import node, slice_of
+from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 
+WORDS = {"lb.example.com": "192.0.2.1", "my.example.org": "192.0.2.1"}
 CLUSTER = inference_cluster.controller(
-    Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None), Gateways(lambda: 0.0)
+    Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None),
+    Gateways(lambda: 0.0),
+    Resolver(lambda: 0.0),
 )
 INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
 
@@ -146,3 +154,42 @@ def test_the_nodes_of_a_class_are_those_that_its_pools_publish() -> None:
     assert inference_class.nodes(two_kinds, "h100") == 3
     assert inference_class.nodes(two_kinds, "a100") == 0
     assert inference_class.nodes(unheard, "h100") == 0
+
+
+def gateway_at(address: str, secured: str = "False") -> Manifest:
+    said = [{"type": "GatewaySecured", "status": secured}]
+    return {"metadata": {"name": "west"}, "spec": {}, "status": {"gateway": {"address": address}, "conditions": said}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, gateway_at("192.0.2.7"), ["theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7", "True"), ["theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7"), []),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.8"), ["theirs"]),
+    ],
+)
+def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
+    old: Manifest | None, new: Manifest, wakes: list[str]
+) -> None:
+    found = model_endpoint.controller(Reach(), cast("Any", None), cast("Any", None), Resolver(lambda: 0.0))
+    endpoints = Collection(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
+    owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
+    for name, owners in (("theirs", []), ("of-a-replica", [owner])):
+        metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
+        endpoints.seen(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
+    hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints}.get))
+    assert [key.name for key in found.woken_by[CLUSTERS](Change(old, new, ""), hub)] == wakes
+
+
+async def test_the_front_door_is_known_by_what_its_names_stand_for() -> None:
+    gateways = Collection(GATEWAYS, now=lambda: 0.0)
+    spec = {"backend": "Traefik", "traefik": {"version": "1"}}
+    metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}
+    gateways.seen(Event("ADDED", {"metadata": metadata, "spec": spec, "status": {"address": "lb.example.com"}}))
+    hub = cast("Cluster", SimpleNamespace(find={GATEWAYS: gateways}.get))
+    resolver = Resolver(lambda: 0.0, lookup=lambda name: [WORDS[name]])
+    await until(lambda: bool(hosts_at("my.example.org", resolver, "west") & own_hosts(hub, resolver)), "both names")
+    assert own_hosts(hub, resolver) == {"lb.example.com", "192.0.2.1"}
+    assert not hosts_at("192.0.2.2", resolver, "west") & own_hosts(hub, resolver)

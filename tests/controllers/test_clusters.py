@@ -20,6 +20,7 @@ from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import connections, inference_class, inference_cluster, operator
 from modelplane_operator.controllers.operator import Build, assemble
 from modelplane_operator.controllers.world import Kinds, World
@@ -82,7 +83,10 @@ def kinds(world: World) -> Kinds:
         inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
     )
     return Kinds(
-        controllers=(inference_class.CONTROLLER, inference_cluster.controller(known, Gateways(time.monotonic))),
+        controllers=(
+            inference_class.CONTROLLER,
+            inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic)),
+        ),
         listeners=(known.listen,),
         watched_afar=inference_cluster.watched_afar(),
         indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},

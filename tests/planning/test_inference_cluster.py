@@ -187,22 +187,6 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
     }
 
 
-def test_a_cluster_does_not_say_to_be_where_a_user_was_first() -> None:
-    """Or it could take the endpoints of a provider away from everybody: none of theirs leads to a cluster's gateway."""
-    taken = {ADDRESS: Key("team-a", "openai")}
-    children, before = made(), {"gateway": {"address": ADDRESS}}
-
-    refused = plan(seen(there=there(children), taken=taken))
-    kept = plan(seen(cluster(status=before), there=there(children), taken=taken))
-
-    assert refused.status is not None
-    assert "gateway" not in refused.status.to_manifest()
-    assert said(refused)["BackendReady"][0] == "AddressInUse"
-    assert "ModelEndpoint team-a/openai leads" in said(refused)["BackendReady"][1]
-    assert kept.status is not None
-    assert kept.status.to_manifest()["gateway"] == before["gateway"]
-
-
 def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     """A service named as a replica of its tenant would lead to itself: one request would go round for ever."""
     refused = plan(
@@ -1007,7 +991,8 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
         (
             {"there": there(made(), others=("Deployment team/x",))},
             ("DrainServing", ["Deployment team/x"]),
-            "objects of models are left there: Deployment team/x",
+            "objects of models are left there: Deployment team/x; delete them there if nobody else does, or annotate it"
+            ' with modelplane.ai/abandon="true" to leave them',
         ),
     ],
     ids=["replicas", "silence", "objects of models"],

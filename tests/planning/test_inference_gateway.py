@@ -9,9 +9,11 @@ import pytest
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus, MutualTLSReady
+from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.resources import GATEWAY, type_of
+from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
-from modelplane_operator.planning.plan import Create
+from modelplane_operator.planning.plan import Create, Issue
 from modelplane_operator.rendering.inference_gateway import hosts_of
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
@@ -112,6 +114,21 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     again = replace(seen(gateway(conditions=[MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()])), secrets=())
     said = [next(one for one in reported(each).conditions if one.type == "MutualTLSReady") for each in (lost, again)]
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
+
+
+def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
+    made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
+    assert made is not None
+    authority = {
+        "kind": "Secret",
+        "metadata": {**made.metadata, "uid": "s"},
+        "data": secret_data(made.certificate, None),
+    }
+    lost = replace(seen(gateway()), secrets=(authority,))
+    assert [str(one) for one in plan(lost).steps if isinstance(one, Issue)] == [
+        f"issue Secret {names.SYSTEM_NAMESPACE}/{names.GATEWAY_CERTIFICATE}"
+    ]
+    assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
 
 
 def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:

@@ -396,6 +396,18 @@ def test_a_deployment_that_is_deleted_is_kubernetes_to_clear_up() -> None:
     assert plan(seen(subject.model_copy(update={"metadata": metadata}), cluster("a"), replicas=running)) == Plan()
 
 
+def test_a_deployment_that_somebody_holds_in_deletion_holds_up_no_cluster_that_goes_over_to_https() -> None:
+    subject = deployment()
+    (one,) = running = placed(subject, cluster("a"))
+    going = subject.model_copy(
+        update={"metadata": subject.metadata.model_copy(update={"deletion_timestamp": EPOCH, "finalizers": ("b/x",)})}
+    )
+    (before,) = plan(seen(subject, cluster("a"), replicas=running)).steps
+    assert isinstance(before, Apply)
+    moved = plan(seen(going, cluster("a", address="10.0.0.2"), replicas=running, endpoints=[before.manifest]))
+    assert steps(moved) == [f"apply ModelEndpoint {key_of(one)}"]
+
+
 def test_no_replicas_are_ready_when_none_are_asked_for() -> None:
     decided = plan(seen(deployment(replicas=0), cluster("a")))
 

@@ -391,15 +391,30 @@ def test_no_user_leads_to_a_clusters_gateway() -> None:
     assert "is the gateway of a workload cluster" in reported(by_name)
 
 
+PLAIN = "http://api.together.xyz"
+
+
 @pytest.mark.parametrize(
-    ("url", "kept"), [(PROVIDER, True), ("https://34.55.100.10", True), ("http://api.together.xyz", False)]
+    ("url", "closed", "kept"),
+    [
+        (PROVIDER, False, True),
+        ("https://34.55.100.10", False, True),
+        (PLAIN, True, True),
+        ("http://34.55.100.10", True, True),
+        (PLAIN, False, False),
+        ("http://34.55.100.10", False, False),
+    ],
 )
-def test_what_a_cluster_says_takes_no_provider_away_who_proves_to_be_it(url: str, *, kept: bool) -> None:
-    """By http whoever runs the name could lead it to the gateway of a cluster later."""
+def test_what_a_cluster_says_takes_no_provider_away_unless_its_gateway_could_be_reached_so(
+    url: str, *, closed: bool, kept: bool
+) -> None:
+    """The cluster has its address in any case. By http whoever runs a name could lead it to a gateway that is open."""
     address = "34.55.100.10"
     before = settled(users(url, names=names(address)))
     led = before.endpoint.model_copy(update={"status": plan(before).status})
-    later = replace(before, endpoint=led, outside=replace(before.outside, gateways=frozenset({address})))
+    claimed = frozenset({address})
+    what = replace(before.outside, gateways=claimed, closed=claimed if closed else frozenset())
+    later = replace(before, endpoint=led, outside=what)
 
     assert (settled(later).children == before.children) is kept
     assert ("although a workload cluster says that its gateway is at" in reported(later)) is kept
@@ -407,6 +422,15 @@ def test_what_a_cluster_says_takes_no_provider_away_who_proves_to_be_it(url: str
         assert "is the gateway of a workload cluster" in reported(later)
     moved = replace(later, endpoint=endpoint("https://api.groq.com"), outside=Outside({}, frozenset({"api.groq.com"})))
     assert "is the gateway of a workload cluster" in reported(moved)
+
+
+def test_a_provider_goes_on_while_its_name_is_not_resolved_again() -> None:
+    """As after a restart of the operator."""
+    before = settled(users(PLAIN, names=names("34.55.100.10")))
+    led = before.endpoint.model_copy(update={"status": plan(before).status})
+    again = replace(before, endpoint=led, outside=Outside({"api.together.xyz": None}))
+
+    assert settled(again).children == before.children
 
 
 def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:

@@ -26,7 +26,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     misleading,
 )
 from modelplane_operator.planning.inference_cluster.observed import Observed, There
-from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_taken
+from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
     missing_classes,
@@ -52,7 +52,7 @@ def _going_secret(seen: Observed) -> str:
 
 
 def in_service(seen: Observed, there: There) -> Plan:
-    serving = unless_taken(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
+    serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
     resolved = resolved_pools(seen)
     nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
     running = ClusterReady.CLUSTER_RUNNING
@@ -83,7 +83,7 @@ def in_service(seen: Observed, there: There) -> Plan:
     guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
     return Plan(
-        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard),
+        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in (serving.again, look_again(seen, serving, secured)) if at), default=None),
         hold=True,

@@ -23,6 +23,7 @@ from modelplane_operator.clients.resources import (
     SECRET,
     SERVERS_TRANSPORT,
     SERVICE,
+    ResourceType,
 )
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.mutual_tls import Hub
@@ -56,6 +57,8 @@ class There:
     """What we made there for others, models for one: `kind namespace/name`."""
     unpermitted: str = ""
     """Why its gateway cannot be made to answer the hub alone."""
+    forbidden: frozenset[ResourceType] = frozenset()
+    """The types that we may not see there, of those that we make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,5 @@ class Observed:
     """How many ModelEndpoints lead to the cluster by http."""
     settle: timedelta = timedelta(minutes=6)
     """How long after the last of them requests may still come by http, or be answered."""
-    taken: Mapping[str, Key] = field(default_factory=dict[str, Key])
-    """Of the addresses that its gateway says to have, those where an endpoint of a user leads, and which."""
     front_door: frozenset[str] = frozenset()
-    """Those that are the hub's own gateway's."""
+    """Of the addresses that its gateway says to have, those that are the hub's own gateway's."""

@@ -8,10 +8,10 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.clients.resources import key_of
+from modelplane_operator.clients.resources import SECRET, ResourceType, key_of, type_of
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
-from modelplane_operator.planning.mutual_tls import Hub, doors
-from modelplane_operator.planning.plan import Apply, Step
+from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
+from modelplane_operator.planning.plan import Apply, Issue, Step
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
@@ -41,23 +41,15 @@ class Serving:
     """Why it must go on to do so."""
     port: int | None = None
     """By which it does, where that is not 80."""
+    last: tuple[Step, ...] = ()
+    """What is likely to fail, and is to keep nothing else from being done."""
 
 
-def unless_taken(seen: Observed, serving: Serving) -> Serving:
-    """Without an address where users were first, as no endpoint of theirs leads to a cluster's gateway; and without
-    that of the hub's own, where requests would go round. A cluster may say anything of where its gateway is."""
-    known = seen.cluster.status.gateway if seen.cluster.status else None
-    user = seen.taken.get(serving.address or "")
-    if serving.address in seen.front_door:
-        words = (
-            f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
-        )
-    elif user is not None and not (known and known.address == serving.address):
-        words = (
-            f"its gateway says that it is at {serving.address}, where ModelEndpoint {user} leads: one of them is wrong"
-        )
-    else:
+def unless_ours(seen: Observed, serving: Serving) -> Serving:
+    """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
+    if serving.address not in seen.front_door:
         return serving
+    words = f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
     return replace(serving, ready=refused, address=None, again=AGAIN)
 
@@ -116,24 +108,35 @@ def own_gateway(seen: Observed, there: There) -> Serving:
     opened = doors(
         seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
     )
+    if live is None and there.unpermitted and closed:  # nor to make another one in its place that is open
+        opened = SHUT
     namespace = () if there.has_namespace else (render_system_namespace(seen.cluster),)
     wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
     before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
+    steps = (*before, *opened.issued(), *after)
     address = _address(there)
     return Serving(
-        _own_gateway_ready(seen, there, address),
+        _own_gateway_ready(seen, there, address, shut=opened.shut),
         address,
-        (*before, *opened.issued(), *after),
+        tuple(one for one in steps if _made_by(one) not in there.forbidden),
         server_name=opened.server_name,
         http=opened.http,
         why=there.unpermitted,
+        last=tuple(one for one in steps if _made_by(one) in there.forbidden),
     )
 
 
-def _own_gateway_ready(seen: Observed, there: There, address: str | None) -> Condition:
+def _made_by(step: Apply | Issue) -> ResourceType:
+    """The type of what a step makes."""
+    return type_of(step.manifest) if isinstance(step, Apply) else SECRET
+
+
+def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shut: bool) -> Condition:
     if address:
         words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
+    if shut:
+        return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
     gateway = gateway_among(there.children)
     said = condition(gateway, "Programmed").get("message") if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"

@@ -33,7 +33,8 @@ def teardown(seen: Observed) -> Plan:
         words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
         return _leaving(seen, "Unreachable", [], words)
     if seen.there.others:
-        return _leaving(seen, "DrainServing", seen.there.others, "objects of models are left there")
+        remedy = f'delete them there if nobody else does, or annotate it with {labels.ABANDON}="true" to leave them'
+        return _leaving(seen, "DrainServing", seen.there.others, "objects of models are left there", remedy=remedy)
     return _uninstalled(seen, seen.there)
 
 
