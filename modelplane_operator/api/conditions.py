@@ -100,6 +100,7 @@ class Ready(ConditionType):
     the reason is that of the condition that says what."""
 
     AVAILABLE = "Available", "True", "All of it is there.", NEWS
+    DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
     CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
     PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
     UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING

@@ -100,7 +100,8 @@ class NodePool(Model):
     class_name: OurName
     """InferenceClass of the nodes."""
     node_count: NodeCount = 1
-    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with."""
+    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with. On a cluster that you bring,
+    those of them count that are there and carry the pool's label."""
     min_node_count: NodeCount | None = None
     """Fewest nodes the autoscaler leaves."""
     max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
@@ -182,7 +183,8 @@ class GpuPool(Model):
     name: str
     """Name of the pool."""
     nodes: int | None = None
-    """Nodes it has, or can have when it is autoscaled. Where some are seen, only those that are usable count."""
+    """Nodes it can have when it is autoscaled; otherwise those that are there and usable, none included. Where nodes
+    cannot be listed, those that it says to have."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
     allocatable: Amounts | None = None
@@ -267,7 +269,7 @@ class InferenceClusterStatus(SummarizedStatus):
 class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", STEP
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing.", STEP
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
     PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
@@ -301,6 +303,7 @@ class BackendReady(ConditionType):
     ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's own is.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+    DEGRADED = "Degraded", "True", "A part that models can do without fails; the message names it.", WARNING
 
 
 class GatewaySecured(ConditionType):

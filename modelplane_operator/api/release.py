@@ -44,3 +44,5 @@ class Part:
     name: str
     release: Release
     after: tuple[str, ...] = ()
+    needed: bool = field(default=True)
+    """Whether no model can be served without it."""

@@ -185,11 +185,15 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         annotations_of(cluster).get(labels.FORCE_DRAIN),
         cluster["spec"].get("taints"),
         section(cluster, "spec", "isolation").get("pods"),
-        [(pool.get("name"), pool.get("fabric")) for pool in entries(cluster, "spec", "nodePools")],
+        [
+            (pool.get("name"), pool.get("className"), pool.get("fabric"))
+            for pool in entries(cluster, "spec", "nodePools")
+        ],
         status.get("gpuPools"),
         status.get("gateway"),
         ready.get("status"),
         ready.get("reason"),
+        ready.get("message") if ready.get("status") == "False" else "",
     )
 
 

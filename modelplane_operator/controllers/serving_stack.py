@@ -99,13 +99,15 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     charts = await look(site, uid, wanted, clients, homes=homes(stack))
     going = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
+    lacking, having = await _devices(site, clients.hub) if has_driver and not going else ((), ())
     return There(
         charts=charts,
         children=children,
         taken=frozenset() if going else await _taken(stack, site.kube, children),
         definitions=() if going else await ours(site.kube, definitions),
         balancers=await _balancers(site.kube) if going else (),
-        no_devices=await _without_devices(site, clients.hub) if has_driver and not going else (),
+        no_devices=lacking,
+        has_devices=bool(having),
     )
 
 
@@ -120,15 +122,15 @@ async def _balancers(kube: Kube) -> tuple[str, ...]:
     return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
 
 
-async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
-    """Pools that have nodes and declare devices to claim, none of which any of those nodes publishes."""
+async def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Pools that have nodes and declare devices to claim: those whose nodes publish none of them, and the others."""
     cluster = find(hub, CLUSTERS, Key("", site.name))
     declared: dict[str, set[str]] = {
         pool["name"]: {device["driver"] for device in entries(pool, "devices") if device.get("claim") != "Synthetic"}
         for pool in entries(cluster or {}, "status", "gpuPools")
     }
     if not any(declared.values()):
-        return ()
+        return (), ()
     pool_of = {
         node["metadata"]["name"]: labels_of(node)[labels.POOL]
         for node in (await site.kube.list(NODE, selector=labels.POOL, bare=True)).items
@@ -137,7 +139,9 @@ async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
     for one in (await site.kube.list(RESOURCE_SLICE)).items:
         if pool := pool_of.get(one["spec"].get("nodeName", "")):
             published[pool].add(one["spec"]["driver"])
-    return tuple(sorted(pool for pool, drivers in published.items() if declared.get(pool, set()) - drivers))
+    asked = {pool: found for pool in published if (found := declared.get(pool))}
+    lacking = tuple(sorted(pool for pool, drivers in asked.items() if drivers - published[pool]))
+    return lacking, tuple(sorted(asked.keys() - {*lacking}))
 
 
 def _abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:

@@ -119,7 +119,7 @@ def _upgrades(one: Standing) -> bool:
 
 
 def lacking(standings: Iterable[Standing]) -> Iterator[str]:
-    """Why nothing can be served yet, as far as charts go. An upgrade that waits or failed is no reason."""
+    """Which charts are not there or do not work. An upgrade that waits or failed is no reason."""
     for one in standings:
         if not one.runs:
             yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")

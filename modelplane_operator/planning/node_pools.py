@@ -75,8 +75,8 @@ def counted(
     """The resolved pools, each with the nodes that models can count on.
 
     A pool that is autoscaled counts its maximum. Another counts what is usable of the nodes that are there, but no more
-    than it says; what it says where there are none. While nodes cannot be seen, what was counted last. What nodes have
-    for pods stays known when they go. The largest fabric is that of nodes that are there: one that is autoscaled grows.
+    than it says. While nodes cannot be seen, what was counted last; without that, what it says. What nodes have for
+    pods stays known when they go. The largest fabric is that of nodes that are there: one that is autoscaled grows.
     """
     of = {pool.name: pool for pool in pools}
     last = tuple(last)
@@ -90,7 +90,7 @@ def counted(
             return most
         if found is None:
             return most if known is None else min(most, known)
-        return min(most, found.usable) if found.nodes else most
+        return min(most, found.usable)
 
     def offer(pool: GpuPool) -> dict[str, Amounts]:
         found = nodes.get(pool.name)

@@ -73,6 +73,8 @@ class There:
     """Load balancers of the gateway; looked for when the gateway is to go."""
     no_devices: tuple[str, ...] = ()
     """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
+    has_devices: bool = field(default=False)
+    """Whether another pool's nodes do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +121,25 @@ def _in_service(seen: Observed, there: There) -> Plan:
     standings = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
     opened = _doors(seen, there)
-    problems = [*lacking(standings), *_gateway_problems(seen, standings, there, opened), *_device_problems(there)]
+    closing = [
+        *lacking(one for one in standings if one.part.needed),
+        *_gateway_problems(seen, standings, there, opened),
+    ]
+    degrading = [*lacking(one for one in standings if not one.part.needed)]
+    (degrading if there.has_devices else closing).extend(_device_problems(there))
+    problems = [*closing, *degrading]
     installed = _installed(seen, standings, [words for words, _ in removals.values()])
-    failed = any(one.state == "Failed" and not one.runs for one in standings)
+    failed = any(one.state == "Failed" and not one.runs and one.part.needed for one in standings)
     why = installed if failed else Installed.INSTALLING.condition(seen.now)
-    ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems)) if problems else None
+    ready = (Ready.DEGRADED if degrading else Ready.AVAILABLE).condition(seen.now, message="; ".join(degrading))
+    if closing:
+        ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems))
     address = _address(there)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
             installed,
-            ready or Ready.AVAILABLE.condition(seen.now),
+            ready,
             *_verified(seen),
         ),
         gateway=gateway,

@@ -23,6 +23,7 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooSmall,
+    UnknownPools,
     Unreachable,
 )
 
@@ -45,7 +46,7 @@ def _reason(miss: Reason) -> ReplicasScheduled:
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case Tainted():
             return ReplicasScheduled.TAINTED
-        case Split() | NothingToClaim() | NoMatch() | NoPools():
+        case UnknownPools() | Split() | NothingToClaim() | NoMatch() | NoPools():
             return ReplicasScheduled.NO_MATCHING_DEVICES
         case LabelDiffers():
             return ReplicasScheduled.NO_MATCHING_CLUSTERS

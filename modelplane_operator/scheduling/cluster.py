@@ -15,6 +15,8 @@ from modelplane_operator.scheduling.cel import Device, Version
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.taints import Taint
 
+WHY = 300  # characters of a cluster's message: it goes into the status of whatever finds no place
+
 
 @dataclass(frozen=True, slots=True)
 class OfferedDevice:
@@ -87,7 +89,9 @@ class Cluster:
     gateway_port: int | None = None
     """By which it is reached by http, where that is not 80."""
     why: str = ""
-    """The reason of its Ready condition, when that is not True."""
+    """What its Ready condition says, when that is not True."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Pools of which nothing is published, and their classes."""
     unhealthy_since: datetime | None = None
     drained_by_force: bool = False
     """Whether replicas that are to leave it go even though no other cluster has a place for them."""
@@ -110,7 +114,8 @@ def read(
         standing=standing,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
-        why=ready.reason if ready and ready.status != "True" else "",
+        why=_why(ready) if ready and ready.status != "True" else "",
+        unknown=_unknown(cluster),
         unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
@@ -126,6 +131,17 @@ def _standing(
     if ready is None or ready.status != "True":
         return Standing.NOT_READY
     return Standing.READY if gateway else Standing.NO_GATEWAY
+
+
+def _why(ready: Condition) -> str:
+    message = ready.message or ""
+    cut = message if len(message) <= WHY else f"{message[: WHY - 3]}..."
+    return f"{ready.reason}: {cut}" if cut else ready.reason
+
+
+def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
+    published = {pool.name for pool in cluster.status.gpu_pools} if cluster.status else set[str]()
+    return tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published)
 
 
 def _unhealthy_since(

@@ -46,6 +46,7 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooFewDevices,
     TooSmall,
+    UnknownPools,
     Unlike,
     Unreachable,
 )
@@ -184,6 +185,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     match why:
         case Full(engine, pool, needs, free, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+        case TooSmall(engine, pool, nodes=0):
+            return f"engine {engine} fits pool {pool}, which has no usable node"
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
@@ -204,6 +207,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split(engine, pool, role, missed):
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
+        case UnknownPools(pools):
+            named = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
+            return f"nothing is known of pool {named}, and no other has the devices"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
@@ -225,14 +231,14 @@ def remedy(why: Reason) -> str:
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
+        case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools() | TooSmall(nodes=0):
+            return "see the conditions of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
         case Scattered():
             return "no waiting helps: more nodes on one fabric, or an engine of fewer nodes"
         case Crowded():
             return "free nodes, or enlarge one of these pools"
-        case NoGateway() | NotReady() | Unreachable() | NoPools():
-            return "see the conditions of that InferenceCluster"
         case Tainted():
             return "remove the taint, or tolerate it"
         case NothingToClaim():
@@ -291,6 +297,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with a taint"
         case Split(engine):
             return f"{count} without one pool for all of engine {engine}"
+        case UnknownPools():
+            return f"{count} with pools of which nothing is known"
         case NothingToClaim(engine) | NoMatch(engine):
             return f"{count} without devices for engine {engine}"
         case NoPools():

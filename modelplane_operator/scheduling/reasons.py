@@ -112,7 +112,7 @@ class NoGateway:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The cluster is not Ready; the reason is that of its condition."""
+    """The cluster is not Ready; `why` is what its condition says."""
 
     why: str
 
@@ -179,6 +179,16 @@ class Scattered:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownPools:
+    """No pool that is known has the devices, and of these, each with its class, nothing is known."""
+
+    pools: tuple[tuple[str, str], ...]
+
+    group = Group(8)
+    nearness = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """Every member of the engine finds a pool, but no pool can run them all, and an engine is not spread over two.
 
@@ -195,7 +205,7 @@ class Split:
 
     @property
     def group(self) -> Group:
-        return Group(8, self.engine)
+        return Group(9, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +218,7 @@ class NothingToClaim:
 
     @property
     def group(self) -> Group:
-        return Group(9, self.engine)
+        return Group(10, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +232,7 @@ class NoMatch:
 
     @property
     def group(self) -> Group:
-        return Group(10, self.engine)
+        return Group(11, self.engine)
 
     @property
     def nearness(self) -> Nearness:
@@ -233,7 +243,7 @@ class NoMatch:
 class NoPools:
     """The cluster publishes no pools."""
 
-    group = Group(11)
+    group = Group(12)
     nearness = ()
 
 
@@ -241,7 +251,7 @@ class NoPools:
 class Going:
     """The cluster is being deleted."""
 
-    group = Group(12)
+    group = Group(13)
     nearness = ()
 
 
@@ -253,7 +263,7 @@ class LabelDiffers:
     wanted: str
     found: str | None
 
-    group = Group(13)
+    group = Group(14)
     nearness = ()
 
 
@@ -261,7 +271,7 @@ class LabelDiffers:
 class Spare:
     """The cluster would do; others came first, or no more replicas were needed."""
 
-    group = Group(14)
+    group = Group(15)
     nearness = ()
 
 
@@ -274,6 +284,7 @@ Refused: TypeAlias = (
     | NotReady
     | Unreachable
     | Tainted
+    | UnknownPools
     | Split
     | NothingToClaim
     | NoMatch

@@ -29,6 +29,7 @@ from modelplane_operator.scheduling.reasons import (
     Split,
     Tainted,
     TooSmall,
+    UnknownPools,
     Unreachable,
 )
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
@@ -107,7 +108,7 @@ def answer(need: Need, site: Site, hosting: Hosting | None = None) -> Answer:
         return _unusable(site) or NoPools()
     hosting = hosting or hosts(need.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        return unhosted(site, hosting)
+        return UnknownPools(cluster.unknown) if cluster.unknown else unhosted(site, hosting)
     if cluster.taints and (taint := untolerated(cluster.taints, need.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
     if cluster.standing is not Standing.READY and (why := _unusable(site)):

@@ -406,6 +406,12 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         ),
         ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
         (
+            {"helm": True, "stack": stack(reason="Degraded")},
+            ADDRESS,
+            f"Degraded: ServingStack {STACK}: all of it",
+            "Degraded",
+        ),
+        (
             {"helm": True, "stack": stack("Unknown")},
             ADDRESS,
             f"Unreachable: ServingStack {STACK}: cert-manager is not installed",
@@ -424,6 +430,7 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         "in the way of another",
         "failed",
         "there",
+        "there, but for what models can do without",
         "not seen",
         "there, and Helm is no longer",
     ],
@@ -556,10 +563,27 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "NodePoolsValid": "WaitingForClasses: InferenceClass l4 does not exist",
-                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
-                "Ready": "Creating: 1 of 2 pools can be used: InferenceClass l4 does not exist",
+                "ClusterReady": "ClusterRunning",
+                "Ready": "Degraded: pool edge: InferenceClass l4 does not exist",
             },
-            id="a pool of which nothing was ever known counts as not there",
+            id="a pool of which nothing was ever known closes no other",
+        ),
+        pytest.param(
+            cluster(L4),
+            {},
+            [],
+            {
+                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
+                "Ready": "Creating: no pool can be used: pool edge: InferenceClass l4 does not exist",
+            },
+            id="without any pool of which something is known nothing can be placed",
+        ),
+        pytest.param(
+            cluster(),
+            {"there": there(made(), hardware=None)},
+            [PUBLISHED],
+            {"Ready": "Creating: the nodes have not been listed yet"},
+            id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
             cluster(status=LAST),
@@ -689,6 +713,7 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
 
 HALF = slice_of("b", "70Gi")
 LABEL = "carry the label modelplane.ai/pool=gpu"
+WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
 
 
 @pytest.mark.parametrize(
@@ -714,10 +739,10 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
         pytest.param(
             cluster(),
             hardware(),
-            4,
+            0,
             (0, 0),
             f"NodesMissing: pool gpu: 0 of 4 nodes {LABEL}",
-            id="where no node is there the declared ones count",
+            id="where no node is there none counts",
         ),
         pytest.param(
             cluster({**POOL, "minNodeCount": 3, "maxNodeCount": 9}),
@@ -780,7 +805,7 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
             id="devices of no single node cannot be counted",
         ),
         pytest.param(
-            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}]}),
+            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}], "conditions": [WAS_READY]}),
             None,
             3,
             None,

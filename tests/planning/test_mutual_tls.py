@@ -14,6 +14,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTL
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.resources import CLIENT_TRAFFIC_POLICY
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
+from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
 from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
 from modelplane_operator.planning.plan import Apply, Issue, Plan
@@ -212,7 +213,7 @@ def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait(
 
 def there(*children: Manifest, **what: Any) -> There:
     apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
-    return There("v1", None, apis, None, children, has_namespace=True, **what)
+    return There("v1", None, apis, Seen((), ()), children, has_namespace=True, **what)
 
 
 def relay(since: datetime) -> tuple[Manifest, ...]:

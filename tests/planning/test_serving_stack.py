@@ -207,11 +207,11 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
 
 def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
     known = stack()
-    (wanted,) = [part for part in parts(known) if part.name == "cert-manager"]
+    (wanted,) = [part for part in parts(known) if part.name == "leader-worker-set"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
     told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
 
-    assert told["Installed"] == ("InstallFailed", "cert-manager: no such chart")
+    assert told["Installed"] == ("InstallFailed", "leader-worker-set: no such chart")
     assert told["Ready"][0] == "InstallFailed"
 
 
@@ -222,6 +222,26 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "more", "words"),
+    [
+        ("extras/extra", {}, "extras/extra is not installed"),
+        ("prometheus", {}, "prometheus is not installed"),
+        ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
+    ],
+)
+def test_what_models_can_do_without_closes_no_cluster(missing: str, more: dict[str, Any], words: str) -> None:
+    chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
+    known = stack(extraCharts=[{**chart, "repository": "https://charts.example.com"}])
+    there_are = history(known, *(part.name for part in parts(known) if part.name != missing))
+    found = planned(known, there(known, *children(known), releases=there_are, **more))
+
+    reason, message = said(found)["Ready"]
+    assert (reason, message.partition(":")[0]) == ("Degraded", words)
+    assert said(found)["Installed"][0] == ("Installing" if missing else "ComponentsInstalled")
+    assert found.requeue_after is not None
 
 
 def test_a_release_that_goes_is_known_until_it_is_gone() -> None:

@@ -40,6 +40,7 @@ from modelplane_operator.scheduling.reasons import (
     Tainted,
     TooFewDevices,
     TooSmall,
+    UnknownPools,
     Unlike,
     Unreachable,
 )
@@ -111,6 +112,34 @@ CASES = [
     ),
     Case("no gateway", b.deployment(), b.cluster("a", address=None), NoGateway(), "its gateway has no address yet"),
     Case("not Ready", b.deployment(), b.cluster("a", ready=False), NotReady("Creating"), "it is not Ready (Creating)"),
+    Case(
+        "not Ready, with what its cluster says of it",
+        b.deployment(),
+        b.cluster("a", ready=False, message="the gateway has no address yet"),
+        NotReady("Creating: the gateway has no address yet"),
+        "it is not Ready (Creating: the gateway has no address yet)",
+    ),
+    Case(
+        "not Ready, in more words than a deployment repeats",
+        b.deployment(),
+        b.cluster("a", ready=False, message="x" * 999),
+        NotReady(f"Creating: {'x' * 297}..."),
+        f"it is not Ready (Creating: {'x' * 297}...)",
+    ),
+    Case(
+        "a pool of which nothing is known may be the one",
+        b.deployment(),
+        b.cluster("a", b.pool("small", b.gpu("24Gi")), unknown=[("edge", "l4")]),
+        UnknownPools((("edge", "l4"),)),
+        "nothing is known of pool edge (InferenceClass l4), and no other has the devices",
+    ),
+    Case(
+        "a pool without a node that can be used",
+        b.deployment(),
+        b.cluster("a", nodes=0),
+        TooSmall("main", "default", needs=1, nodes=0),
+        "engine main fits pool default, which has no usable node",
+    ),
     Case("silent on Ready", b.deployment(), b.cluster("a", ready=None), NotReady(""), "it is not Ready"),
     Case(
         "a taint",

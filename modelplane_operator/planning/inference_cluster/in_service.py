@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.conditions import Condition, Ready, is_true
 from modelplane_operator.api.inference_cluster import (
     BackendReady,
     ClusterReady,
@@ -25,7 +25,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     look_again,
     misleading,
 )
-from modelplane_operator.planning.inference_cluster.observed import Observed, There
+from modelplane_operator.planning.inference_cluster.observed import SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
@@ -33,11 +33,13 @@ from modelplane_operator.planning.inference_cluster.status import (
     pools_valid,
     resolved_pools,
     status_of,
+    unusable_pools,
 )
 from modelplane_operator.planning.node_pools import Resolved
 from modelplane_operator.planning.plan import Apply, Guard, Plan, Unguard
 from modelplane_operator.rendering.gateway_relay import render_relay
 
+UNLISTED = "the nodes have not been listed yet"
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 
 
@@ -56,7 +58,7 @@ def in_service(seen: Observed, there: There) -> Plan:
     resolved = resolved_pools(seen)
     nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
     running = ClusterReady.CLUSTER_RUNNING
-    if resolved.missing and resolved.unknown:
+    if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
     note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
     said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
@@ -73,7 +75,7 @@ def in_service(seen: Observed, there: There) -> Plan:
         secured,
         pools_valid(seen, resolved),
         _gpu_ready(seen, there, nodes),
-        _ready(seen, resolved, ready),
+        _ready(seen, there, resolved, ready),
     )
     fresh = {
         "gateway": gateway,
@@ -82,10 +84,11 @@ def in_service(seen: Observed, there: There) -> Plan:
     }
     guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
+    look = SOON if there.hardware is None else None  # where there are no nodes, no event tells that they were listed
     return Plan(
         (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
         status_of(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=min((at for at in (serving.again, look_again(seen, serving, secured)) if at), default=None),
+        requeue_after=min((at for at in (serving.again, look_again(seen, serving, secured), look) if at), default=None),
         hold=True,
     )
 
@@ -94,7 +97,7 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
     if isinstance(there.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(seen.now, message=str(there.hardware))
     if there.hardware is None:
-        return GPUReady.NOT_SEEN.condition(seen.now, message="the nodes have not been listed yet")
+        return GPUReady.NOT_SEEN.condition(seen.now, message=UNLISTED)
     pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
     few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
     short = {name: found for name, found in nodes.items() if found.lacking}
@@ -138,14 +141,20 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= found <= last * 3 else found
 
 
-def _ready(seen: Observed, resolved: Resolved, backend: Condition) -> Condition:
-    """Whether models can be placed. A pool that is wrong keeps its last good devices, and takes nothing away."""
+def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition) -> Condition:
+    """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
+    lacks = [*unusable_pools(seen, resolved)]
     if backend.status == "Unknown":
         return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
+    if backend.reason == BackendReady.ADDRESS_IN_USE.reason:  # whose endpoint it is, is no business of other tenants
+        words = "its gateway has no address of its own: see BackendReady"
+        return not_ready(InferenceCluster.definition.kind, backend, words)
     if backend.status != "True":
         return not_ready(InferenceCluster.definition.kind, backend)
-    if resolved.unknown:
-        total = len(seen.cluster.spec.node_pools)
-        words = f"{total - len(resolved.unknown)} of {total} pools can be used: {missing_classes(resolved)}"
-        return Ready.CREATING.condition(seen.now, message=words)
-    return Ready.AVAILABLE.condition(seen.now)
+    if lacks and not resolved.pools:
+        return Ready.CREATING.condition(seen.now, message=f"no pool can be used: {'; '.join(lacks)}")
+    if there.hardware is None and not is_true(seen.cluster.conditions, Ready):
+        return Ready.CREATING.condition(seen.now, message=UNLISTED)
+    if backend.reason == BackendReady.DEGRADED.reason:
+        lacks.append(backend.message or "")
+    return (Ready.DEGRADED if lacks else Ready.AVAILABLE).condition(seen.now, message="; ".join(lacks))

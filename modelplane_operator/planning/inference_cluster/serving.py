@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from modelplane_operator.api import names
-from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.clients.resources import SECRET, ResourceType, key_of, type_of
@@ -71,6 +71,8 @@ def from_stack(seen: Observed) -> Serving:
     gateway = stack.status.gateway if stack.status else None
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
     reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
+    if reason is BackendReady.BACKEND_HEALTHY and told.get("reason") == Ready.DEGRADED.reason:
+        reason = BackendReady.DEGRADED
     why = "; ".join(filter(None, (refused, told.get("message"))))
     words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
     if told.get("reason") == BackendReady.INSTALL_FAILED.reason:

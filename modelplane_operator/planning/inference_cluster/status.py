@@ -52,6 +52,15 @@ def missing_classes(resolved: Resolved) -> str:
     return f"InferenceClass {', '.join(resolved.missing)} does not exist" if resolved.missing else ""
 
 
+def unusable_pools(seen: Observed, resolved: Resolved) -> Iterator[str]:
+    """The pools of which nothing is known, and why."""
+    for pool in seen.cluster.spec.node_pools:
+        if pool.name in resolved.unknown:
+            missing = pool.class_name in resolved.missing
+            why = "does not exist" if missing else "has no device that can be read: see its Accepted"
+            yield f"pool {pool.name}: InferenceClass {pool.class_name} {why}"
+
+
 def resolved_pools(seen: Observed) -> Resolved:
     last = seen.cluster.status
     return resolve(seen.cluster.spec.node_pools, seen.classes, last.gpu_pools if last else ())
