@@ -260,6 +260,8 @@ class InferenceClusterStatus(SummarizedStatus):
     """Taints of the spec, as `key:effect`, separated by commas."""
     replicas: int | None = None
     """ModelReplicas placed on the cluster. While it is above 0 the cluster is not deleted."""
+    orphans: int | None = None
+    """Objects of the operator there whose owner is not on this hub; ObjectsOwned names some of them."""
     observed: ObservedCluster | None = None
     """What the cluster was seen to be and have, when it last answered."""
     deletion: DeletionStatus | None = None
@@ -333,6 +335,18 @@ class GPUReady(ConditionType):
     ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
 
 
+class ObjectsOwned(ConditionType):
+    """Whether all that the operator has made on the cluster belongs to something on this hub."""
+
+    ORPHANS_FOUND = (
+        "OrphansFound",
+        "False",
+        "Some belongs to nothing here: left behind, or another hub's. The message names it, and it is left alone.",
+        WARNING,
+    )
+    ALL_OWNED = "AllOwned", "True", "Everything has its owner on this hub."
+
+
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
     """A GPU cluster of the fleet: one to make on a cloud, or one that exists."""
 
@@ -357,6 +371,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             GatewaySecured,
             NodePoolsValid,
             GPUReady,
+            ObjectsOwned,
             Synced,
             Ready,
         ),

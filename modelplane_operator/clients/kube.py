@@ -126,6 +126,15 @@ class Kube:
         """
         return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
 
+    async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str) -> Sequence[Manifest]:
+        """The metadata of the first so many objects: whether there is any, however many there are."""
+        with translated(f"list {kind}"):
+            asked = {"labelSelector": selector}
+            found = await self._pages(
+                kind, lambda one: one, namespace, asked, limit, accept=BARE_LIST, kept=None, first=True
+            )
+        return found.items
+
     async def read_list(
         self,
         kind: ResourceType,
@@ -164,8 +173,9 @@ class Kube:
         *,
         accept: str,
         kept: Callable[[T], int] | None,
+        first: bool = False,
     ) -> Listing[T]:
-        """All pages, of so many objects at first; 0: all of them at once.
+        """All pages, or only the first, of so many objects at first; 0: all of them at once.
 
         A page that is too long is asked for again with half as many: an honest server may have large objects. One
         object that is too long is no honest server's; all of them at once may be, as it was we who asked for that.
@@ -198,7 +208,7 @@ class Kube:
             if size > limits.listing or sent > limits.sent:
                 allowed = limits.listing if size > limits.listing else limits.sent
                 raise self._misbehaves(asked, f"the list has more than the {shown(allowed)} that are allowed")
-            if not token:
+            if not token or first:
                 return Listing(items, version)
             if token in tokens:
                 raise self._misbehaves(asked, "the list goes on where it has been before")

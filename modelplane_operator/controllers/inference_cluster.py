@@ -56,10 +56,13 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.loop import Change, Clients, Controller
+from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
+from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
 from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.controllers.wiring import owner_of_kind
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 
@@ -74,9 +77,11 @@ APIS: Mapping[str, ResourceType] = {
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""
 
-OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE, NAMESPACE)
-"""What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
-MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
+OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE)
+"""What must be gone before a cluster is let go, where its owner is a model's."""
+MODELS = frozenset({"ModelReplica", "ModelCache"})
+SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
+"""Of what it is looked for whether it still has an owner."""
 
 OPTIONAL = (SECRET, *POLICIES)
 """What we make there as far as we may. An account of before this version has no right to all of it."""
@@ -107,7 +112,7 @@ def watched_afar(keeping: Keep = cut_node) -> tuple[Watched, ...]:
     `keeping`: what is kept of a node.
     """
     return (
-        *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
+        *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
         *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
         Watched(NODE, labels.POOL, keeping=keeping),
         Watched(RESOURCE_SLICE, None, keeping=cut_slice),
@@ -127,7 +132,7 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -144,8 +149,9 @@ def controller(
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        there = await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None
-        ours = own_hosts(clients.hub, resolver)
+        visible = site is not None and not refusal and _is_seen(site)
+        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
+        our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -169,7 +175,7 @@ def controller(
             plain=_plain(name, clients.hub),
             settle=settle,
             front_door=frozenset(
-                one for one in _told(there, stack) if ours & hosts_at(one, resolver, f"cluster {name}")
+                one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
             ),
         )
 
@@ -219,8 +225,11 @@ class _Versions:
         return version
 
 
-async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, now: datetime) -> There:
+async def _there(
+    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
+    going = cluster.metadata.deletion_timestamp is not None
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
@@ -228,7 +237,9 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         hardware=_hardware(site),
         children=made,
         has_namespace=await _has_namespace(site, made),
-        others=tuple(of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        others=tuple(of_models(site, hub)) if going else (),
+        orphans=None if going else sweeps.of(site, hub, now),
+        spared=tuple(_spared(site)) if going else (),
         unpermitted=_unpermitted(site),
         forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
     )
@@ -281,26 +292,43 @@ async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
     return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
 
 
-def of_models(site: Cluster) -> Iterator[str]:
-    """What is there because of a model: what we applied, where such a model's objects are.
+def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
+    """What is there because of a model, but for what the same cluster under another name has; and what ends already.
 
-    Labels alone are anybody's to write, and would hold the cluster for ever.
+    It is what we applied, where such a model's objects are: labels alone are anybody's to write, and would hold the
+    cluster for ever.
     """
     for kind in OF_MODELS:
-        if (collection := site.find(kind)) is None:
-            continue
-        for one in collection:
-            entry = collection.entry(key_of(one))
-            if entry and entry.owned and _is_of_a_model(one):
+        for one in ours(site.find(kind)):
+            if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
+                yield f"{kind.kind} {key_of(one)}"
+    for one in _namespaces(site):
+        if _is_going(one):
+            yield f"{NAMESPACE.kind} {key_of(one)}"
+
+
+def _spared(site: Cluster) -> Iterator[str]:
+    """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
+    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+
+
+def _namespaces(site: Cluster) -> Iterator[Manifest]:
+    return (one for one in ours(site.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
+
+
+def _is_going(one: Manifest) -> bool:
+    return bool(one["metadata"].get("deletionTimestamp"))
 
 
 def _is_of_a_model(manifest: Manifest) -> bool:
-    """Whether an object is where its owner's objects are; a namespace is owned by that of the hub."""
-    marks, key = labels_of(manifest), key_of(manifest)
-    kind = marks.get(labels.OWNER_KIND)
-    theirs = marks.get(labels.OWNER_NAME if kind == "Namespace" else labels.OWNER_NAMESPACE, "")
-    return kind in MODELS and (key.namespace or key.name) == names.remote_namespace(theirs)
+    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_at_home(manifest, labels.OWNER_NAMESPACE)
+
+
+def _is_at_home(manifest: Manifest, label: str) -> bool:
+    """Whether it is, or is in, the namespace that stands for the one of the hub that its label names."""
+    key = key_of(manifest)
+    return (key.namespace or key.name) == names.remote_namespace(labels_of(manifest).get(label, ""))
 
 
 # On the hub -----------------------------------------------------------------------------------------------------------

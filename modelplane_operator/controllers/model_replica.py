@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
+from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
 from modelplane_operator.api.base import Key
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Manifest
@@ -39,6 +39,7 @@ from modelplane_operator.clients.resources import (
     section,
 )
 from modelplane_operator.clients.secrets import Originals
+from modelplane_operator.controllers import tenancy
 from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
 from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
 from modelplane_operator.controllers.reading import children as labelled
@@ -118,13 +119,15 @@ def controller(
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
         fences: tuple[Manifest, ...] = ()
-        namespace = None
+        namespace, of_others = None, tuple[str, ...]()
         if cluster is not None and site.connected:
             homes = (names.remote_namespace(replica.key.namespace),)
             pods = tuple(labelled(cluster, (POD,), uid, homes))
             children = tuple(applied(cluster, CHILDREN, uid, homes))
             if replica.metadata.deletion_timestamp is not None:
                 namespace = _vacant(replica, clients.hub, cluster)
+                if namespace is not None and not children:
+                    of_others = await tenancy.of_others(cluster.kube, *homes)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Surroundings(
                     home["metadata"]["uid"],
@@ -137,7 +140,8 @@ def controller(
             else:
                 site = replace(site, connected=False)  # its namespace has not been seen yet
         nodes = _unfit(cluster) if cluster is not None and site.connected else ALL_FIT
-        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, clients.now(), nodes)
+        now = clients.now()
+        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, now, nodes, of_others)
 
     return Controller(
         ModelReplica,
@@ -214,13 +218,13 @@ async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manif
 
 
 def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
-    """The replica's namespace on its cluster, when nothing else of ours needs it."""
+    """The replica's namespace on its cluster, when no other replica needs it.
+
+    What a ModelCache has there is for `of_others` to find: the cache itself keeps nothing, and goes without our doing.
+    """
     namespace = replica.key.namespace
     neighbours = (one for one in _replicas_on(replica.spec.cluster_name, hub) if one.namespace == namespace)
-    caches = hub.find(of(ModelCache))
-    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours) or any(
-        one.namespace == namespace for one in (caches.keys() if caches else ())
-    )
+    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours)
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
 
 

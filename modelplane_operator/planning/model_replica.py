@@ -1,7 +1,7 @@
 """One replica: its objects on its cluster, how it does there, and how it goes.
 
 A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
-the rest is deleted, then the namespace when no other replica needs it.
+the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
 """
 
 from __future__ import annotations
@@ -99,13 +99,15 @@ class Observed:
     """What we applied on the cluster for this replica."""
     pods: tuple[Manifest, ...]
     namespace: Manifest | None
-    """The namespace on the cluster, when no other replica or cache needs it."""
+    """The namespace on the cluster, when no other replica needs it."""
     fences: tuple[Manifest, ...]
     """What we have put around that namespace; it goes with it."""
     lifecycle: Lifecycle
     now: datetime
     nodes: Unfit = ALL_FIT
     """The nodes of its cluster on which pods do not run, or get no more."""
+    of_others: tuple[str, ...] = ()
+    """What others have in that namespace, which then stays: nobody else's is deleted with ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +432,7 @@ def _teardown(seen: Observed) -> Plan:
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
-    if seen.namespace is not None and not _is_going(seen.namespace):
+    if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), Release()))
     return Plan((Release(),))
 

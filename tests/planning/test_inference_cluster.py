@@ -499,6 +499,46 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     assert last.steps == (Unguard(SECRET, KUBECONFIG), Release())
 
 
+def test_a_namespace_that_others_need_is_named_and_left() -> None:
+    """It holds up nobody: the cluster is let go once that was said."""
+    leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}
+    first = plan(seen(cluster(**going()), **leaving))
+
+    assert first.status is not None
+    assert first.steps == ()
+    assert said(first)["Ready"][1].startswith("left behind, ")
+    assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
+    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == Release()
+
+
+@pytest.mark.parametrize(
+    ("orphans", "wanted"),
+    [
+        (None, None),
+        ((), ("AllOwned", "")),
+        (
+            tuple(f"Deployment modelplane-team/{name}" for name in "abcdefg"),
+            (
+                "OrphansFound",
+                "7 of its objects belong to nothing on this hub, and are left alone: "
+                + ", ".join(f"Deployment modelplane-team/{name}" for name in "abcde")
+                + " and 2 more",
+            ),
+        ),
+    ],
+)
+def test_what_belongs_to_nothing_is_told_and_left_alone(
+    orphans: tuple[str, ...] | None, wanted: tuple[str, str] | None
+) -> None:
+    decided = plan(seen(there=there(made(), orphans=orphans)))
+
+    assert decided.status is not None
+    assert said(decided).get("ObjectsOwned") == wanted
+    assert decided.status.to_manifest().get("orphans") == (None if orphans is None else len(orphans))
+    assert decided.requeue_after == (None if orphans is None else 300.0)
+    assert not any(isinstance(step, Delete) for step in decided.steps)
+
+
 def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
     status = plan(seen(cluster(**going(annotations={labels.ABANDON: "true"})))).status
     assert status is not None

@@ -517,6 +517,13 @@ def test_the_namespace_goes_with_the_last_replica() -> None:
     ]
 
 
+def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
+    observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
+
+    assert plan(observed).steps == (Release(),)
+
+
 @pytest.mark.parametrize(
     ("site", "released"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition, Ready, is_true
@@ -12,6 +12,7 @@ from modelplane_operator.api.inference_cluster import (
     GPUReady,
     InferenceCluster,
     NodePool,
+    ObjectsOwned,
     ObservedCluster,
     ObservedPool,
 )
@@ -19,13 +20,14 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.resources import SECRET
 from modelplane_operator.planning.hardware import Present, Seen, present
+from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.inference_cluster.gateway import (
     gateway_secured,
     gateway_status,
     look_again,
     misleading,
 )
-from modelplane_operator.planning.inference_cluster.observed import SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import SOON, SWEEP, Observed, There
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
@@ -76,19 +78,23 @@ def in_service(seen: Observed, there: There) -> Plan:
         pools_valid(seen, resolved),
         _gpu_ready(seen, there, nodes),
         _ready(seen, there, resolved, ready),
+        *_owned(seen, there),
     )
     fresh = {
         "gateway": gateway,
         "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
         "observed": _observed(seen, there, nodes),
+        "orphans": len(there.orphans) if there.orphans is not None else None,
     }
     guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
     unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
     look = SOON if there.hardware is None else None  # where there are no nodes, no event tells that they were listed
+    sweep = SWEEP if there.orphans is not None else None
+    again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
         (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
         status_of(seen, resolved, judged).model_copy(update=fresh),
-        requeue_after=min((at for at in (serving.again, look_again(seen, serving, secured), look) if at), default=None),
+        requeue_after=min((at for at in again if at), default=None),
         hold=True,
     )
 
@@ -116,6 +122,14 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
     if few:
         return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
     return GPUReady.ALL_PRESENT.condition(seen.now)
+
+
+def _owned(seen: Observed, there: There) -> Iterator[Condition]:
+    if there.orphans:
+        words = f"{len(there.orphans)} of its objects belong to nothing on this hub, and are left alone"
+        yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=f"{words}: {listed(there.orphans)}")
+    elif there.orphans is not None:
+        yield ObjectsOwned.ALL_OWNED.condition(seen.now)
 
 
 def _at_least(pool: NodePool) -> int:

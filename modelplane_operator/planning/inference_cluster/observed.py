@@ -35,6 +35,7 @@ ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
 """What leads to its gateway from the hub's."""
 
 SOON = 0.5  # until a connection that has just begun has seen everything
+SWEEP = 300.0  # until we look again for what nobody owns
 AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a right that is given
 
 
@@ -54,7 +55,11 @@ class There:
     has_namespace: bool
     """Whether somebody else has made our namespace there."""
     others: tuple[str, ...] = ()
-    """What we made there for others, models for one: `kind namespace/name`."""
+    """What we made there for others, models for one, and has to be gone before the cluster: `kind namespace/name`."""
+    orphans: tuple[str, ...] | None = None
+    """What we made there and nobody on the hub owns any more: `kind namespace/name`; None while nobody has looked."""
+    spared: tuple[str, ...] = ()
+    """Namespaces of tenants that stay when the cluster goes, since others have something in them."""
     unpermitted: str = ""
     """Why its gateway cannot be made to answer the hub alone."""
     forbidden: frozenset[ResourceType] = frozenset()

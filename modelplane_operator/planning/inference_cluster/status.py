@@ -89,6 +89,7 @@ def status_of(
         gpu_pools=counted_pools(seen, resolved, {}),
         observed=last.observed if last else None,
         replicas=len(seen.replicas),
+        orphans=last.orphans if last else None,
         deletion=deletion,
         conditions=(*judged, *way),
     )

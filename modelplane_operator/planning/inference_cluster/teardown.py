@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
@@ -44,10 +45,18 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _without(seen, seen.stack)
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not left:
-        return Plan(_let_go(seen))
+        return _leaving_behind(seen, there) if there.spared else Plan(_let_go(seen))
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
     return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
+
+
+def _leaving_behind(seen: Observed, there: There) -> Plan:
+    """Say which namespaces stay and, once that was said, let go."""
+    words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
+    if any((known.type, known.message) == (Ready.__name__, words) for known in seen.cluster.conditions):
+        return Plan(_let_go(seen))
+    return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=SOON)
 
 
 def _without(seen: Observed, stack: Manifest) -> Plan:
