@@ -271,7 +271,7 @@ class InferenceClusterStatus(SummarizedStatus):
 class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing.", STEP
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing.", WARNING
     INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
     PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
     UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
@@ -321,7 +321,7 @@ class GatewaySecured(ConditionType):
 class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", STEP
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
     INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 

@@ -302,7 +302,6 @@ def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
         for one in ours(site.find(kind)):
             if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
-                yield f"{kind.kind} {key_of(one)}"
     for one in _namespaces(site):
         if _is_going(one):
             yield f"{NAMESPACE.kind} {key_of(one)}"

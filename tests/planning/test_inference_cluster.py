@@ -614,7 +614,7 @@ L4 = {"name": "edge", "className": "l4"}
             [],
             {
                 "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
-                "Ready": "Creating: no pool can be used: pool edge: InferenceClass l4 does not exist",
+                "Ready": "WaitingForClasses: no pool can be used: pool edge: InferenceClass l4 does not exist",
             },
             id="without any pool of which something is known nothing can be placed",
         ),

@@ -166,7 +166,8 @@ def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition)
     if backend.status != "True":
         return not_ready(InferenceCluster.definition.kind, backend)
     if lacks and not resolved.pools:
-        return Ready.CREATING.condition(seen.now, message=f"no pool can be used: {'; '.join(lacks)}")
+        words = f"no pool can be used: {'; '.join(lacks)}"
+        return not_ready(InferenceCluster.definition.kind, pools_valid(seen, resolved), words)
     if there.hardware is None and not is_true(seen.cluster.conditions, Ready):
         return Ready.CREATING.condition(seen.now, message=UNLISTED)
     if backend.reason == BackendReady.DEGRADED.reason:
