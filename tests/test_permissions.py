@@ -316,7 +316,8 @@ def comes(hub: Hub) -> None:
         kinds.service(TEAM, "elsewhere"),
     ):
         hub.apply(manifest)
-    ready(hub, "md/one", "md/several", "ms/one", "me/elsewhere", "ms/elsewhere")
+    waits(hub, "Ready", "md/one", "md/several", "ms/one")
+    waits(hub, "RoutingReady", "me/elsewhere", "ms/elsewhere")  # nobody answers there
 
 
 def picks(hub: Hub) -> None:
@@ -347,8 +348,8 @@ def several() -> Manifest:
     }
 
 
-def ready(hub: Hub, *objects: str) -> None:
-    hub.kubectl("wait", "-n", TEAM, "--for=condition=Ready", "--timeout=120s", *objects)
+def waits(hub: Hub, condition: str, *objects: str) -> None:
+    hub.kubectl("wait", "-n", TEAM, f"--for=condition={condition}", "--timeout=120s", *objects)
 
 
 def pools(hub: Hub) -> str:
