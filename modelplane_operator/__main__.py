@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 
 from modelplane_operator import logs
 from modelplane_operator.api import KINDS, crd
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.controllers.operator import Build
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.runtime.operator import Build
 from modelplane_operator.scheduling import cel
 from modelplane_operator.settings import Settings, SettingsError
 
@@ -64,7 +64,7 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def _run(settings: Settings, access: Access, build: Build) -> None:
-    from modelplane_operator.controllers.host import host  # noqa: PLC0415 - other commands do without Kopf
+    from modelplane_operator.runtime.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     shrink_tls_buffers()

@@ -14,7 +14,7 @@ import yaml
 
 from localfleet import binaries
 from modelplane_operator.api import KINDS
-from modelplane_operator.clients.resources import of
+from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.controllers.test_operator import REAL, eventually, operating
 from tests.support.api import Api

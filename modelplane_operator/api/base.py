@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import SchemaValidator
 
 from modelplane_operator.api.conditions import Condition, ConditionType
-from modelplane_operator.api.model import Manifest, Model, list_map
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.kube.objects import Key, Manifest
 
 SUMMARY_LENGTH = 256
 
@@ -21,16 +22,6 @@ Scope = Literal["Cluster", "Namespaced"]
 MODELPLANE = "modelplane.ai"
 INFRASTRUCTURE = "infrastructure.modelplane.ai"
 VERSION = "v1alpha1"
-
-
-class Key(NamedTuple):
-    """Which object: an empty namespace means a cluster-scoped one."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class OwnerReference(Model):

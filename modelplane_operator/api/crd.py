@@ -10,7 +10,7 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from modelplane_operator.api.base import VERSION, Column, Resource
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 # crossplane: so that `kubectl get crossplane` goes on listing everything for those who are used to it.
 CATEGORIES = ("crossplane", "modelplane")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelplane_operator.api import Kind, crd
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)

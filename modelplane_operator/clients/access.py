@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -26,8 +26,9 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import yaml
 
-from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
 from modelplane_operator.clients.wording import tls
+from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.kube.tokens import Token
 
 MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -48,20 +49,6 @@ Section = Mapping[str, Any]
 
 _JWT = re.compile(r"[\w-]+\.(?P<claims>[\w-]+)\.[\w-]+", re.ASCII)
 LONGEST_TOKEN = 16 * 1024  # of a service account's some 1 KiB, and more than any API server takes in a header
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What a service account's token says of itself. Nobody has checked its signature but the server that takes it."""
-
-    namespace: str
-    account: str
-    since: datetime
-    until: datetime
-
-    @property
-    def lasts(self) -> timedelta:
-        return self.until - self.since
 
 
 def read_token(text: str) -> Token | None:

@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from modelplane_operator.clients.resolver import OwnThreads
+from modelplane_operator.kube.answer import Answer
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
@@ -48,22 +49,6 @@ class Way:
     @property
     def gateway(self) -> tuple[str, int]:
         return self.address, self.port
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request met with."""
-
-    status: int = 0
-    """0: it was not answered."""
-    lack: str = ""
-    """Why not, in words that follow the gateway's name."""
-    connected: bool = field(default=True, kw_only=True)
-    """Whether the gateway took the connection and said anything, if only by keeping silent."""
-    unrouted: bool = field(default=False, kw_only=True)
-    """Whether it is the 404 of a gateway that knows no such route."""
-    key_missing: bool = field(default=False, kw_only=True)
-    """Whether it is what the key service says to a request without an API key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, TypeVar, 
 
 import orjson
 
-from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import Gone, Misbehaving, NotFound, ServerFault, from_event, translated
+from modelplane_operator.clients.errors import from_event, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown
-from modelplane_operator.clients.resources import SERVICE_ACCOUNT, ResourceType, key_of, section, type_of
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     JSON,
@@ -34,6 +31,10 @@ from modelplane_operator.clients.wire import (
     open_wire,
     uncounted,
 )
+from modelplane_operator.kube.errors import Gone, Misbehaving, NotFound, ServerFault
+from modelplane_operator.kube.objects import Key, Manifest, key_of, section
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import SERVICE_ACCOUNT, ResourceType
 
 T = TypeVar("T")
 
@@ -290,13 +291,13 @@ class Kube:
         if new:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
-        params = {"fieldManager": labels.FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
+        params = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
         return await self._one("apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params)
 
     async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Store a new object; raises AlreadyExists when there is one of that name."""
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
-        params = {"fieldManager": labels.FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
+        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
         stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
@@ -319,19 +320,19 @@ class Kube:
         kind, key = type_of(manifest), key_of(manifest)
         _version(manifest)
         verb = "replace_status" if subresource else "replace"
-        params = {"fieldManager": labels.FIELD_MANAGER}
+        params = {"fieldManager": FIELD_MANAGER}
         return await self._one(verb, "PUT", kind, key, body, subresource=subresource, params=params)
 
     async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
         """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
-        params = {"fieldManager": labels.FIELD_MANAGER}
+        params = {"fieldManager": FIELD_MANAGER}
         return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
 
     async def set_data(self, kind: ResourceType, key: Key, data: Mapping[str, str], version: str) -> Manifest:
         """Give the Secret or ConfigMap that was read at this resourceVersion these entries; raises Conflict."""
         body = {"metadata": {"resourceVersion": version}, "data": dict(data)}
-        path, params = kind.path(key.namespace, key.name), {"fieldManager": labels.FIELD_MANAGER}
+        path, params = kind.path(key.namespace, key.name), {"fieldManager": FIELD_MANAGER}
         return await self._ask("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
 
     async def request_token(self, account: Key, seconds: int) -> str:

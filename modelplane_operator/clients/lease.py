@@ -19,11 +19,10 @@ from typing import Any
 
 import structlog
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError, NotLeading
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import LEASE
+from modelplane_operator.kube.errors import ClientError, NotLeading
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import LEASE
 
 RELEASE_SECONDS = 2.0  # a stop waits no longer than that for the release; without one the others wait for `duration`
 

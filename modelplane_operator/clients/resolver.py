@@ -12,11 +12,13 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from threading import Thread
 from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from modelplane_operator.kube.resolved import Resolved
 
 LIFETIME = 120.0  # of an answer; then the name is asked about again
 PATIENCE = 5.0  # with the first answer about a name
@@ -26,17 +28,6 @@ NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONA
 
 Lookup = Callable[[str], Sequence[str]]
 """The addresses of a name from its root on; blocks, and raises OSError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """What a name was found to stand for."""
-
-    addresses: tuple[IPv4Address | IPv6Address, ...] = ()
-    error: str = ""
-    """Why that is not known, or not any more."""
-    unknown: bool = field(default=False, kw_only=True)
-    """Whether there is no such name, or none with an address, as those say who have to know."""
 
 
 def system(name: str) -> Sequence[str]:

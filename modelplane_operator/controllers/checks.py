@@ -14,13 +14,12 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import ResourceType
-from modelplane_operator.controllers.queue import Done, Forgotten, Outcome, Queue
-from modelplane_operator.controllers.workers import Workers
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.checked import Checked
+from modelplane_operator.runtime.queue import Done, Forgotten, Outcome, Queue
+from modelplane_operator.runtime.workers import Workers
 
 W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
@@ -68,10 +67,10 @@ class Checks(Generic[W, A]):
             self._workers.add(key)
         return known.checked
 
-    def listen(self, collection: Collection) -> None:
-        """Let go of objects that are gone, if it is the collection of theirs."""
-        if collection.type == self.kind:
-            collection.subscribe(self._seen)
+    def listen(self, informer: Informer) -> None:
+        """Let go of objects that are gone, if it is the informer of theirs."""
+        if informer.type == self.kind:
+            informer.subscribe(self._seen)
 
     async def run(self) -> None:
         """Check until cancelled."""

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import of
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import Ask, NoCache, ask
 from modelplane_operator.scheduling.prose import explain as told
 from modelplane_operator.scheduling.reasons import Reason, Spare
+from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fit, answer
 
@@ -77,7 +77,7 @@ def _answers(
     for placement in decision.new:
         fleet.assume(asked.owner, placement)
     sites = filter(None, (fleet.site(cluster.metadata.name) for cluster in clusters))
-    found = {site.cluster.name: answer(asked.need, site) for site in sites}
+    found = {site.cluster.name: answer(asked.requirement, site) for site in sites}
     return {name: Spare() if isinstance(one, Fit) else one for name, one in found.items()}
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from modelplane_operator.api import InferenceCluster
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import entries, of, section
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest, entries, section
 from modelplane_operator.planning.hardware import cut_node
 
 
@@ -19,9 +18,9 @@ class Fabrics:
     _named: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
     _all: frozenset[str] = field(default=frozenset(), init=False)
 
-    def listen(self, collection: Collection) -> None:
-        if collection.type == of(InferenceCluster):
-            collection.subscribe(self._cluster)
+    def listen(self, informer: Informer) -> None:
+        if informer.type == of(InferenceCluster):
+            informer.subscribe(self._cluster)
 
     def cut_node(self, node: Manifest) -> Manifest:
         return cut_node(node, self._all)

@@ -15,15 +15,26 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.collection import Index, Keep
+from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.informer import Index, Keep
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import (
+from modelplane_operator.controllers import connections
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import (
+    GATEWAYS,
+    hosts_at,
+    hub_gateway,
+    on_authority,
+    on_gateway,
+    own_hosts,
+)
+from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
+from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
+from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
     ENVOY_PROXY,
@@ -39,32 +50,16 @@ from modelplane_operator.clients.resources import (
     RESOURCE_SLICE,
     SECRET,
     ResourceType,
-    key_of,
-    labels_of,
-    of,
-    section,
-    type_of,
 )
-from modelplane_operator.controllers import connections
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.hub_gateway import (
-    GATEWAYS,
-    hosts_at,
-    hub_gateway,
-    on_authority,
-    on_gateway,
-    own_hosts,
-)
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
-from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
-from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
-from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find, placed_on
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
@@ -106,7 +101,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
 }
 
 
-def watched_afar(keeping: Keep = cut_node) -> tuple[Watched, ...]:
+def watched_remotely(keeping: Keep = cut_node) -> tuple[Watched, ...]:
     """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
 
     `keeping`: what is kept of a node.
@@ -183,7 +178,7 @@ def controller(
         InferenceCluster,
         observe,
         plan,
-        woken_by={
+        watches={
             CLASSES: _with_pools_of_it,
             REPLICAS: _counting_it,
             ENDPOINTS: _led_by_http,
@@ -191,13 +186,13 @@ def controller(
             SECRET: on_authority(CLUSTERS),
             **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
-        woken_from_afar_by={
+        remote_watches={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
             NODE: _with_that_node,
             RESOURCE_SLICE: _with_that_node,
         },
-        woken_by_connection=lambda name, _: (Key("", name),),
-        lane=lambda manifest: manifest["metadata"]["name"],
+        on_connection=lambda name, _: (Key("", name),),
+        concurrency_key=lambda manifest: manifest["metadata"]["name"],
     )
 
 

@@ -24,15 +24,15 @@ from weakref import WeakValueDictionary
 import structlog
 from aiohttp import web
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ClientError, Forbidden, Misbehaving
 from modelplane_operator.clients.front_door import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, OF_HUB
 from modelplane_operator.clients.repeats import Repeats
-from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.kube.errors import ClientError, Forbidden, Misbehaving
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.rendering import api_keys
 
 FRESH: Final = 1.0

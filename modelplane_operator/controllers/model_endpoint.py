@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.api.types import of, type_of
+from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import (
+from modelplane_operator.controllers.hub_gateway import known_hosts
+from modelplane_operator.controllers.outside import PlaceChecks, place_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.resources import (
     BACKEND,
     BACKEND_TLS_POLICY,
     ENDPOINT_SLICE,
@@ -24,18 +27,7 @@ from modelplane_operator.clients.resources import (
     SECRET,
     SERVICE,
     ResourceType,
-    entries,
-    key_of,
-    of,
-    section,
-    type_of,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.hub_gateway import known_hosts
-from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
-from modelplane_operator.controllers.outside import PlaceChecks, place_of
-from modelplane_operator.controllers.reading import Cluster, applied, backends, find
-from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import condition, is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
@@ -46,6 +38,9 @@ from modelplane_operator.rendering.inference_gateway import (
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
+from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.reading import Cluster, applied, backends, find
+from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
@@ -56,7 +51,11 @@ CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FIL
 
 
 def controller(
-    reach: Reach, originals: Originals, ranges: HubRanges, resolver: Resolver, places: PlaceChecks | None = None
+    reach: Reach,
+    referenced: ReferencedObjects,
+    ranges: HubRanges,
+    resolver: Resolver,
+    places: PlaceChecks | None = None,
 ) -> Controller[ModelEndpoint, Observed]:
     """The controller, given where endpoints may lead, how Secrets are read, what is inside, and who tries places."""
 
@@ -83,10 +82,10 @@ def controller(
             _plane(gateway, children),
             of_users,
             tls_policies=policies is not None and policies.served,
-            secret=await originals.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
+            secret=await referenced.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
             if secret
             else None,
-            recheck=originals.recheck,
+            recheck=referenced.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
             site=site,
@@ -94,13 +93,13 @@ def controller(
             reached=places.find(endpoint.key, place) if places and place else None,
         )
 
-    woken_by = {
+    watches = {
         GATEWAYS: _behind,
         CLUSTERS: _found_there,
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=while_paused)
+    return Controller(ModelEndpoint, observe, plan, watches=watches, while_paused=while_paused)
 
 
 def while_paused(endpoint: Manifest) -> str:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.resources import (
+from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers import tenancy
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -33,18 +35,8 @@ from modelplane_operator.clients.resources import (
     SERVICE,
     SERVICE_ACCOUNT,
     ResourceType,
-    key_of,
-    labels_of,
-    of,
-    section,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers import tenancy
-from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
-from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
-from modelplane_operator.controllers.reading import children as labelled
-from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit, pools_of, unfit
 from modelplane_operator.planning.symptoms import (
     ALL_FIT,
@@ -62,10 +54,14 @@ from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
     POD_MONITORS,
+    Context,
     Lifecycle,
-    Surroundings,
     sources,
 )
+from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import children as labelled
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 CHILDREN = (
     SECRET,
@@ -97,7 +93,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     REPLICAS: {"cluster": placed_on},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
-WATCHED_AFAR = (
+WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
     Watched(CONFIG_MAP, bare=True, ours=True),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
@@ -108,14 +104,14 @@ and what an account of before this version has no right to."""
 
 
 def controller(
-    originals: Originals, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
+    referenced: ReferencedObjects, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
 ) -> Controller[ModelReplica, Observed]:
-    """`originals` are what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
+    """`referenced`: what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
         site, cluster = await _site(name, clients, gateways)
-        around = Surroundings("", frozenset())
+        around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
         fences: tuple[Manifest, ...] = ()
@@ -129,10 +125,10 @@ def controller(
                 if namespace is not None and not children:
                     of_others = await tenancy.of_others(cluster.kube, *homes)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
-                around = Surroundings(
+                around = Context(
                     home["metadata"]["uid"],
                     _served(cluster, children),
-                    await _originals(replica, originals),
+                    await _referenced(replica, referenced),
                     _isolation(name, clients.hub),
                     images,
                 )
@@ -147,32 +143,32 @@ def controller(
         ModelReplica,
         observe,
         plan,
-        woken_by={of(InferenceCluster): _on_cluster},
-        woken_from_afar_by={
+        watches={of(InferenceCluster): _on_cluster},
+        remote_watches={
             **dict.fromkeys(CHILDREN, _owner),
             **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
             **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
             POD: _on_pod,
             NODE: _on_node,
         },
-        woken_by_connection=_replicas_on,
-        lane=lambda manifest: manifest["spec"].get("clusterName", ""),
+        on_connection=_replicas_on,
+        concurrency_key=lambda manifest: manifest["spec"].get("clusterName", ""),
         while_paused=its_deletion,
     )
 
 
-async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, Cluster | None]:
+async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
     known = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
         cluster = clients.fleet(name)
     except Unreachable as error:
-        return Site(exists=known is not None, connected=False, error=error if known else None), None
+        return ClusterState(exists=known is not None, connected=False, error=error if known else None), None
     error = cluster.health.error
     gateway = section(known or {}, "status", "gateway")
     address = gateway.get("address")
     port = gateway.get("port") or DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
     serving = error is None or not address or await gateways.answers(name, address, port)
-    return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
+    return ClusterState(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 
 def _isolation(name: str, hub: Cluster) -> Isolation:
@@ -195,7 +191,7 @@ def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
     )
 
 
-async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manifest, ...]:
+async def _referenced(replica: ModelReplica, referenced: ReferencedObjects) -> tuple[Manifest, ...]:
     kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
     wanted: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
     needed: dict[tuple[ResourceType, Key], frozenset[str]] = {}
@@ -206,7 +202,7 @@ async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manif
         if source.required:
             needed[place] = needed.get(place, frozenset()) | source.needed
     found = [
-        await originals.find(
+        await referenced.find(
             *place,
             wanted[place],
             waiting=(REPLICAS, replica.key) if place in needed else None,

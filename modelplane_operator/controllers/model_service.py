@@ -11,16 +11,19 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
-from modelplane_operator.clients.collection import Index
-from modelplane_operator.clients.errors import Forbidden
-from modelplane_operator.clients.front_door import Answer, Asker, Way
-from modelplane_operator.clients.resources import (
+from modelplane_operator.api.types import of, type_of
+from modelplane_operator.clients.front_door import Asker, Way
+from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers.checks import Checks
+from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.errors import Forbidden
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of
+from modelplane_operator.kube.resources import (
     BACKEND,
     ENDPOINT_SLICE,
     HTTP_ROUTE,
@@ -30,17 +33,7 @@ from modelplane_operator.clients.resources import (
     SECURITY_POLICY,
     SERVICE,
     ResourceType,
-    entries,
-    key_of,
-    labels_of,
-    of,
-    type_of,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.checks import Checks
-from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker
-from modelplane_operator.controllers.reading import Cluster, applied, find
-from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.answering import judge
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import JUDGED, PARENTS, Observed, plan
@@ -50,6 +43,9 @@ from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import KEYS, front_door, models_url
 from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper
+from modelplane_operator.runtime.reading import Cluster, applied, find
+from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
@@ -120,7 +116,7 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceCh
 
 
 def controller(
-    originals: Originals, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
+    referenced: ReferencedObjects, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
 ) -> Controller[ModelService, Observed]:
     """The controller, given how Secrets are read, host and port of the key service, and what asks services."""
 
@@ -136,7 +132,7 @@ def controller(
             entries = None if name in asked else frozenset(ref.key for ref in refs if ref.name == name)
             try:
                 place, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
-                secrets[name] = await originals.find(
+                secrets[name] = await referenced.find(
                     SECRET, place, entries, waiting=waiting, needed=entries or frozenset()
                 )
             except Forbidden as error:  # an answer like another: the guard is written, whoever reads the keys
@@ -148,7 +144,7 @@ def controller(
             {name: secret for name, secret in secrets.items() if secret},
             known,
             children,
-            originals.recheck,
+            referenced.recheck,
             clients.now(),
             keys,
             forbidden,
@@ -157,13 +153,13 @@ def controller(
             None if endpoints else _neighbours(service, clients.hub),
         )
 
-    woken_by: dict[ResourceType, Waker] = {
+    watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _selectors,
         of(ModelReplica): _lacking,
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
-    return Controller(ModelService, observe, plan, woken_by=woken_by)
+    return Controller(ModelService, observe, plan, watches=watches)
 
 
 def _asked(
@@ -204,13 +200,13 @@ def _uid(hub: Cluster) -> str:
 
 def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     """The endpoints that the service's entries select, each once."""
-    collection = hub.find(of(ModelEndpoint))
-    if collection is None:
+    informer = hub.find(of(ModelEndpoint))
+    if informer is None:
         return ()
     wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
     near = {_place(service.key.namespace, each) for each in wanted}
-    keys = sorted({key for place in near for key in collection.keys_by("labelled", place)})
-    endpoints = [endpoint for key in keys if (endpoint := collection.get(key)) is not None]
+    keys = sorted({key for place in near for key in informer.keys_by("labelled", place)})
+    endpoints = [endpoint for key in keys if (endpoint := informer.get(key)) is not None]
     chosen = 0
     for bits in matched(wanted, [*map(labels_of, endpoints)]):
         chosen |= bits

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import NAMESPACE, ResourceType, key_of, labels_of, of
-from modelplane_operator.controllers.reading import Cluster, placed_on
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.resources import NAMESPACE, ResourceType
+from modelplane_operator.runtime.reading import Cluster, placed_on
 
 LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
 OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCache, ModelReplica, ServingStack)}
@@ -73,7 +73,7 @@ def elsewhere(one: Manifest, cluster: str, hub: Cluster) -> bool:
     )
 
 
-def ours(found: Collection | None) -> Iterator[Manifest]:
+def ours(found: Informer | None) -> Iterator[Manifest]:
     """What we applied, of what is labelled as ours."""
     for key in found.keys() if found else ():
         entry = found.entry(key) if found else None

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from modelplane_operator.api import ModelEndpoint
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.resolver import Resolved, Resolver
-from modelplane_operator.clients.resources import ResourceType, of
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.checks import Checks
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.model_endpoint import Reached
 from modelplane_operator.rendering.backend_url import Backend, Reach, misled, parse_url
 

@@ -7,10 +7,10 @@ but our own objects and those that every namespace has.
 from __future__ import annotations
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import Forbidden, NotFound
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import (
+from modelplane_operator.kube.errors import Forbidden, NotFound
+from modelplane_operator.kube.objects import Manifest, annotations_of, key_of, labels_of
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -26,9 +26,6 @@ from modelplane_operator.clients.resources import (
     SERVICE,
     SERVICE_ACCOUNT,
     ResourceType,
-    annotations_of,
-    key_of,
-    labels_of,
 )
 
 LOOKED_FOR = (

@@ -10,7 +10,7 @@ from typing import Final
 
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_service import Answering, AuthReady, ModelService
-from modelplane_operator.clients.front_door import Answer
+from modelplane_operator.kube.answer import Answer
 from modelplane_operator.planning.checked import Checked
 
 OK: Final = range(200, 400)

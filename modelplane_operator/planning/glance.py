@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from modelplane_operator.api import ModelDeployment, ModelReplica
 from modelplane_operator.api.base import SUMMARY_LENGTH
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import Section, entries, section
+from modelplane_operator.kube.objects import Manifest, Section, entries, section
 from modelplane_operator.rendering.model_replica.arguments import model_of
 from modelplane_operator.scheduling.placement import charges, read
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.clients.resources import Section, entries, labels_of, section
+from modelplane_operator.kube.objects import Manifest, Section, entries, labels_of, section
 from modelplane_operator.planning.nodes import unfit
 from modelplane_operator.planning.symptoms import condition
-from modelplane_operator.scheduling import quantity
+from modelplane_operator.selectors import quantity
 
 _WORDS = 100  # of what a node says of itself
 _KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})

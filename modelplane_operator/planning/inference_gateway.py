@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_gateway import (
     TLS,
@@ -18,9 +17,10 @@ from modelplane_operator.api.inference_gateway import (
     MutualTLSReady,
     TLSReady,
 )
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import (

@@ -12,10 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import (
     ModelCacheResolved,
@@ -30,14 +28,13 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.api.reasons import is_trouble, not_ready
-from modelplane_operator.clients.resources import annotations_of, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
 from modelplane_operator.planning.shortfall import unplaced
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
-from modelplane_operator.scheduling.need import Ask, NoCache, ask
 from modelplane_operator.scheduling.placement import charges, held_nodes, read
 from modelplane_operator.scheduling.prose import problem, stuck, summary
 from modelplane_operator.scheduling.reasons import (
@@ -53,6 +50,7 @@ from modelplane_operator.scheduling.reasons import (
     ScaledDown,
     Tainted,
 )
+from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fleet
 

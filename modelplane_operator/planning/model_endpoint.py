@@ -17,14 +17,15 @@ from datetime import datetime, timedelta
 
 from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.resolver import Resolved
-from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
-from modelplane_operator.planning.plan import Apply, Plan, Release, prune
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
@@ -43,7 +44,7 @@ from modelplane_operator.rendering.model_replica import replica_prefix
 
 NAMED = 3  # routes that a message names
 PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
-SOON = 0.5  # until a name is resolved
+REQUEUE_SOON = 0.5  # until a name is resolved
 AGAIN = 60.0  # until what a name stands for is worth another look
 
 
@@ -131,7 +132,7 @@ def plan(seen: Observed) -> Plan:
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), hold=True)
+    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), needs_finalizer=True)
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -147,11 +148,15 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
 def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]) -> float | None:
     """When there may be news that no event tells of."""
     if isinstance(read, _Unresolved):
-        return SOON
+        return REQUEUE_SOON
     news = [
         *([seen.recheck] if seen.endpoint.spec.credentials else []),
         *([AGAIN] if seen.outside.resolved else []),
-        *([max(unlearnt(wanted, seen.children, seen.now).total_seconds(), SOON)] if _kept(seen, wanted) else []),
+        *(
+            [max(unlearnt(wanted, seen.children, seen.now).total_seconds(), REQUEUE_SOON)]
+            if _kept(seen, wanted)
+            else []
+        ),
     ]
     return min(news, default=None)
 
@@ -222,7 +227,7 @@ def _leave(seen: Observed, since: datetime) -> Plan:
     """Let go once nobody is led there any more."""
     left = since + PATIENCE - seen.now
     if not seen.routes or left <= timedelta():
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     known = seen.endpoint.status or ModelEndpointStatus()
     message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
     going = Ready.DELETING.condition(seen.now, message=message)

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Condition, Ready
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import (
     CacheTransfer,
     HeldNodes,
@@ -23,9 +22,11 @@ from modelplane_operator.api.model_replica import (
     ModelReplicaStatus,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.ownership import was_applied
-from modelplane_operator.clients.resources import (
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, entries, key_of, labels_of, section
+from modelplane_operator.kube.ownership import was_applied
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -33,14 +34,9 @@ from modelplane_operator.clients.resources import (
     LEADER_WORKER_SET,
     RESOURCE_CLAIM_TEMPLATE,
     SECRET,
-    entries,
-    key_of,
-    labels_of,
-    section,
-    type_of,
 )
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
     ALL_FIT,
     condition,
@@ -56,9 +52,9 @@ from modelplane_operator.planning.symptoms import (
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     CannotRender,
+    Context,
     Lifecycle,
     Source,
-    Surroundings,
     render_model_replica,
     sources,
     unheard,
@@ -67,7 +63,7 @@ from modelplane_operator.rendering.model_replica import (
 from modelplane_operator.scheduling.placement import charges, read
 
 KIND = ModelReplica.definition.kind
-SOON = 0.5  # until the first lists of its cluster are in
+REQUEUE_SOON = 0.5  # until the first lists of its cluster are in
 REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
 # Pods of the shape before may still name these, and could not be made again without them.
@@ -75,7 +71,7 @@ _NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """The replica's cluster, as far as it is known at the moment."""
 
     exists: bool = True
@@ -93,8 +89,8 @@ class Observed:
     """A replica and all that was seen of it."""
 
     replica: ModelReplica
-    site: Site
-    around: Surroundings
+    site: ClusterState
+    around: Context
     children: tuple[Manifest, ...]
     """What we applied on the cluster for this replica."""
     pods: tuple[Manifest, ...]
@@ -159,7 +155,7 @@ def plan(seen: Observed) -> Plan:
     if seen.site.error is not None:
         return _out_of_sight(seen, seen.site.error)
     if not seen.site.connected:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     rendered = render_model_replica(seen.replica, _whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
         return Plan(status=_judged(seen, _engines(seen, ()), _Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
@@ -176,7 +172,7 @@ def plan(seen: Observed) -> Plan:
     return Plan(tuple(steps), _judged(seen, engines, problem), requeue_after=again)
 
 
-def _around(seen: Observed) -> Surroundings:
+def _around(seen: Observed) -> Context:
     """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
 
     A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
@@ -246,7 +242,7 @@ def _copy(seen: Observed, source: Source) -> str:
 
 def _lost(seen: Observed) -> Mapping[Source, str]:
     """What the engines name and the hub does not have, or not whole: in words."""
-    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.originals}
+    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.referenced}
     return {
         source: words
         for source in sources(seen.replica)
@@ -271,12 +267,12 @@ def _missing(seen: Observed, *, copied: bool) -> str:
     return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}" if absent else ""
 
 
-def _whole(seen: Observed) -> Surroundings:
-    """What was seen, but for originals that have lost keys of which the engines have a copy."""
+def _whole(seen: Observed) -> Context:
+    """What was seen, but for referenced objects that have lost keys of which the engines have a copy."""
     has, lost = {child["metadata"]["name"] for child in seen.children}, _lost(seen)
     kept = {(source.kind, source.name) for source in lost if _copy(seen, source) in has}
-    originals = [one for one in seen.around.originals if (one["kind"], one["metadata"]["name"]) not in kept]
-    return replace(_around(seen), originals=tuple(originals))
+    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in kept]
+    return replace(_around(seen), referenced=tuple(referenced))
 
 
 # What is reported -----------------------------------------------------------------------------------------------------
@@ -416,12 +412,12 @@ def _teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
     if not seen.site.exists:  # nobody can reach what may be left there
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     if seen.site.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
         return Plan(status=_going(seen, why), failure=seen.site.error)
     if not seen.site.connected:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not _is_pickers(child, seen)]
     # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
     # nobody waits for the minutes that they have.
@@ -433,8 +429,8 @@ def _teardown(seen: Observed) -> Plan:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
-        return Plan((delete(seen.namespace, cluster=cluster), Release()))
-    return Plan((Release(),))
+        return Plan((delete(seen.namespace, cluster=cluster), RemoveFinalizer()))
+    return Plan((RemoveFinalizer(),))
 
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:

@@ -12,11 +12,9 @@ from datetime import datetime
 from typing import assert_never
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.bounds import SUBDOMAIN
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint
 from modelplane_operator.api.model_endpoint import RoutingReady as Routed
 from modelplane_operator.api.model_service import (
@@ -30,8 +28,10 @@ from modelplane_operator.api.model_service import (
     RoutingReady,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.front_door import Answer
-from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, entries, key_of, section, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune

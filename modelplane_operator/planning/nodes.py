@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import entries, labels_of, section
+from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
 
 NAMED = 3  # nodes that a message names
 

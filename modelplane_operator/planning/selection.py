@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.clients.resources import Section, entries
+from modelplane_operator.kube.objects import Section, entries
 
 NAMED = 3  # of labels, and of replicas
 

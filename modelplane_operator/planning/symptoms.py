@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.clients.resources import Section, entries, section
+from modelplane_operator.kube.objects import Manifest, Section, entries, section
 from modelplane_operator.planning.nodes import Unfit
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node

@@ -10,8 +10,8 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import Listener, StackGateway
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
 from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.owned import Owner, owner_labels

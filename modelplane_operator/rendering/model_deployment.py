@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix

@@ -14,10 +14,9 @@ from itertools import islice
 from typing import assert_never
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import api_keys, two_passes
 from modelplane_operator.rendering.hops import MOST_MATCHES, marked, refusals
 from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor

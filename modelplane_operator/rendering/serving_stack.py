@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Part, Release
 from modelplane_operator.api.serving_stack import (
     ComponentName,
     ComponentOverride,
@@ -18,6 +15,8 @@ from modelplane_operator.api.serving_stack import (
     ServingStackSpec,
     Versions,
 )
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.releases import Part, Release
 from modelplane_operator.rendering.cluster_gateway import (
     ENVOY_CHART,
     ENVOY_NAMESPACE,

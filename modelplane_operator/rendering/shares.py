@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.shares import Group, Share, fitted
 

@@ -19,7 +19,7 @@ WHY = 300  # characters of a cluster's message: it goes into the status of whate
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedDevice:
+class NodeDevice:
     """One kind of device on every node of a pool."""
 
     name: str
@@ -31,10 +31,10 @@ class OfferedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer(Content):
+class NodeShape(Content):
     """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
 
-    devices: tuple[OfferedDevice, ...]
+    devices: tuple[NodeDevice, ...]
     __hash__ = Content.__hash__
 
 
@@ -42,11 +42,11 @@ class Offer(Content):
 class Profile(Content):
     """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[NodeShape, ...]
     __hash__ = Content.__hash__
 
 
-class Standing(Enum):
+class ClusterPhase(Enum):
     """Whether a cluster can be used now."""
 
     READY = "Ready"
@@ -83,7 +83,7 @@ class Cluster:
     taints: tuple[Taint, ...]
     pools: Pools
     gateway: str
-    standing: Standing
+    standing: ClusterPhase
     server_name: str = ""
     """What its gateway proves to be, by https; without it, it is reached by http."""
     gateway_port: int | None = None
@@ -123,14 +123,14 @@ def read(
 
 def _standing(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
-) -> Standing:
+) -> ClusterPhase:
     if cluster.metadata.deletion_timestamp is not None:
-        return Standing.GOING
+        return ClusterPhase.GOING
     if unreachable_since is not None:
-        return Standing.UNREACHABLE
+        return ClusterPhase.UNREACHABLE
     if ready is None or ready.status != "True":
-        return Standing.NOT_READY
-    return Standing.READY if gateway else Standing.NO_GATEWAY
+        return ClusterPhase.NOT_READY
+    return ClusterPhase.READY if gateway else ClusterPhase.NO_GATEWAY
 
 
 def _why(ready: Condition) -> str:
@@ -145,12 +145,12 @@ def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
 
 
 def _unhealthy_since(
-    standing: Standing, ready: Condition | None, unreachable_since: datetime | None
+    standing: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
 ) -> datetime | None:
     match standing:
-        case Standing.UNREACHABLE:
+        case ClusterPhase.UNREACHABLE:
             return unreachable_since
-        case Standing.NOT_READY:
+        case ClusterPhase.NOT_READY:
             return ready.last_transition_time if ready else None
         case _:
             return None
@@ -163,7 +163,7 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
     return Pools(
         names=tuple(pool.name for pool in published),
         nodes=tuple(_count(pool.nodes) for pool in published),
-        profile=Profile(tuple(Offer(tuple(map(read_device, pool.devices))) for pool in published)),
+        profile=Profile(tuple(NodeShape(tuple(map(read_device, pool.devices))) for pool in published)),
         fabrics=tuple(map(_largest, published)) if any(pool.largest_fabric for pool in published) else (),
     )
 
@@ -177,9 +177,9 @@ def _count(number: int | None) -> int:
     return max(number or 0, 0)
 
 
-def read_device(device: PublishedDevice) -> OfferedDevice:
+def read_device(device: PublishedDevice) -> NodeDevice:
     """One published device; never raises: a value that cannot be read is an error for selectors that read it."""
-    return OfferedDevice(
+    return NodeDevice(
         name=device.name,
         count=_count(device.count),
         claimable=device.claim != "Synthetic",

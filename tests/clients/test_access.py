@@ -10,8 +10,9 @@ import orjson
 import pytest
 import yaml
 
-from modelplane_operator.clients.access import Token, read_kubeconfig, read_token, with_token
-from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.clients.access import read_kubeconfig, read_token, with_token
+from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.kube.tokens import Token
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 CANARY = "canary-4711"

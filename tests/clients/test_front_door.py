@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from modelplane_operator.clients import front_door
-from modelplane_operator.clients.front_door import MISSING_KEY, MOST, Answer, Asker, Way
+from modelplane_operator.clients.front_door import MISSING_KEY, MOST, Asker, Way
+from modelplane_operator.kube.answer import Answer
 
 PREFIX = "/team/chat/"
 REFUSAL = f'{{"error": {{"message": "no key", "code": "{MISSING_KEY}"}}}}'

@@ -20,14 +20,14 @@ from localfleet.apiserver import free_ports
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, Match, Rule
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, Run, digest_of, located
-from modelplane_operator.clients.releases import Revision, given_up, revisions
-from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
+from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, digest_of, located
+from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Release, Revision, Run
+from modelplane_operator.kube.resources import CONFIG_MAP, JOB, SECRET
 from tests.support.api import Api
 from tests.support.charts import pack
 from tests.support.helm import kill, noted_helm, process
@@ -344,7 +344,7 @@ async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninsta
     assert "another operation (install/upgrade/rollback) is in progress" in blocked.error
 
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(given_up(stuck))
+    await scene.cluster.kube.replace(marked_failed(stuck))
     assert (await scene.install(scene.release(replicas=2))).error == ""
     assert scene.states() == [(3, "deployed"), (2, "failed"), (1, "superseded")]
     assert [one.interrupted for one in scene.records()] == [False, True, False]
@@ -358,7 +358,7 @@ async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -
     kill(scene.folder)
     await scene.ended()
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(given_up(stuck))
+    await scene.cluster.kube.replace(marked_failed(stuck))
 
     assert (await scene.install()).error == ""
     assert scene.states() == [(2, "deployed"), (1, "superseded")]
@@ -448,7 +448,7 @@ async def test_a_server_that_stops_answering_in_the_middle_leaves_a_release_that
     await until(lambda: bool(scene.records()), "the watch to show it")
     assert scene.states() == [(1, "pending-install")]
     stuck = await kube.get(SECRET, scene.records()[0].secret)
-    await kube.replace(given_up(stuck))
+    await kube.replace(marked_failed(stuck))
     assert (await scene.install()).error == ""
     assert scene.states()[0] == (2, "deployed")
 

@@ -19,16 +19,16 @@ from aiohttp import web
 
 from localfleet import binaries
 from localfleet.faultproxy.floods import FLOODS
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
 from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, MIB, Bucket, Limits, Share
+from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.releases import content, revisions
-from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType
-from modelplane_operator.clients.watching import ListWatch
+from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 
 SMALL = Limits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
@@ -117,14 +117,14 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
 ) -> None:
     access, server = flooding
     server.kind = kind
-    collection = Collection(CONFIG_MAP, asyncio.get_running_loop().time)
+    informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time)
     async with connect(access, limits=replace(Limits(), kept=MIB)) as kube:
-        following = ListWatch(kube, collection, lambda: 0.5)
+        following = Reflector(kube, informer, lambda: 0.5)
         following._version = begins_at
-        following.kept = lambda: max(collection.size, following.reading)
+        following.kept = lambda: max(informer.size, following.reading)
         with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
             await following.run()
-    assert collection.size < 2 * MIB
+    assert informer.size < 2 * MIB
 
 
 @asynccontextmanager
@@ -163,16 +163,16 @@ async def test_what_is_kept_of_a_list_counts_and_not_what_is_cut_off() -> None:
 
     limits = replace(SMALL, listing=2 * MIB)
     async with serving(of_large_objects) as access, connect(access, limits=limits) as kube:
-        collection = Collection(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
-        await ListWatch(kube, collection, lambda: 0.5)._list()
-        assert collection.count == LARGE
+        informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
+        await Reflector(kube, informer, lambda: 0.5)._list()
+        assert informer.count == LARGE
         with pytest.raises(Misbehaving, match="the list has more than the 2 MiB that are allowed"):
             await kube.list(CONFIG_MAP)
     tight = replace(SMALL, listing=MIB)
     async with serving(of_large_objects) as access, connect(access, limits=tight) as kube:
-        collection = Collection(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
+        informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
         with pytest.raises(Misbehaving, match="the list has more than the 16 MiB that are allowed"):
-            await ListWatch(kube, collection, lambda: 0.5)._list()
+            await Reflector(kube, informer, lambda: 0.5)._list()
 
 
 async def test_who_cannot_answer_without_pages_is_not_blamed_for_it() -> None:

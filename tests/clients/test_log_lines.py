@@ -10,19 +10,19 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
-from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.lease import Lease, Times
+from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.repeats import MOST, Repeats
-from modelplane_operator.clients.resources import CONFIG_MAP, DEPLOYMENT, POD, SERVICE
 from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import ListWatch
-from modelplane_operator.clients.watching import Pace as WatchPace
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import CONFIG_MAP, DEPLOYMENT, POD, SERVICE
 from tests.support.waiting import until
 
 NOWHERE = """
@@ -71,11 +71,11 @@ async def test_a_watch_that_fails_is_told_of_once_and_only_while_its_server_answ
 ) -> None:
     """The clock moves by a second whenever somebody looks."""
     clock, broken = count(), list[None]()
-    collection = Collection(CONFIG_MAP, now=lambda: float(next(clock)))
+    informer = Informer(CONFIG_MAP, now=lambda: float(next(clock)))
     async with connect(read_kubeconfig(NOWHERE)) as kube:
-        watch = ListWatch(
+        watch = Reflector(
             kube,
-            collection,
+            informer,
             chance=lambda: 0.5,
             pace=WatchPace(backoff=AT_ONCE, steady=1e9),
             on_broken=lambda: broken.append(None),

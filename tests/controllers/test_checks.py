@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from modelplane_operator.api import ModelService
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.resources import ResourceType, of
+from modelplane_operator.api.types import of
 from modelplane_operator.controllers.checks import AT_REST, OF_A_NAMESPACE, STEADY, Checks
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.checked import Checked
 from tests.controllers import virtual_time
 

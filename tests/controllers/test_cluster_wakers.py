@@ -8,22 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_hosts
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
-from modelplane_operator.controllers.loop import Change
 from modelplane_operator.controllers.model_endpoint import ENDPOINTS
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.runtime.loop import Change
+from modelplane_operator.runtime.reading import Cluster
 from tests.planning.test_inference_cluster import node, slice_of
 from tests.support.waiting import until
 
@@ -55,12 +55,12 @@ def replica(on: str, ready: str = "False") -> Manifest:
     return {"metadata": {"name": "r"}, "spec": {"clusterName": on}, "status": {"ready": ready}}
 
 
-def woken(wakers: Any, kind: ResourceType, old: Manifest | None, new: Manifest | None) -> list[str]:
-    clusters = Collection(CLUSTERS, now=lambda: 0.0, indexes=INDEXES)
+def woken(mappers: Any, kind: ResourceType, old: Manifest | None, new: Manifest | None) -> list[str]:
+    clusters = Informer(CLUSTERS, now=lambda: 0.0, indexes=INDEXES)
     for one in (cluster("a", "h100"), cluster("b", "l4"), cluster("c", "l4", "h100")):
         clusters.seen(Event("ADDED", one))
     hub = cast("Cluster", SimpleNamespace(find={CLUSTERS: clusters}.get))
-    keys: Iterable[Key] = wakers[kind](Change(old, new, "afar"), hub)
+    keys: Iterable[Key] = mappers[kind](Change(old, new, "afar"), hub)
     return [key.name for key in keys]
 
 
@@ -81,7 +81,7 @@ def woken(wakers: Any, kind: ResourceType, old: Manifest | None, new: Manifest |
 def test_who_is_woken_on_the_hub(
     kind: ResourceType, old: Manifest | None, new: Manifest | None, wakes: list[str]
 ) -> None:
-    assert woken(CLUSTER.woken_by, kind, old, new) == wakes
+    assert woken(CLUSTER.watches, kind, old, new) == wakes
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_who_is_woken_from_afar(
     new: Manifest | None,
     wakes: bool,  # noqa: FBT001
 ) -> None:
-    assert woken(CLUSTER.woken_from_afar_by, kind, old, new) == ["afar"] * wakes
+    assert woken(CLUSTER.remote_watches, kind, old, new) == ["afar"] * wakes
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fi
     old: Manifest | None, new: Manifest | None, wakes: list[str]
 ) -> None:
     nothing = cast("Any", None)
-    wakers = model_replica.controller(nothing, nothing, nothing).woken_from_afar_by
-    replicas = Collection(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
+    mappers = model_replica.controller(nothing, nothing, nothing).remote_watches
+    replicas = Informer(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
     for name, on in (("here", "afar"), ("elsewhere", "a")):
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
         spec = {"clusterName": on, "engines": [{"members": [{"nodePoolName": "gpu"}]}]}
         replicas.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
     hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
 
-    assert [key.name for key in wakers[NODE](Change(old, new, "afar"), hub)] == wakes
+    assert [key.name for key in mappers[NODE](Change(old, new, "afar"), hub)] == wakes
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fi
     ],
 )
 def test_which_classes_a_cluster_wakes(old: Manifest | None, new: Manifest | None, wakes: list[str]) -> None:
-    assert woken(inference_class.CONTROLLER.woken_by, CLUSTERS, old, new) == wakes
+    assert woken(inference_class.CONTROLLER.watches, CLUSTERS, old, new) == wakes
 
 
 def test_the_nodes_of_a_class_are_those_that_its_pools_publish() -> None:
@@ -174,17 +174,17 @@ def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
     old: Manifest | None, new: Manifest, wakes: list[str]
 ) -> None:
     found = model_endpoint.controller(Reach(), cast("Any", None), cast("Any", None), Resolver(lambda: 0.0))
-    endpoints = Collection(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
+    endpoints = Informer(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
     owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
     for name, owners in (("theirs", []), ("of-a-replica", [owner])):
         metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
         endpoints.seen(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
     hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints}.get))
-    assert [key.name for key in found.woken_by[CLUSTERS](Change(old, new, ""), hub)] == wakes
+    assert [key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)] == wakes
 
 
 async def test_the_front_door_is_known_by_what_its_names_stand_for() -> None:
-    gateways = Collection(GATEWAYS, now=lambda: 0.0)
+    gateways = Informer(GATEWAYS, now=lambda: 0.0)
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}
     gateways.seen(Event("ADDED", {"metadata": metadata, "spec": spec, "status": {"address": "lb.example.com"}}))

@@ -21,9 +21,10 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.controllers import connections, inference_class, inference_cluster, operator
-from modelplane_operator.controllers.operator import Build, assemble
-from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.controllers import connections, inference_class, inference_cluster
+from modelplane_operator.runtime import operator
+from modelplane_operator.runtime.operator import Build, assemble
+from modelplane_operator.runtime.world import Kinds, World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
 from tests.support.hub import SYSTEM, Hub
@@ -88,7 +89,7 @@ def kinds(world: World) -> Kinds:
             inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic)),
         ),
         listeners=(known.listen,),
-        watched_afar=inference_cluster.watched_afar(),
+        watched_remotely=inference_cluster.watched_remotely(),
         indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
     )
 

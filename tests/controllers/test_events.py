@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from modelplane_operator.api import KINDS, Kind
 from modelplane_operator.api.conditions import Condition, ConditionStatus, ConditionType
-from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.controllers.events import (
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.runtime.events import (
     KEPT,
     MESSAGE_LENGTH,
     MINUTE,

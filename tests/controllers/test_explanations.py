@@ -8,7 +8,7 @@ import pytest
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.controllers.explain import explained
-from modelplane_operator.scheduling.need import NoCache
+from modelplane_operator.scheduling.requirement import NoCache
 from tests.support import builders as b
 
 

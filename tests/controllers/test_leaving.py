@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import DEPLOYMENT, NAMESPACE, ResourceType
 from modelplane_operator.controllers.inference_cluster import of_models
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
+from modelplane_operator.runtime.reading import Cluster
 
 HOME = names.remote_namespace("ml-team")
 OF_REPLICA = {
@@ -27,12 +28,12 @@ OF_NAMESPACE = {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: "ml-team", la
 @pytest.mark.parametrize(
     ("kind", "namespace", "name", "marks", "manager", "holds"),
     [
-        (DEPLOYMENT, HOME, "m", OF_REPLICA, labels.FIELD_MANAGER, True),
-        (NAMESPACE, "", HOME, OF_NAMESPACE, labels.FIELD_MANAGER, True),
+        (DEPLOYMENT, HOME, "m", OF_REPLICA, FIELD_MANAGER, True),
+        (NAMESPACE, "", HOME, OF_NAMESPACE, FIELD_MANAGER, True),
         (DEPLOYMENT, HOME, "m", OF_REPLICA, "kubectl", False),
-        (DEPLOYMENT, "theirs", "m", OF_REPLICA, labels.FIELD_MANAGER, False),
-        (NAMESPACE, "", "theirs", OF_NAMESPACE, labels.FIELD_MANAGER, False),
-        (DEPLOYMENT, HOME, "m", {**OF_REPLICA, labels.OWNER_KIND: "ServingStack"}, labels.FIELD_MANAGER, False),
+        (DEPLOYMENT, "theirs", "m", OF_REPLICA, FIELD_MANAGER, False),
+        (NAMESPACE, "", "theirs", OF_NAMESPACE, FIELD_MANAGER, False),
+        (DEPLOYMENT, HOME, "m", {**OF_REPLICA, labels.OWNER_KIND: "ServingStack"}, FIELD_MANAGER, False),
     ],
 )
 def test_what_we_applied_for_a_model_holds_up_a_cluster_and_nothing_else(
@@ -42,7 +43,7 @@ def test_what_we_applied_for_a_model_holds_up_a_cluster_and_nothing_else(
     where = {"namespace": namespace} if namespace else {}
     metadata: dict[str, Any] = {"name": name, **where, "uid": "x", "resourceVersion": "1", "labels": marks}
     metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"  # of namespaces, only those that are going hold it up
-    found = Collection(kind, now=lambda: 0.0)
+    found = Informer(kind, now=lambda: 0.0)
     found.seen(Event("ADDED", {"metadata": {**metadata, "managedFields": [applied]}, "spec": {}}))
     site = cast("Cluster", SimpleNamespace(name="worker-1", find={kind: found}.get))
     hub = cast("Cluster", SimpleNamespace(find=lambda _: None))

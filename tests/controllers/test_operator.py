@@ -21,11 +21,12 @@ from localfleet import binaries, control_plane
 from localfleet.apiserver import etcd_running, free_ports, on_loopback
 from localfleet.processes import Command, Running, start
 from modelplane_operator.api import ModelCache
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP, EVENT, LEASE, key_of, of
-from modelplane_operator.controllers.operator import assemble
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import CONFIG_MAP, EVENT, LEASE
+from modelplane_operator.runtime.operator import assemble
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
 from tests.support.api import Api

@@ -10,16 +10,17 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import DEPLOYMENT, NAMESPACE, ResourceType
 from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
 from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
-from modelplane_operator.controllers.reading import Cluster, placed_on
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
+from modelplane_operator.runtime.reading import Cluster, placed_on
 from tests.support.builders import EPOCH
 
 Manifest = dict[str, Any]
-APPLIED = [{"manager": labels.FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
+APPLIED = [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
 
 
 def stored(kind: ResourceType, name: str, namespace: str = "", **metadata: Any) -> Manifest:
@@ -44,11 +45,11 @@ def home(tenant: str, **metadata: Any) -> Manifest:
     return stored(NAMESPACE, f"modelplane-{tenant}", managedFields=APPLIED, labels=marks, **metadata)
 
 
-def holding(kind: ResourceType, found: Iterable[Manifest], **indexes: Any) -> Collection:
-    collection = Collection(kind, now=lambda: 0.0, indexes=indexes)
+def holding(kind: ResourceType, found: Iterable[Manifest], **indexes: Any) -> Informer:
+    informer = Informer(kind, now=lambda: 0.0, indexes=indexes)
     for one in found:
-        collection.seen(Event("ADDED", one))
-    return collection
+        informer.seen(Event("ADDED", one))
+    return informer
 
 
 def site(*found: Manifest, name: str = "east") -> Cluster:

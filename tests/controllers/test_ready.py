@@ -13,21 +13,22 @@ import pytest
 
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService, names
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection, Watched
 from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import HTTP_ROUTE, HUB, NAMESPACE, ResourceType, key_of, of
-from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import model_endpoint, model_service, outside
-from modelplane_operator.controllers.loop import Clients
-from modelplane_operator.controllers.wiring import crew, wanted_types, work
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import HTTP_ROUTE, HUB, NAMESPACE, ResourceType
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.inference_gateway import TRAEFIK
+from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.wiring import runner, wanted_types, work
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
 from tests.clients.test_front_door import Gateway, reply
 from tests.support.api import Api
@@ -56,8 +57,8 @@ class Hub:
     gateway: Gateway = field(default_factory=Gateway)
 
     def said(self, kind: type[ModelService | ModelEndpoint], name: str, aspect: str = "Ready") -> tuple[str, str, str]:
-        collection = self.connection.find(of(kind))
-        found = collection.get(Key(self.namespace, name)) if collection else None
+        informer = self.connection.find(of(kind))
+        found = informer.get(Key(self.namespace, name)) if informer else None
         conditions = (found or {}).get("status", {}).get("conditions", ())
         one: Manifest = next((one for one in conditions if one["type"] == aspect), {})
         return one.get("status", ""), one.get("reason", ""), one.get("message", "")
@@ -89,30 +90,30 @@ async def hub(
 ) -> AsyncIterator[Hub]:
     await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
     loop = asyncio.get_running_loop()
-    originals, resolver = Originals(lambda: connection.kube, loop.time, 1.0), Resolver(loop.time, nowhere)
+    referenced, resolver = ReferencedObjects(lambda: connection.kube, loop.time, 1.0), Resolver(loop.time, nowhere)
 
     def wake(kind: ResourceType, key: Key) -> None:
-        for one in crews:
+        for one in runners:
             if one.controller.type == kind:
                 one.workers.add(key)
 
     services, places = model_service.checks(Asker(loop.time), wake), outside.checks(resolver, wake)
     reach, ranges = Reach(allowed=("127.0.0.1/32",)), HubRanges(lambda: connection.kube, loop.time)
     controllers = (
-        model_endpoint.controller(reach, originals, ranges, resolver, places),
-        model_service.controller(originals, asking=services),
+        model_endpoint.controller(reach, referenced, ranges, resolver, places),
+        model_service.controller(referenced, asking=services),
     )
     near, _ = wanted_types(controllers)
     indexes = {kind: {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})} for kind in near}
     watched = [replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=indexes[kind]) for kind in near]
     connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
-    crews = [crew(one, clients, on_reconciled=lambda *_: None) for one in controllers]
-    for collection in connection.collections:
+    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
+    for informer in connection.informers:
         for listen in (services.listen, places.listen):
-            listen(collection)
-        for one in crews:
-            one.listen(collection, hub=True)
+            listen(informer)
+        for one in runners:
+            one.listen(informer, hub=True)
     hub = Hub(kube, connection, namespace)
     async with await asyncio.start_server(hub.gateway.serve, "127.0.0.1", 0) as server, asyncio.TaskGroup() as group:
         hub.gateway.port = server.sockets[0].getsockname()[1]
@@ -123,7 +124,7 @@ async def hub(
         await kube.replace_status({**made, "status": {"address": "127.0.0.1", "url": url}})
         tasks = [group.create_task(connection.run()), *(group.create_task(one.run()) for one in (services, places))]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        tasks.append(group.create_task(work(crews)))
+        tasks.append(group.create_task(work(runners)))
         yield hub
         for task in tasks:
             task.cancel()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import ResourceType, of
 from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.controllers.operator import Operator, assemble
-from modelplane_operator.controllers.queue import Failed, Queue
-from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.runtime.operator import Operator, assemble
+from modelplane_operator.runtime.queue import Failed, Queue
+from modelplane_operator.runtime.world import Kinds, World
 from modelplane_operator.settings import Settings
 
 ACCESS = Access("https://127.0.0.1:1")
@@ -19,7 +20,7 @@ EAST = Key("", "east")
 
 
 def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
-    return next(one.workers.queue for one in operator.crews if one.controller.type == kind)
+    return next(one.workers.queue for one in operator.runners if one.controller.type == kind)
 
 
 async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> None:
@@ -32,7 +33,7 @@ async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> 
     operator = assemble(Settings(), ACCESS, build)
     worlds[0].wake(of(ModelReplica), Key("team", "m"))
 
-    assert {one.controller.type.kind: len(one.workers.queue) for one in operator.crews if len(one.workers.queue)} == {
+    assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
         "ModelReplica": 1
     }
     assert "Originals.run" in {run.__qualname__ for run in operator.while_leading}, "what is missing is looked for"

@@ -8,7 +8,7 @@ import pytest
 
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.clients.front_door import Answer
+from modelplane_operator.kube.answer import Answer
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import Observed, plan
 from tests.planning.test_model_service import endpoint, keys_of, secret, seen, service, settled, status

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Part, Release
-from modelplane_operator.clients.helm import Helm, Run
-from modelplane_operator.clients.releases import Content, Revision
-from modelplane_operator.planning.charts import LOOK, Seen, Workload, judge, remove
-from modelplane_operator.planning.plan import GiveUp, Install, RollBack, Step, Uninstall
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Content, Part, Release, Revision, Run
+from modelplane_operator.planning.charts import REQUEUE_AFTER, Seen, Workload, judge, remove
+from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")
@@ -53,7 +52,7 @@ class Case:
     said: str = ""
     run: Run | None = None
     held: dict[int, Content] = field(default_factory=dict)
-    again: float | None = LOOK
+    again: float | None = REQUEUE_AFTER
     workloads: tuple[Workload, ...] = ()
 
 
@@ -118,13 +117,13 @@ CASES = (
         "whoever installed has gone",
         (revision(1, "pending-install", ago=421),),
         "Installing",
-        GiveUp(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
+        MarkFailed(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
     ),
     Case(
         "our own Helm was killed",
         (revision(1, "pending-install", ago=20),),
         "Installing",
-        GiveUp(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
+        MarkFailed(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
         run=run(ended=10, error="helm ended with -9", failures=1),
     ),
     Case(

@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceCluster, labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
 from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET, of
 from modelplane_operator.controllers.fabrics import Fabrics
+from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
+from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
+from modelplane_operator.planning.plan import AddFinalizer, Apply, Delete, Plan, RemoveFinalizer, RenewToken
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.serving_stack import render_stack
@@ -159,9 +160,9 @@ def said(decided: Plan) -> dict[str, tuple[str, str]]:
 def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway() -> None:
     decided = plan(seen(replicas=(Key("team", "x"), Key("other", "y"))))
 
-    assert decided.hold
+    assert decided.needs_finalizer
     manifests = (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
-    assert decided.steps == (Guard(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
+    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
     assert decided.status is not None
     assert {name: part for name, part in decided.status.to_manifest().items() if name != "conditions"} == {
         "providerConfigRef": {"name": names.provider_config("a")},
@@ -440,8 +441,8 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
 ) -> None:
     decided = plan(seen(there=BARE, **what))
 
-    assert decided.steps == (Guard(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
-    assert decided.hold
+    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
+    assert decided.needs_finalizer
     assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
     assert said(decided)["Ready"][0] == ready
     assert decided.status is not None
@@ -496,7 +497,7 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = plan(seen(cluster(**going()), **known))
-    assert last.steps == (Unguard(SECRET, KUBECONFIG), Release())
+    assert last.steps == (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
 
 
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
@@ -508,7 +509,7 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
     assert first.steps == ()
     assert said(first)["Ready"][1].startswith("left behind, ")
     assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
-    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == Release()
+    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == RemoveFinalizer()
 
 
 @pytest.mark.parametrize(
@@ -546,7 +547,7 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
 
     steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
 
-    assert [type(step) for step in steps] == [Delete, Unguard, Release]
+    assert [type(step) for step in steps] == [Delete, RemoveFinalizer, RemoveFinalizer]
 
 
 SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
@@ -920,7 +921,7 @@ def test_a_pool_publishes_the_fabric_that_most_of_its_usable_nodes_are_on_while_
 
 
 def test_the_labels_by_which_a_fleet_tells_fabrics_are_kept_of_nodes_and_no_others() -> None:
-    fabrics, clusters = Fabrics(), Collection(of(InferenceCluster), lambda: 0.0)
+    fabrics, clusters = Fabrics(), Informer(of(InferenceCluster), lambda: 0.0)
     fabrics.listen(clusters)
     plain = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {ZONE: "east", "other": "x"}}}
 
@@ -1000,7 +1001,7 @@ def test_latency_is_told_anew_only_when_it_is_another_by_far(
     ids=str,
 )
 def test_a_slice_that_is_none_is_passed_over_when_it_comes_in(spec: Manifest) -> None:
-    slices = Collection(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
+    slices = Informer(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
     metadata = {"name": "a", "uid": "a", "resourceVersion": "1"}
     slices.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
 
@@ -1026,8 +1027,8 @@ def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))
 
-    assert decided.steps[0] == Guard(SECRET, KUBECONFIG)
-    assert decided.steps[-1] == Unguard(SECRET, old)
+    assert decided.steps[0] == AddFinalizer(SECRET, KUBECONFIG)
+    assert decided.steps[-1] == RemoveFinalizer(SECRET, old)
 
 
 # Deletion -------------------------------------------------------------------------------------------------------------
@@ -1091,7 +1092,9 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**going()), there=there())) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
+    assert plan(seen(cluster(**going()), there=there())) == Plan(
+        (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+    )
 
 
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
@@ -1111,5 +1114,5 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     assert first.status is not None
 
     told = cluster(**left, status=first.status.to_manifest())
-    assert plan(seen(told, **what)) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
-    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((Release(),))
+    assert plan(seen(told, **what)) == Plan((RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer()))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((RemoveFinalizer(),))

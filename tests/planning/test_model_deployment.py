@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels
-from modelplane_operator.clients.resources import key_of
+from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
 from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, model_cache, pool, request, taint
 from tests.support.manifests import change

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpoint, ModelEndpointStatus
-from modelplane_operator.clients.resolver import Resolved
-from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, SOON, Observed, Outside, Site, plan
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
+from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE_SOON, Observed, Outside, Site, plan
 from modelplane_operator.planning.mutual_tls import LEARNT
-from modelplane_operator.planning.plan import Apply, Delete, Release
+from modelplane_operator.planning.plan import Apply, Delete, RemoveFinalizer
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
@@ -236,7 +237,7 @@ def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() 
 
 @pytest.mark.parametrize(("routes", "after"), [((), timedelta()), (("of-a-gateway-that-is-gone",), PATIENCE)])
 def test_an_endpoint_goes_when_no_requests_can_come_or_nobody_looks(routes: tuple[str, ...], after: timedelta) -> None:
-    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (Release(),)
+    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (RemoveFinalizer(),)
 
 
 def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:
@@ -438,7 +439,7 @@ def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
 
     assert kinds(settled(pending).children) == []
     assert reported(pending) == "api.together.xyz is being resolved; no requests go there"
-    assert plan(pending).requeue_after == SOON
+    assert plan(pending).requeue_after == REQUEUE_SOON
 
 
 def test_a_name_that_turns_out_to_lead_inward_gets_no_requests_any_more() -> None:

@@ -12,13 +12,14 @@ import pytest
 from modelplane_operator.api import ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
-from modelplane_operator.clients.errors import Unreachable
-from modelplane_operator.clients.ownership import marked
-from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
-from modelplane_operator.planning.model_replica import Observed, Site, plan
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.ownership import marked
+from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
+from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
-from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Lifecycle, Surroundings
+from modelplane_operator.planning.plan import Apply, Delete, Plan, RemoveFinalizer
+from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
 from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
@@ -61,8 +62,8 @@ def template(args: Sequence[str]) -> Manifest:
 
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
     isolation = Isolation.model_validate(said.pop("isolation", {}))
-    around = Surroundings("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()), isolation)
-    site, fences = said.pop("site", Site()), tuple(said.pop("fences", ()))
+    around = Context("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()), isolation)
+    site, fences = said.pop("site", ClusterState()), tuple(said.pop("fences", ()))
     return Observed(one or subject(), site, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
 
 
@@ -344,7 +345,7 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
     assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
-    assert last.steps == (Release(),), "it has minutes to end, and holds no devices"
+    assert last.steps == (RemoveFinalizer(),), "it has minutes to end, and holds no devices"
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
@@ -355,7 +356,7 @@ def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> Non
     secret = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "aHVudGVyMg=="}}
 
     assert told(plan(seen(one)))["Ready"][2].startswith("namespace ml-team has no Secret hf")
-    there = children(one, originals=(secret,))
+    there = children(one, referenced=(secret,))
     assert there[0]["kind"] == "Secret"
     vanished = plan(seen(one, *there, pods=[pod(one)]))
     assert not [step for step in vanished.steps if isinstance(step, Delete)]
@@ -372,9 +373,9 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     whole = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "YQ==", "more": "Yg=="}}
     [cut, less] = [change(whole, f"data.{key}", ABSENT) for key in ("token", "more")]
 
-    waiting, there = plan(seen(one, originals=(cut,))), children(one, originals=(whole,))
-    kept = plan(seen(one, *there, pods=[pod(one)], originals=(cut,)))
-    shorter = plan(seen(one, *there, pods=[pod(one)], originals=(less,)))
+    waiting, there = plan(seen(one, referenced=(cut,))), children(one, referenced=(whole,))
+    kept = plan(seen(one, *there, pods=[pod(one)], referenced=(cut,)))
+    shorter = plan(seen(one, *there, pods=[pod(one)], referenced=(less,)))
 
     assert told(waiting)["Ready"][2].startswith("namespace ml-team has no key token in Secret hf")
     assert "Secret" not in {each["kind"] for each in applied(kept)}
@@ -398,12 +399,12 @@ def test_more_than_a_replica_may_copy_is_told_and_nothing_of_it_is_made() -> Non
         {"kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "x" * 2**20, "other": "x" * 2**20}}
         for name in names_of
     ]
-    decided = plan(seen(ModelReplica.parse(made), originals=tuple(maps)))
+    decided = plan(seen(ModelReplica.parse(made), referenced=tuple(maps)))
 
     assert decided.steps == ()
     words = "the Secrets and ConfigMaps that its engines name have 5.0 MiB, and 4 MiB are allowed: name fewer keys"
     assert words in told(decided)["Ready"][2]
-    assert plan(seen(ModelReplica.parse(made), originals=tuple(maps[:3]))).steps != ()
+    assert plan(seen(ModelReplica.parse(made), referenced=tuple(maps[:3]))).steps != ()
 
 
 def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:
@@ -441,27 +442,27 @@ def judged(one: ModelReplica) -> ModelReplica:
 
 
 def test_a_cluster_whose_lists_are_not_in_yet_is_waited_for_without_a_word() -> None:
-    decided = plan(seen(site=Site(connected=False)))
+    decided = plan(seen(site=ClusterState(connected=False)))
 
     assert (decided.steps, decided.status) == ((), None)
     assert decided.requeue_after is not None
 
 
 def test_a_cluster_that_nobody_knows_is_told_to_a_new_replica_and_changes_nothing_for_one_that_ran() -> None:
-    unknown = Site(exists=False, connected=False)
+    unknown = ClusterState(exists=False, connected=False)
 
     assert told(plan(seen(site=unknown)))["ModelAccepted"][1] == "WaitingForCluster"
     assert plan(seen(judged(subject()), site=unknown)) == Plan()
 
 
 def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None:
-    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT)))
+    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT)))
 
     assert (decided.steps, decided.status, decided.failure) == ((), None, SILENT)
 
 
 def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:
-    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT, serving=False)))
+    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT, serving=False)))
 
     assert decided.steps == ()
     assert told(decided) == {
@@ -495,7 +496,7 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
     assert deleted(second) == []
     assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
-    assert last.steps == (Release(),)
+    assert last.steps == (RemoveFinalizer(),)
 
 
 def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
@@ -521,23 +522,23 @@ def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
     observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
 
-    assert plan(observed).steps == (Release(),)
+    assert plan(observed).steps == (RemoveFinalizer(),)
 
 
 @pytest.mark.parametrize(
     ("site", "released"),
     [
-        (Site(exists=False, connected=False), True),
-        (Site(connected=False, error=SILENT), False),
-        (Site(connected=False), False),
+        (ClusterState(exists=False, connected=False), True),
+        (ClusterState(connected=False, error=SILENT), False),
+        (ClusterState(connected=False), False),
     ],
     ids=["gone for good", "silent", "not seen yet"],
 )
 def test_a_replica_waits_for_its_cluster_unless_there_is_none(
-    site: Site,
+    site: ClusterState,
     released: bool,  # noqa: FBT001
 ) -> None:
-    assert (leaving(site=site).steps == (Release(),)) is released
+    assert (leaving(site=site).steps == (RemoveFinalizer(),)) is released
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:

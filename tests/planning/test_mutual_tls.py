@@ -12,7 +12,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.clients.resources import CLIENT_TRAFFIC_POLICY
+from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan

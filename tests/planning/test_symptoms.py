@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.clients.ownership import marked, was_applied
+from modelplane_operator.kube.ownership import marked, was_applied
 from modelplane_operator.planning.hardware import cut_node
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import (

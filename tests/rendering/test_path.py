@@ -32,8 +32,8 @@ from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import (
     LEADER_WORKER_SETS,
     CannotRender,
+    Context,
     Lifecycle,
-    Surroundings,
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import render_model_service
@@ -199,7 +199,7 @@ def test_a_completion_is_answered_and_then_refused_with_503(
     engine = SimpleNamespace(name="main", members=members)
     placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
     replica = stored(fleet, ModelReplica, render_replica(owner, placement, None))
-    around = Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS}))
+    around = Context("hub-namespace", frozenset({LEADER_WORKER_SETS}))
     rendered = render_model_replica(replica, around, lifecycle=BRIEF)
     assert not isinstance(rendered, CannotRender)
     apply(fleet, WORKER, rendered)

@@ -14,7 +14,6 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache, ask
 from modelplane_operator.scheduling.reasons import (
     CacheNotFound,
     CacheNotRead,
@@ -44,6 +43,7 @@ from modelplane_operator.scheduling.reasons import (
     Unlike,
     Unreachable,
 )
+from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 

@@ -22,8 +22,8 @@ from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.need import ask
 from modelplane_operator.scheduling.reasons import Displaced, Going, Lost, Outdated, ScaledDown, Spare, Tainted
+from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some

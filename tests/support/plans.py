@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.clients.resources import key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan
 
 Manifest = dict[str, Any]

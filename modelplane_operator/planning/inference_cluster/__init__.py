@@ -17,7 +17,7 @@ from modelplane_operator.planning.inference_cluster.observed import (
     AGAIN,
     CHILDREN,
     ON_HUB,
-    SOON,
+    REQUEUE_SOON,
     Observed,
     Secrets,
     There,
@@ -55,5 +55,5 @@ def _decided(seen: Observed) -> Plan:
     if seen.refusal is not None:
         return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
     if seen.there is None:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     return in_service(seen, seen.there)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.inference_cluster import GatewaySecured
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.planning.inference_cluster.observed import SOON, Observed
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, Observed
 from modelplane_operator.planning.inference_cluster.serving import Serving
 from modelplane_operator.planning.mutual_tls import LEARNT, unlearnt
 from modelplane_operator.planning.plan import Step, prune
@@ -61,11 +61,11 @@ def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | N
 def look_again(seen: Observed, serving: Serving, secured: Condition) -> float | None:
     """When there is news that no event tells of."""
     if secured.reason == GatewaySecured.SWITCHING.reason:
-        return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), SOON)
+        return max((_since_secured(seen) + seen.settle - seen.now).total_seconds(), REQUEUE_SOON)
     if secured.status == "True" and serving.http:
-        return SOON  # it is closed once that was said
+        return REQUEUE_SOON  # it is closed once that was said
     if seen.hub.wanted and serving.address and (left := _unlearnt(seen, serving.address)) > timedelta():
-        return max(left.total_seconds(), SOON)
+        return max(left.total_seconds(), REQUEUE_SOON)
     return LEARNT.total_seconds() if seen.hub.wanted and not seen.answers else None
 
 

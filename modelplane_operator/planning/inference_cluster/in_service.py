@@ -17,8 +17,8 @@ from modelplane_operator.api.inference_cluster import (
     ObservedPool,
 )
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.inference_cluster.gateway import (
@@ -27,7 +27,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     look_again,
     misleading,
 )
-from modelplane_operator.planning.inference_cluster.observed import SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
@@ -38,7 +38,7 @@ from modelplane_operator.planning.inference_cluster.status import (
     unusable_pools,
 )
 from modelplane_operator.planning.node_pools import Resolved
-from modelplane_operator.planning.plan import Apply, Guard, Plan, Unguard
+from modelplane_operator.planning.plan import AddFinalizer, Apply, Plan, RemoveFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
 
 UNLISTED = "the nodes have not been listed yet"
@@ -86,16 +86,18 @@ def in_service(seen: Observed, there: There) -> Plan:
         "observed": _observed(seen, there, nodes),
         "orphans": len(there.orphans) if there.orphans is not None else None,
     }
-    guard = (Guard(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    unguard = (Unguard(SECRET, key) for key in seen.secrets.unneeded)
-    look = SOON if there.hardware is None else None  # where there are no nodes, no event tells that they were listed
+    guard = (AddFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (RemoveFinalizer(SECRET, key) for key in seen.secrets.unneeded)
+    look = (
+        REQUEUE_SOON if there.hardware is None else None
+    )  # where there are no nodes, no event tells that they were listed
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
         (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
-        hold=True,
+        needs_finalizer=True,
     )
 
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import (
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import (
     ENDPOINT_SLICE,
     ENVOY_PROXY,
     GATEWAY,
@@ -25,6 +23,7 @@ from modelplane_operator.clients.resources import (
     SERVICE,
     ResourceType,
 )
+from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.mutual_tls import Hub
 
@@ -34,7 +33,7 @@ CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
 ON_HUB = (SERVICE, ENDPOINT_SLICE, SERVERS_TRANSPORT, INGRESS_ROUTE)
 """What leads to its gateway from the hub's."""
 
-SOON = 0.5  # until a connection that has just begun has seen everything
+REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
 SWEEP = 300.0  # until we look again for what nobody owns
 AGAIN = 15.0  # until we look again for what no event tells of: an API that is not served, a right that is given
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady, InferenceCluster
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.clients.errors import ClientError, KubeconfigError, Misbehaving, Unauthorized
+from modelplane_operator.kube.errors import ClientError, KubeconfigError, Misbehaving, Unauthorized
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.inference_cluster.status import pools_valid, resolved_pools, status_of
 from modelplane_operator.planning.plan import Plan

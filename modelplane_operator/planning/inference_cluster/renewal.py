@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.plan import RenewToken
 

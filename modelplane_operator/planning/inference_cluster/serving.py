@@ -8,7 +8,9 @@ from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.clients.resources import SECRET, ResourceType, key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import key_of
+from modelplane_operator.kube.resources import SECRET, ResourceType
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step

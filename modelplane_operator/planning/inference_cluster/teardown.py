@@ -8,12 +8,13 @@ from dataclasses import replace
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_cluster import ClusterReady, DeletionPhase, DeletionStatus
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import SECRET, key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_class import NAMED, listed
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
-from modelplane_operator.planning.plan import Plan, Release, Step, Unguard, delete
+from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
 from modelplane_operator.planning.symptoms import condition
 
 
@@ -30,7 +31,7 @@ def teardown(seen: Observed) -> Plan:
     if seen.there is None:
         why = seen.silence or seen.refusal or seen.kubeconfig
         if why is None:
-            return Plan(requeue_after=SOON)
+            return Plan(requeue_after=REQUEUE_SOON)
         words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
         return _leaving(seen, "Unreachable", [], words)
     if seen.there.others:
@@ -56,7 +57,7 @@ def _leaving_behind(seen: Observed, there: There) -> Plan:
     words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
     if any((known.type, known.message) == (Ready.__name__, words) for known in seen.cluster.conditions):
         return Plan(_let_go(seen))
-    return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=SOON)
+    return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
 
 
 def _without(seen: Observed, stack: Manifest) -> Plan:
@@ -74,7 +75,7 @@ def _abandoned(seen: Observed) -> Plan:
     told = ClusterReady.ABANDONED.condition(seen.now, message=words)
     if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
         return Plan(_let_go(seen))
-    return Plan(status=status_of(seen, resolved_pools(seen), (told,)), requeue_after=SOON)
+    return Plan(status=status_of(seen, resolved_pools(seen), (told,)), requeue_after=REQUEUE_SOON)
 
 
 def _end_stack(seen: Observed) -> tuple[Step, ...]:
@@ -87,8 +88,8 @@ def _is_going(child: Manifest) -> bool:
 
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    unguard = (Unguard(SECRET, mine),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *unguard, Release())
+    unguard = (RemoveFinalizer(SECRET, mine),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *unguard, RemoveFinalizer())
 
 
 def _leaving(

@@ -9,9 +9,9 @@ import hashlib
 import json
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.gateway_pods import LOST
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
