@@ -83,7 +83,7 @@ class Cluster:
     taints: tuple[Taint, ...]
     pools: Pools
     gateway: str
-    standing: ClusterPhase
+    phase: ClusterPhase
     server_name: str = ""
     """What its gateway proves to be, by https; without it, it is reached by http."""
     gateway_port: int | None = None
@@ -104,24 +104,24 @@ def read(
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
-    standing = _standing(cluster, ready, gateway, unreachable_since)
+    phase = _phase(cluster, ready, gateway, unreachable_since)
     return Cluster(
         name=cluster.metadata.name,
         labels=cluster.metadata.labels,
         taints=tuple(Taint(taint.key, taint.value or "", taint.effect) for taint in cluster.spec.taints),
         pools=pools if pools is not None else read_pools(status.gpu_pools if status else ()),
         gateway=gateway,
-        standing=standing,
+        phase=phase,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
         gateway_port=status.gateway.port if status and status.gateway else None,
         why=_why(ready) if ready and ready.status != "True" else "",
         unknown=_unknown(cluster),
-        unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
+        unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
 
-def _standing(
+def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
 ) -> ClusterPhase:
     if cluster.metadata.deletion_timestamp is not None:
@@ -145,9 +145,9 @@ def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
 
 
 def _unhealthy_since(
-    standing: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
+    phase: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
 ) -> datetime | None:
-    match standing:
+    match phase:
         case ClusterPhase.UNREACHABLE:
             return unreachable_since
         case ClusterPhase.NOT_READY:

@@ -141,7 +141,7 @@ def to_move(
 
 
 def _drained(ask: Ask, site: Site) -> Going | Tainted | None:
-    if site.cluster.standing is ClusterPhase.GOING:
+    if site.cluster.phase is ClusterPhase.GOING:
         return Going()
     if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
@@ -174,7 +174,7 @@ def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequen
 
 def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
     site = sites.get(replica.cluster)
-    if site is None or site.cluster.standing is not ClusterPhase.READY:
+    if site is None or site.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 

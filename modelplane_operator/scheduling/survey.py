@@ -102,7 +102,7 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
     for key, wanted in requirement.labels:
         if cluster.labels.get(key) != wanted:
             return LabelDiffers(key, wanted, cluster.labels.get(key))
-    if cluster.standing is ClusterPhase.GOING:
+    if cluster.phase is ClusterPhase.GOING:
         return Going()
     if not cluster.pools.names:
         return _unusable(site) or NoPools()
@@ -111,7 +111,7 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
         return UnknownPools(cluster.unknown) if cluster.unknown else unhosted(site, hosting)
     if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
-    if cluster.standing is not ClusterPhase.READY and (why := _unusable(site)):
+    if cluster.phase is not ClusterPhase.READY and (why := _unusable(site)):
         return why
     return fit(requirement.engines, hosting, site)
 
@@ -218,7 +218,7 @@ def _usage(pools: Sequence[int], site: Site) -> float:
 
 
 def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
-    match site.cluster.standing:
+    match site.cluster.phase:
         case ClusterPhase.NOT_READY:
             return NotReady(site.cluster.why)
         case ClusterPhase.UNREACHABLE:

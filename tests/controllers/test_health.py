@@ -33,7 +33,7 @@ ANSWERS = Health(last_contact=0.0)
 
 @dataclass
 class Scene:
-    """A hub with one watch and a crew with one queue, at a moment."""
+    """A hub with one watch and a runner with one queue, at a moment."""
 
     now: float = 0.0
     lag: float = 0.0

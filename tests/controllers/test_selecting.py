@@ -22,7 +22,7 @@ from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-WAKERS = controller(cast(ReferencedObjects, None)).watches
+MAPPERS = controller(cast(ReferencedObjects, None)).watches
 ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
 
 
@@ -56,7 +56,7 @@ def service(name: str, *selectors: dict[str, str], namespace: str = "n") -> Mani
 
 
 def woken(kind: ResourceType, old: Manifest | None, new: Manifest | None, where: Cluster) -> set[Key]:
-    return set(WAKERS[kind](Change(old, new), where))
+    return set(MAPPERS[kind](Change(old, new), where))
 
 
 names = st.sampled_from("abcd")
