@@ -409,7 +409,7 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_
     if of == "fleet":
         scene.helm._slots = asyncio.Semaphore(1)
     else:
-        scene.helm._lanes[scene.cluster.name] = asyncio.Semaphore(1)
+        scene.helm._slots_by_cluster[scene.cluster.name] = asyncio.Semaphore(1)
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
     await scene.running()
     scene.helm.install(scene.cluster, scene.release(hang=True, again=True), wait=False)

@@ -30,7 +30,7 @@ ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(Inferenc
 class Hub:
     """What the watches have seen, and nothing else of a hub."""
 
-    collections: dict[ResourceType, Informer] = field(default_factory=dict[ResourceType, Informer])
+    informers: dict[ResourceType, Informer] = field(default_factory=dict[ResourceType, Informer])
 
     def find(self, kind: ResourceType) -> Informer | None:
         return self.informers.get(kind)
