@@ -36,7 +36,9 @@ async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> 
     assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
         "ModelReplica": 1
     }
-    assert "ReferencedObjects.run" in {run.__qualname__ for run in operator.while_leading}, "what is missing is looked for"
+    assert "ReferencedObjects.run" in {run.__qualname__ for run in operator.while_leading}, (
+        "what is missing is looked for"
+    )
 
 
 async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
