@@ -219,7 +219,7 @@ def test_it_goes_from_the_front() -> None:
         "delete GatewayClass traefik",
         "uninstall Helm release traefik-system/mp-traefik",
         "uninstall Helm release metallb-system/mp-metallb",
-        "release the object",
+        "remove our finalizer from the object",
     ]
 
 

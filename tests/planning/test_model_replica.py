@@ -62,7 +62,7 @@ def template(args: Sequence[str]) -> Manifest:
 
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
     isolation = Isolation.model_validate(said.pop("isolation", {}))
-    around = Context("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()), isolation)
+    around = Context("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("referenced", ()), isolation)
     site, fences = said.pop("site", ClusterState()), tuple(said.pop("fences", ()))
     return Observed(one or subject(), site, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
 
@@ -514,7 +514,7 @@ def test_the_namespace_goes_with_the_last_replica() -> None:
 
     assert [str(step) for step in plan(observed).steps] == [
         f"delete Namespace modelplane-{NAMESPACE} on cluster a",
-        "release the object",
+        "remove our finalizer from the object",
     ]
 
 

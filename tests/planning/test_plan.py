@@ -45,9 +45,9 @@ DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
         (Replace(config_map("a")), "replace ConfigMap team/a", False),
         (DELETE, "delete ConfigMap team/a on cluster east", False),
         (Delete(NAMESPACE, Key("", "a"), "u", "us"), "delete Namespace a", False),
-        (RemoveFinalizer(), "release the object", False),
-        (AddFinalizer(CONFIG_MAP, Key("team", "a")), "guard ConfigMap team/a", False),
-        (RemoveFinalizer(CONFIG_MAP, Key("team", "a")), "unguard ConfigMap team/a", False),
+        (RemoveFinalizer(), "remove our finalizer from the object", False),
+        (AddFinalizer(CONFIG_MAP, Key("team", "a")), "add our finalizer to ConfigMap team/a", False),
+        (RemoveFinalizer(CONFIG_MAP, Key("team", "a")), "remove our finalizer from ConfigMap team/a", False),
     ],
     ids=str,
 )

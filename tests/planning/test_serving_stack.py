@@ -281,7 +281,7 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
     """Each step done, and looked at again: until nothing is left."""
     known, left, releases = stack(deleting=True), list(children(stack())), history(stack())
     done: list[str] = []
-    while not done or done[-1] != "release the object":
+    while not done or done[-1] != "remove our finalizer from the object":
         found = planned(known, there(known, *left, releases=releases))
         assert found.steps, said(found)
         for step in found.steps:
