@@ -99,7 +99,7 @@ TARGETS = (
     Target("B3", "one cluster: all decisions", 50, until=1000, layer="scheduler"),
     Target("B3", "10% of clusters: all decisions", 1000, until=1000, layer="scheduler"),
     Target("B4", "no resync falls into it: writes", 0),
-    Target("B4", "so every 600 s, as by default: CPU", 0.02, until=1000),
+    Target("B4", "so every 3600 s, as by default: CPU", 0.02, until=1000),
     Target("B5", "CPU at the rate that was asked for", 0.1, until=200),
     Target("B5", "CPU at the rate that was asked for", 0.6, since=2000),
     Target("B5", "writes", 0),

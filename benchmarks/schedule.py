@@ -20,7 +20,7 @@ from modelplane_operator.scheduling import cel, prose
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import Ask, ask
+from modelplane_operator.scheduling.requirement import Ask, ask
 from modelplane_operator.scheduling.schedule import schedule
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 
 from modelplane_operator import logs
 from modelplane_operator.api import KINDS, crd
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.controllers.operator import Build
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.runtime.operator import Build
 from modelplane_operator.scheduling import cel
 from modelplane_operator.settings import Settings, SettingsError
 
@@ -42,7 +42,7 @@ def main(build: Build = kinds) -> None:
         elif asked.command == "keys":
             _keys(settings, access)
         else:
-            _tell(asked.deployment, access)
+            _tell(asked.deployment, access, every_cluster=asked.every_cluster)
     except (ClientError, OSError) as error:
         sys.exit(f"modelplane_operator: {error}")
 
@@ -55,6 +55,7 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
     why = commands.add_parser("explain", help="say where a ModelDeployment's replicas would be placed now, and why")
     why.add_argument("deployment", type=_key, metavar="NAMESPACE/NAME")
+    why.add_argument("--every-cluster", action="store_true", help="say of each cluster why it takes no replica more")
     Settings.add_flags(why, "kubeconfig")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "log_level", "log_format")
@@ -63,7 +64,7 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def _run(settings: Settings, access: Access, build: Build) -> None:
-    from modelplane_operator.controllers.host import host  # noqa: PLC0415 - other commands do without Kopf
+    from modelplane_operator.runtime.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
     shrink_tls_buffers()
@@ -86,16 +87,16 @@ def _key(text: str) -> Key:
     return Key(namespace, name)
 
 
-def _tell(key: Key, access: Access) -> None:
+def _tell(key: Key, access: Access, *, every_cluster: bool) -> None:
     try:
-        sys.stdout.write(f"{asyncio.run(_explain(key, access))}\n")
+        sys.stdout.write(f"{asyncio.run(_explain(key, access, every_cluster=every_cluster))}\n")
     except ClientError as error:  # whoever has several hubs wants to know which one said so
         sys.exit(f"modelplane_operator explain: {access.server}: {error}")
 
 
-async def _explain(key: Key, access: Access) -> str:
+async def _explain(key: Key, access: Access, *, every_cluster: bool) -> str:
     async with connect(access, limits=OF_HUB) as hub:
-        return await explain(key, hub, now=datetime.now(UTC))
+        return await explain(key, hub, now=datetime.now(UTC), every_cluster=every_cluster)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from typing import Any, Literal, Self
 
 from modelplane_operator.api import names
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from modelplane_operator.clients.errors import KubeconfigError
 from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
+from modelplane_operator.kube.errors import KubeconfigError
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.images import REFERENCE, REGISTRY, Images
 from modelplane_operator.rendering.inference_gateway import KEYS

@@ -38,6 +38,7 @@ from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect
 from localfleet.processes import tail
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.serving_stack import STACK
+from scripts import chart
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
@@ -47,6 +48,7 @@ WORKERS = ("worker-1", "worker-2")
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
 KEYS_PORT = 8081
+SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
@@ -110,6 +112,8 @@ class Program:
 
     fleet: Fleet
     name: str
+    account: str
+    """The chart's service account that it is on the hub."""
 
     @property
     def log(self) -> Path:
@@ -119,9 +123,14 @@ class Program:
     def pid_file(self) -> Path:
         return self.fleet.folder / f"{self.name}.pid"
 
+    @property
+    def kubeconfig(self) -> Path:
+        return self.fleet.folder / f"{self.name}.kubeconfig"
+
     def start(self, *arguments: str) -> None:
+        self._sign_in()
         run = [sys.executable, "-m", "modelplane_operator", *arguments]
-        command = self.fleet.inside([*run, f"--kubeconfig={self.fleet.inner_kubeconfig('hub')}"], "hub")
+        command = self.fleet.inside([*run, f"--kubeconfig={self.kubeconfig}"], "hub")
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -133,6 +142,14 @@ class Program:
                 start_new_session=True,
             )
         self.pid_file.write_text(str(process.pid))
+
+    def _sign_in(self) -> None:
+        """Write a kubeconfig with which it may do what the chart's account may."""
+        asked = ("-n", SYSTEM, "create", "token", self.account, f"--duration={SIGNED_IN}")
+        config = yaml.safe_load(self.fleet.inner_kubeconfig("hub").read_text())
+        config["users"][0]["user"] = {"token": self.fleet.kubectl("hub", *asked).strip()}
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_text(yaml.safe_dump(config))
 
     def stop(self) -> bool:
         """End it if it runs; answer whether it did."""
@@ -163,11 +180,11 @@ class Program:
 
 
 def operator_of(fleet: Fleet) -> Program:
-    return Program(fleet, "operator")
+    return Program(fleet, "operator", "modelplane-operator")
 
 
 def key_service_of(fleet: Fleet) -> Program:
-    return Program(fleet, "keys")
+    return Program(fleet, "keys", "modelplane-keys")
 
 
 def mirror_of(fleet: Fleet) -> Path:
@@ -176,11 +193,14 @@ def mirror_of(fleet: Fleet) -> Path:
 
 
 def start(fleet: Fleet) -> None:
-    """Start the operator and the key service, from the code as it is now."""
+    """Install what the chart does, and start the operator and the key service from the code as it is now."""
+    manifests = chart.rendered(binaries.ensure("helm")["helm"], SYSTEM)
+    everything = {"apiVersion": "v1", "kind": "List", "items": chart.without_pods(manifests, SYSTEM)}
+    apply(fleet, "-", documents=orjson.dumps(everything).decode())
     keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
     helm = [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
     helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
-    operator_of(fleet).start("run", *HURRIED, *helm, f"--keys-address={keys}")
+    operator_of(fleet).start(*chart.arguments(manifests), *HURRIED, *helm, f"--keys-address={keys}")
     key_service_of(fleet).start("keys", f"--listen={keys}")
 
 
@@ -338,7 +358,9 @@ async def run(console: Console) -> None:
         async with on_hub(fleet) as hub:
             with display.step("Our kinds, on the hub"):
                 await hub.install(definitions())
-            with display.step("The operator and the key service, in the hub's network"):
+            with display.step(
+                "The chart's accounts and policies, and the operator and the key service as these accounts"
+            ):
                 fill(mirror_of(fleet))
                 stop(fleet)
                 start(fleet)
@@ -381,8 +403,8 @@ def fill(mirror: Path) -> None:
     wanted = [(one.chart, one.version(Versions())) for one in STACK]
     gateway = next(yaml.safe_load_all(PLATFORM.read_text()))
     wanted.append(("traefik", gateway["spec"]["traefik"]["version"]))
-    for chart, version in wanted:
-        pack(mirror, chart, version, stand_in(chart))
+    for name, version in wanted:
+        pack(mirror, name, version, stand_in(name))
 
 
 @asynccontextmanager
@@ -393,7 +415,7 @@ async def on_hub(fleet: Fleet) -> AsyncGenerator[Hub]:
 
 def publish(fleet: Fleet) -> None:
     """What the platform team has: the clusters' kubeconfigs, in Secrets, and the objects that name them."""
-    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in (SYSTEM, NAMESPACE)]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     secrets = [
         {
             "apiVersion": "v1",
@@ -403,14 +425,14 @@ def publish(fleet: Fleet) -> None:
         }
         for name in WORKERS
     ]
-    everything = {"apiVersion": "v1", "kind": "List", "items": [*namespaces, *secrets]}
+    everything = {"apiVersion": "v1", "kind": "List", "items": [namespace, *secrets]}
     fleet.kubectl("hub", "apply", "-f-", documents=orjson.dumps(everything).decode())
     apply(fleet, PLATFORM)
 
 
-def apply(fleet: Fleet, file: Path) -> None:
+def apply(fleet: Fleet, file: Path | str, documents: str | None = None) -> None:
     # Forced: what was scaled or tainted since the last run is as the file says again.
-    fleet.kubectl("hub", "apply", "--server-side", "--force-conflicts", "-f", str(file))
+    fleet.kubectl("hub", "apply", "--server-side", "--force-conflicts", "-f", str(file), documents=documents)
 
 
 def outside(fleet: Fleet, address: str) -> str:
@@ -484,7 +506,7 @@ def main() -> None:
     asked = parser.parse_args()
     try:
         down() if asked.down else asyncio.run(run(Console()))
-    except (DemoError, FleetError, ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
+    except (DemoError, chart.ChartError, FleetError, ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
         sys.exit(f"demo: {error or type(error).__name__}")
 
 

@@ -25,13 +25,33 @@ settings.register_profile("usual", patient)
 settings.load_profile("usual")
 
 
+PROGRAMS = {"fleet", "servers"}
+"""Fixtures that start programs."""
+MARKS = ("fleet", "faults", "oracle")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-update", action="store_true", help="rewrite the expected outputs of golden tests")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whoever forgets the mark has `make check` wait for an API server that is still being built."""
+    needs_binaries = {"servers", "fleet"} & set(getattr(item, "fixturenames", ()))
+    if needs_binaries and not item.get_closest_marker("faults"):
+        item.add_marker("fleet")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests come in any order, but those that share what takes long to set up come together."""
+    """Tests come in any order, but those that share what takes long to set up come together.
+
+    One that needs programs and does not say so would have `make check` wait until they are built.
+    """
+    for item in items:
+        if PROGRAMS & {*getattr(item, "fixturenames", ())} and not {*MARKS} & {
+            mark.name for mark in item.iter_markers()
+        }:
+            raise pytest.UsageError(f"{item.nodeid} needs programs: mark it with one of {', '.join(MARKS)}")
     groups.sort(items)
 
 

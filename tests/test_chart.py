@@ -14,7 +14,7 @@ import yaml
 
 from localfleet import binaries
 from modelplane_operator.api import KINDS
-from modelplane_operator.clients.resources import of
+from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.controllers.test_operator import REAL, eventually, operating
 from tests.support.api import Api
@@ -224,7 +224,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         _, metrics = await operator.page("/metrics")
         refused = [line for line in metrics.splitlines() if 'outcome="Forbidden"' in line]
         operator.signal(signal.SIGTERM)
-        assert await operator.ended(15.0) == 0
+        assert await operator.ended(60.0) == 0
     await server.kubectl("delete", "-f", "-", stdin=granted)  # the chart itself is to be installed by another test
 
     assert refused == []

@@ -20,7 +20,6 @@ from tests.support.manifests import ROOT, Manifest, change, load
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 """Not what `make crds` writes: its patterns of fields look like links."""
-# what is generated has patterns that look like links
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
 """The pages that say what is so now; a decision says what was so when it was made."""
 TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT / "scripts/demo.py"]
@@ -53,6 +52,14 @@ def test_a_link_leads_somewhere(page: Path, target: str) -> None:
     assert there.exists()
     if anchor:
         assert anchor in anchors(there)
+
+
+def test_the_index_of_decisions_says_what_each_page_says() -> None:
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    pages = [(page.name, *page.read_text().split("\n")[:3]) for page in sorted(folder.glob("0*.md"))]
+
+    assert [(name, f"# {number}. {title}", "", f"Status: {status}.") for number, name, title, status in rows] == pages
 
 
 def test_every_page_is_reached_from_the_readme() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.groups import FLEET, STAGE, group_of
+from tests.support.groups import FLEET, LONG, SHARED, STAGE, group_of
 from tests.support.manifests import ROOT
 
+PYTEST = (sys.executable, "-m", "pytest")
+FRONT_DOOR = "tests/controllers/test_front_door.py"
+FILES = ("tests/clients/test_lease.py", FRONT_DOOR, "tests/rendering/test_path.py")
 PASSES = "def test_passes(): pass\n"
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
 SKIPS = "import pytest\n@pytest.mark.skip(reason='no mood')\ndef test_skips(): pass\n"
@@ -46,6 +51,9 @@ def test_a_run_ends_with_what_was_measured_and_pytests_own_words(tmp_path: Path)
     ended = run(tmp_path, "-n2", *RULES, one=PASSES, two=PASSES, three=MEASURES)
     assert ended.returncode == 0, ended.stdout
     assert "two and two are four" in ended.stdout
+    assert "minutes of the longest groups: test_" in ended.stdout
+    assert ended.stdout.partition("workers were done after: ")[2].splitlines()[0].count(" min") == 2
+    assert re.search(r"^the machine was idle for \d+% of the time$", ended.stdout, re.MULTILINE)
     assert " 3 passed in " in ended.stdout.splitlines()[-1]
 
 
@@ -72,3 +80,16 @@ def test_what_shares_a_fleet_is_one_group() -> None:
     assert group_of("tests/integration/test_walls.py::test_one[a::b]") == STAGE
     assert group_of("tests/faults/test_crashes.py::test_one") == FLEET
     assert group_of("tests/api/test_names.py::test_one") == "tests/api/test_names.py"
+    assert all(name in {STAGE, FLEET} or (ROOT / name).exists() for name in (*LONG, *SHARED))
+
+
+def test_what_shares_a_stage_comes_together_and_groups_that_take_long_come_first(tmp_path: Path) -> None:
+    """Else a stage is set up again for each file of it that chance puts elsewhere."""
+    only = ("--collect-only", "--quiet", "--randomly-seed=1", "-m", "fleet")
+    command = [*PYTEST, *only, "tests/faults", *FILES]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    files = [line.partition("::")[0] for line in ended.stdout.splitlines() if "::" in line]
+    found = list(dict.fromkeys("tests/faults" if one.startswith("tests/faults") else one for one in files))
+
+    assert [one for one, _ in itertools.groupby(files)] == list(dict.fromkeys(files))
+    assert found == ["tests/rendering/test_path.py", "tests/faults", FRONT_DOOR, "tests/clients/test_lease.py"]

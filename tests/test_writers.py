@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ OPERATOR = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 TENANT = "jane"
 # More than a tenant gets: its roles are not what stops it.
-GROUPS = ["modelplane.ai", "gateway.networking.k8s.io", "traefik.io"]
+GROUPS = ["modelplane.ai", "gateway.networking.k8s.io", "traefik.io", "gateway.envoyproxy.io"]
 EVERYTHING = {"apiGroups": GROUPS, "resources": ["*"], "verbs": ["*"]}
 KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 FRONT_DOOR = {"name": "modelplane", "namespace": SYSTEM}
@@ -340,6 +341,49 @@ async def test_a_route_below_its_prefix_leads_to_no_path_of_others(shared: Clust
         for filtering in MISLEADING:
             said = await shared.applied(rewriting("misleads", of_backend=of_backend, **filtering))
             assert "take no ExtensionRef" in said, filtering
+
+
+def of_envoy_gateway(kind: str) -> Manifest:
+    """The definition of a kind of Envoy Gateway's, with whatever is in it."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    plural, group = POLICIES[kind], "gateway.envoyproxy.io"
+    spec = {"group": group, "names": {"kind": kind, "plural": plural}, "scope": "Namespaced", "versions": [version]}
+    metadata = {"name": f"{plural}.{group}"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+POLICIES = {"EnvoyExtensionPolicy": "envoyextensionpolicies", "SecurityPolicy": "securitypolicies"}
+ROUTE, GATEWAY = ({"group": "gateway.networking.k8s.io", "kind": kind} for kind in ("HTTPRoute", "Gateway"))
+
+
+async def test_a_route_below_its_prefix_gets_no_program_that_changes_its_path(shared: Cluster, tmp_path: Path) -> None:
+    definitions = tmp_path / "kinds.yaml"
+    definitions.write_text(yaml.safe_dump_all(map(of_envoy_gateway, POLICIES)))
+    await shared.api.define(definitions)
+
+    def attached(kind: str, **targets: Any) -> Manifest:
+        metadata = {"name": "attached", "namespace": TEAM}
+        lua = [{"type": "Inline", "inline": "function envoy_on_request(handle) end"}]
+        spec = {"lua": lua, **targets}
+        return {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    for kind in POLICIES:
+        await shared.until(attached(kind, targetRefs=[{**ROUTE, "name": "own"}]), taken=False)
+        for targets in (
+            {"targetRef": {**ROUTE, "name": "own"}},
+            {"targetRefs": [{**GATEWAY, "name": "own"}, {**ROUTE, "name": "own"}]},
+            {"targetSelectors": [{**ROUTE, "matchLabels": {}}]},
+        ):
+            assert "may rewrite what a route has been allowed" in await shared.applied(attached(kind, **targets))
+        assert await shared.applied(attached(kind, targetRefs=[{**GATEWAY, "name": "own"}])) == ""
+        ours = attached(kind, targetRefs=[{**ROUTE, "name": "own"}])
+        assert await shared.applied(named(ours, "ours"), by=OPERATOR) == ""
 
 
 # On workload clusters -------------------------------------------------------------------------------------------------

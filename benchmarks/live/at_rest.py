@@ -12,10 +12,11 @@ from benchmarks.live.floor import floor
 from benchmarks.live.operator import Operator, Usage
 from benchmarks.live.scene import Scene
 from benchmarks.report import Figure
+from modelplane_operator.settings import Settings
 
 REPLICAS = 10  # of each deployment
 PER_CLUSTER = 5
-DEFAULT_RESYNC = 600.0
+DEFAULT_RESYNC = Settings().resync
 
 
 async def at_rest(size: int, seconds: float) -> AsyncIterator[Figure]:

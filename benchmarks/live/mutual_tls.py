@@ -25,9 +25,9 @@ from benchmarks.report import Figure, percentile
 from localfleet import binaries
 from localfleet.processes import Command, Running, start
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.certificate import Certificate, Usage
 from modelplane_operator.clients.certificates import secret_data
+from modelplane_operator.kube.objects import Key
 
 Manifest = dict[str, Any]
 

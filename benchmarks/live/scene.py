@@ -241,7 +241,8 @@ def front_door(spec: Manifest) -> Manifest:
 
 def cluster(name: str, nodes: int = 8) -> Manifest:
     origin = {"source": "Existing", "existing": {"secretRef": {"name": f"{name}-kubeconfig"}}}
-    pools = [{"name": f"pool-{n}", "className": f"class-{n % CLASSES}", "nodeCount": nodes} for n in range(POOLS)]
+    sizes = {"nodeCount": 0, "maxNodeCount": nodes}  # nobody plays nodes: an autoscaler would make them
+    pools = [{"name": f"pool-{n}", "className": f"class-{n % CLASSES}", **sizes} for n in range(POOLS)]
     found = _ours("InferenceCluster", name)
     found["metadata"]["labels"] = {"region": generator.REGIONS[int(name[1:]) % 10]}
     return {**found, "spec": {"cluster": origin, "nodePools": pools}}

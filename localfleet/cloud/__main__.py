@@ -14,6 +14,7 @@ import typer
 from localfleet.cloud.balancer import Balancer
 from localfleet.cloud.names import Names
 from localfleet.cloud.pods import Node, Pods
+from localfleet.cloud.readiness import Readiness
 from localfleet.cloud.volumes import Volumes
 from localfleet.kubeclient import connect
 
@@ -38,7 +39,8 @@ async def serve(kubeconfig: Path, pool: str, node: Node, programs: Mapping[str, 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with connect(kubeconfig) as client:
-        parts = (Balancer(client, pool), Volumes(client), Names(client), Pods(client, node, programs))
+        pods = Pods(client, node, programs)
+        parts = (Balancer(client, pool), Volumes(client), Names(client), pods, Readiness(client))
         tasks = [asyncio.create_task(part.run()) for part in parts]
         print("ready", flush=True)
         stopped = asyncio.create_task(ended.wait())

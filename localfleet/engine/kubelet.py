@@ -105,7 +105,7 @@ class Kubelet:
             if pod.running and pod.address is not None:
                 return await self._step_running(watched, pod, pod.address, manifest)
             if pod.termination is not None and pod.node and pod.node not in self._down:
-                await self._remove(watched, pod)  # it never got to run
+                await self._remove(watched, pod, manifest)  # it never got to run
         except ApiError as error:
             if error.status not in (404, 409):  # gone, or another pod by now: the watch will say so
                 log.warning("pod %s/%s: %s", pod.namespace, pod.name, error)
@@ -130,7 +130,7 @@ class Kubelet:
         engine.update(pod, lives, node_down=False)
         if pod.termination is not None:
             if self._terminated(engine, pod.termination, now):
-                await self._remove(watched, pod)
+                await self._remove(watched, pod, manifest)
                 return None
             await self._tell(watched, pod, lives, manifest, now)
             return DRAIN_POLL_SECONDS
@@ -154,9 +154,16 @@ class Kubelet:
             return True
         return engine.draining and not engine.busy
 
-    async def _remove(self, watched: _Watched, pod: Pod) -> None:
-        """Say that nothing of the pod runs any more, once: its object goes when nobody's finalizer holds it."""
+    async def _remove(self, watched: _Watched, pod: Pod, manifest: Manifest) -> None:
+        """Say that nothing of the pod runs any more, once: its object goes when nobody's finalizer holds it.
+
+        Where one does, its phase says so too: what pods held, devices for one, is free again by that.
+        """
         if watched.removed != pod.uid:
+            if manifest["metadata"].get("finalizers"):
+                ended = {"metadata": {"uid": pod.uid}, "status": {"phase": "Succeeded"}}
+                path = f"{_path(pod)}/status"
+                await self._client.request("PATCH", path, ended, content_type=STRATEGIC_MERGE)
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
             await self._client.request("DELETE", _path(pod), body)
             watched.removed = pod.uid

@@ -6,29 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import SchemaValidator
 
 from modelplane_operator.api.conditions import Condition, ConditionType
-from modelplane_operator.api.model import Manifest, Model, list_map
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.kube.objects import Key, Manifest
+
+SUMMARY_LENGTH = 256
 
 Scope = Literal["Cluster", "Namespaced"]
 
 MODELPLANE = "modelplane.ai"
 INFRASTRUCTURE = "infrastructure.modelplane.ai"
 VERSION = "v1alpha1"
-
-
-class Key(NamedTuple):
-    """Which object: an empty namespace means a cluster-scoped one."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class OwnerReference(Model):
@@ -65,6 +58,8 @@ class Column:
     name: str
     path: str
     type: Literal["string", "integer", "date"] = "string"
+    wide: bool = field(default=False)
+    """Whether only `-o wide` shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +130,12 @@ class Status(Model):
 
     conditions: Annotated[tuple[Condition, ...], list_map("type")] = ()
     """What is true of this object now, one entry per aspect; `kubectl wait --for=condition=Ready` reads these."""
+
+
+class SummarizedStatus(Status):
+    summary: Annotated[str, Field(max_length=SUMMARY_LENGTH)] | None = None
+    """What is, in a sentence: figures, and the reasons of Synced and Ready where these are not true. It stays while
+    nothing changes."""
 
 
 Spec_co = TypeVar("Spec_co", bound=Model, covariant=True)

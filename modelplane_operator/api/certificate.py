@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from modelplane_operator.api.base import Key
+from modelplane_operator.kube.objects import Key
 
 Usage = Literal["authority", "server", "client"]
 

@@ -18,6 +18,13 @@ from modelplane_operator.api.model import Model
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
+Severity = Literal["Step", "Normal", "Warning"]
+"""Which Event tells of a reason. A step on the way makes none, unless it ends what was true: then it is a warning."""
+
+STEP: Severity = "Step"
+NEWS: Severity = "Normal"
+WARNING: Severity = "Warning"
+
 MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
 
 
@@ -39,12 +46,14 @@ class Condition(Model):
 
 
 class ConditionType(Enum):
-    """A subclass is a condition type, its docstring what it tells; a member is (reason, status, what that means)."""
+    """A subclass is a condition type, its docstring what it tells; a member is (reason, status, what that means, which
+    Event tells of it)."""
 
-    def __init__(self, reason: str, status: ConditionStatus, meaning: str) -> None:
+    def __init__(self, reason: str, status: ConditionStatus, meaning: str, severity: Severity = STEP) -> None:
         self.reason = reason
         self.status: ConditionStatus = status
         self.meaning = meaning
+        self.severity: Severity = severity
 
     @property
     def type(self) -> str:
@@ -65,34 +74,53 @@ class ConditionType(Enum):
 class Synced(ConditionType):
     """Whether the last attempt to bring the object's children in line with it went through."""
 
-    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written."
-    RECONCILE_ERROR = "ReconcileError", "False", "A write failed; the message carries the error. It is tried again."
+    RECONCILE_SUCCESS = "ReconcileSuccess", "True", "Everything the object asks for was written.", NEWS
+    RECONCILE_ERROR = (
+        "ReconcileError",
+        "False",
+        "A write failed; the message carries the error. It is tried again.",
+        WARNING,
+    )
     RECONCILE_PAUSED = (
         "ReconcilePaused",
         "False",
         "The object carries the pause annotation and is left alone, but for what the message names.",
+        NEWS,
     )
-    QUARANTINED = "Quarantined", "False", "The operator's process died twice over it; it is left alone until changed."
+    QUARANTINED = (
+        "Quarantined",
+        "False",
+        "The operator's process died twice over it; it is left alone until changed.",
+        WARNING,
+    )
 
 
 class Ready(ConditionType):
-    """Whether all that the object asks for is there and works."""
+    """Whether all that the object asks for is there and works. While something is wrong that does not mend by itself,
+    the reason is that of the condition that says what."""
 
-    AVAILABLE = "Available", "True", "All of it is there."
-    CREATING = "Creating", "False", "Some of it is not there yet; the message names what."
-    UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it."
-    DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way."
+    AVAILABLE = "Available", "True", "All of it is there.", NEWS
+    DEGRADED = "Degraded", "True", "It can be used, but not all of it is there; the message names what.", WARNING
+    CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
+    PARTIAL = "Partial", "False", "It works, and some of it does not; the message names what.", STEP
+    UNREACHABLE = "Unreachable", "Unknown", "What it depends on does not answer; the message names it.", WARNING
+    DELETING = "Deleting", "False", "The object is being deleted; the message names what is still in the way.", NEWS
 
 
 class ServerVerified(ConditionType):
     """Whether the cluster's API server has to prove who it is before it is told the operator's credentials."""
 
     CERTIFICATE_VERIFIED = "CertificateVerified", "True", "Its certificate is checked."
-    NOT_VERIFIED = "NotVerified", "False", "The kubeconfig waives that; the message says by what, and the remedy."
+    NOT_VERIFIED = (
+        "NotVerified",
+        "False",
+        "The kubeconfig waives that; the message says by what, and the remedy.",
+        WARNING,
+    )
 
 
 def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condition, ...]:
-    """The known conditions with the news laid over them, sorted by type.
+    """The known conditions with the news laid over them, sorted by type, and last `Ready`, as people read from below.
 
     The transition time moves only when the status does, so that judging the same again gives the same conditions.
     """
@@ -105,7 +133,7 @@ def merge(known: Iterable[Condition], news: Iterable[Condition]) -> tuple[Condit
             if before is not None and same_status
             else condition
         )
-    return tuple(merged[name] for name in sorted(merged))
+    return tuple(merged[name] for name in sorted(merged, key=lambda name: (name == Ready.__name__, name)))
 
 
 def is_true(conditions: Iterable[Condition], wanted: type[ConditionType]) -> bool:

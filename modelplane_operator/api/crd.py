@@ -10,7 +10,7 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from modelplane_operator.api.base import VERSION, Column, Resource
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 # crossplane: so that `kubectl get crossplane` goes on listing everything for those who are used to it.
 CATEGORIES = ("crossplane", "modelplane")
@@ -20,6 +20,7 @@ SHARED_COLUMNS = (
     Column("READY", ".status.conditions[?(@.type=='Ready')].status"),
     Column("AGE", ".metadata.creationTimestamp", "date"),
 )
+SUMMARY = Column("SUMMARY", ".status.summary", wide=True)
 
 _BOUNDS = {
     "minLength": "at least {} characters",
@@ -67,14 +68,26 @@ def definition(kind: type[Resource[Any, Any]]) -> Manifest:
                     "storage": True,
                     "subresources": {"status": {}, **({"scale": scale} if scale else {})},
                     "additionalPrinterColumns": [
-                        {"name": column.name, "type": column.type, "jsonPath": column.path}
-                        for column in (*of.columns, *SHARED_COLUMNS)
+                        {
+                            "name": column.name,
+                            "type": column.type,
+                            "jsonPath": column.path,
+                            **({"priority": 1} if column.wide else {}),
+                        }
+                        for column in columns(kind)
                     ],
                     "schema": {"openAPIV3Schema": _explained(schema(kind))},
                 }
             ],
         },
     }
+
+
+def columns(kind: type[Resource[Any, Any]]) -> tuple[Column, ...]:
+    """What `kubectl get` shows of a kind: the kind's own columns, then those of all."""
+    status = schema(kind)["properties"]["status"]["properties"]
+    summary = (SUMMARY,) if status.get("summary", {}).get("type") == "string" else ()
+    return (*kind.definition.columns, *SHARED_COLUMNS, *summary)
 
 
 class _Plain(yaml.SafeDumper):

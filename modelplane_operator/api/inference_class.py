@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import KEYS, CloudName, DiskSize, ObjectName, Prose, String63, String253
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, list_map, must, needed
 from modelplane_operator.api.shared import Attribute, Claim, ClusterSpec, DeviceCount
 
@@ -169,10 +169,15 @@ class Accepted(ConditionType):
     """Whether the class can be used."""
 
     AVAILABLE = "Available", "True", "Clusters may name this class in their node pools."
-    INVALID_DEVICE = "InvalidDevice", "False", "Something said of a device cannot be read; the message names it."
+    INVALID_DEVICE = (
+        "InvalidDevice",
+        "False",
+        "Something said of a device cannot be read; the message names it.",
+        WARNING,
+    )
 
 
-class InferenceClassStatus(Status):
+class InferenceClassStatus(SummarizedStatus):
     """Who uses the class."""
 
     clusters: int | None = None

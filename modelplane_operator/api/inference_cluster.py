@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import (
     LABEL_TEXT,
-    PLACE,
     TAINTS,
     ZONES,
     AnyTaintKey,
     CloudName,
-    DataKey,
-    NamespaceName,
     NodeCount,
-    ObjectName,
     OurName,
     String63,
     TaintValue,
 )
-from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.cluster_origin import ClusterOrigin
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must, needed
+from modelplane_operator.api.gateway_status import GatewayStatus
+from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     Amounts,
     Attribute,
-    Bytes,
     CacheStatus,
-    Capability,
     Claim,
     ClusterSpec,
-    Credentials,
     Effect,
-    GatewayStatus,
-    Profile,
     QualifiedName,
 )
-
-Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
 
 NOT_SYSTEM = Rule(
     "self != 'system'",
@@ -51,197 +42,6 @@ NOT_SYSTEM = Rule(
 
 PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT)]
 
-
-def fixed(what: str) -> Rule:
-    """A field that keeps its first value."""
-    return Rule(
-        "self == oldSelf",
-        f"The {what} of a cluster cannot change, since all that runs there would be lost: delete it and create it "
-        "again.",
-    )
-
-
-def _account(of: str) -> str:
-    return f"(has({of}.credentials) ? {of}.credentials.name : 'default')"
-
-
-ACCOUNT_STAYS = Rule(
-    f"{_account('self')} == {_account('oldSelf')}",
-    "A cluster stays in its account, so that its credentials keep their name: write new keys of that account into the "
-    "same Secret, or delete the cluster and create it again.",
-    field="credentials",
-)
-PROJECT_STAYS = Rule(
-    "!has(oldSelf.project) || (has(self.project) && self.project == oldSelf.project)",
-    "A cluster stays in its project: delete it and create it again.",
-    field="project",
-)
-ACCOUNT_WITHOUT_PROJECT_STAYS = replace(
-    ACCOUNT_STAYS, expression=f"(has(self.project) && has(oldSelf.project)) || {ACCOUNT_STAYS.expression}"
-)
-"""On Google Cloud a project is named, and several credentials may lead to it."""
-
-
-_PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
-Region = Annotated[str, _PLACE, must(fixed("region"))]
-Location = Annotated[str, _PLACE, must(fixed("location"))]
-KubernetesVersion = Annotated[str, Field(max_length=32)]
-Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
-
-
-# Where the cluster comes from -----------------------------------------------------------------------------------------
-
-
-class KubeconfigRef(Model):
-    """A kubeconfig in a Secret in `modelplane-system`."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: DataKey = "kubeconfig"
-    """Key within it."""
-
-
-class IdentityRef(Model):
-    """A cloud identity in a Secret in `modelplane-system`."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: DataKey = "private_key"
-    """Key within it."""
-    type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
-        "GoogleApplicationCredentials"
-    )
-    """What kind of identity it is; it must be of the cloud that the cluster runs on."""
-
-
-class ExistingCache(Model):
-    """Storage for model caches on a cluster that you bring."""
-
-    storage_class_name: ObjectName | None = None
-    """A StorageClass of the cluster whose volumes many nodes can write to. Without one the cluster holds no
-    ModelCache."""
-
-
-class Existing(Model):
-    """How to reach a cluster that you bring."""
-
-    secret_ref: KubeconfigRef
-    """The cluster's kubeconfig."""
-    identity_secret_ref: IdentityRef | None = None
-    """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
-    cache: ExistingCache | None = None
-    """Storage for model caches."""
-    credential_renewal: Literal["Never", "TokenRequest"] = "Never"
-    """`TokenRequest` lets the operator ask the cluster for another token when half of the kubeconfig's time has passed,
-    and write it into the Secret: for the token of a service account that ends, and that may make tokens for itself."""
-
-
-class GKE(Model):
-    """A cluster to make on Google Kubernetes Engine."""
-
-    rules: ClassVar = (PROJECT_STAYS, ACCOUNT_WITHOUT_PROJECT_STAYS)
-
-    region: Region
-    """Google Cloud region, for example `us-central1`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.35"
-    """Kubernetes version of the control plane."""
-    project: Project | None = None
-    """Google Cloud project. Without one, the project of the credentials. It cannot change."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class EKS(Model):
-    """A cluster to make on Amazon EKS."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    region: Region
-    """AWS region, for example `us-west-2`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.36"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class AKS(Model):
-    """A cluster to make on Azure Kubernetes Service."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    location: Location
-    """Azure region, for example `westeurope`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "1.34"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class Nebius(Model):
-    """A cluster to make on Nebius."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    kubernetes_version: KubernetesVersion = "1.34"
-    """Kubernetes version of the control plane."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-class Vultr(Model):
-    """A cluster to make on Vultr."""
-
-    rules: ClassVar = (ACCOUNT_STAYS,)
-
-    region: Region
-    """Vultr region, for example `ewr`. It cannot change."""
-    kubernetes_version: KubernetesVersion = "v1.36.1+3"
-    """Version of Vultr's Kubernetes, with its build."""
-    credentials: Credentials | None = None
-    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
-
-
-def _block_of(source: str) -> Rule:
-    field = source.lower()
-    return needed(
-        field,
-        f"self.source != '{source}'",
-        f"Source {source} needs its own block: add `cluster.{field}`.",
-    )
-
-
-class ClusterOrigin(Model):
-    """Where the cluster comes from."""
-
-    rules: ClassVar = tuple(_block_of(source) for source in ("Existing", "GKE", "EKS", "AKS", "Nebius", "Vultr"))
-
-    source: Annotated[Source, must(fixed("source"))]
-    """The cloud to make it on, or `Existing` for a cluster that you bring. The block of the same name must be there.
-    It cannot change."""
-    existing: Existing | None = None
-    """How to reach a cluster that you bring."""
-    gke: GKE | None = None
-    """A cluster to make on Google Kubernetes Engine."""
-    eks: EKS | None = None
-    """A cluster to make on Amazon EKS."""
-    aks: AKS | None = None
-    """A cluster to make on Azure Kubernetes Service."""
-    nebius: Nebius | None = None
-    """A cluster to make on Nebius; `{}` will do."""
-    vultr: Vultr | None = None
-    """A cluster to make on Vultr."""
-
-
-# What keeps tenants apart ---------------------------------------------------------------------------------------------
-
-_KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
-
-Namespaces = Annotated[tuple[NamespaceName, ...], Field(max_length=16), ATOMIC]
-AllowedKeys = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=317, pattern=_KEY_OR_PREFIX)], ...],
-    Field(max_length=64),
-    ATOMIC,
-]
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +100,8 @@ class NodePool(Model):
     class_name: OurName
     """InferenceClass of the nodes."""
     node_count: NodeCount = 1
-    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with."""
+    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with. On a cluster that you bring,
+    those of them count that are there and carry the pool's label."""
     min_node_count: NodeCount | None = None
     """Fewest nodes the autoscaler leaves."""
     max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
@@ -311,70 +112,6 @@ class NodePool(Model):
     """An AWS Capacity Block to take the nodes from; on EKS only."""
     fabric: PoolFabric | None = None
     """The network between the nodes."""
-
-
-class NetworkIsolation(Model):
-    """The NetworkPolicy of the namespaces in which models run. The cluster's network plugin has to enforce it."""
-
-    mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Enforced`: the pods of models are reached by the gateway, by monitoring and by their own namespace only.
-    `Disabled`: there is no such policy, and those that the operator made are deleted."""
-    gateway_namespaces: Namespaces = ("envoy-gateway-system",)
-    """Namespaces of the gateway's Envoys, from which requests come."""
-    monitoring_namespaces: Namespaces = ("monitoring",)
-    """Namespaces whose pods may reach every port of the models' pods, to scrape metrics."""
-    metadata_service: Literal["Blocked", "Allowed"] = "Blocked"
-    """Whether the models' pods reach the cloud's metadata service, which gives whoever asks the identity of the node.
-    Names may be resolved there in any case. Clouds that give pods an identity of their own by it need `Allowed`."""
-
-
-class LimitRangeIsolation(Model):
-    """The LimitRange of the namespaces in which models run, for containers that say nothing themselves."""
-
-    mode: Literal["Enforced", "Disabled"] = "Enforced"
-    """`Disabled`: there is none, and those that the operator made are deleted."""
-    default_request: Amounts | None = None
-    """What a container requests that requests nothing. Without it, a tenth of a processor and 256Mi of memory. There
-    are no limits: an engine that needs more memory than a limit says is killed."""
-
-
-class PodIsolation(Model):
-    """What deployments may ask for their pods on this cluster, beyond what harms nobody."""
-
-    allowed_annotations: AllowedKeys = ()
-    """Annotations that pods may carry: keys, such as `sidecar.istio.io/inject`, or all of a prefix, such as
-    `example.com/`. Keys without a prefix and those under `app.kubernetes.io/`, `kubectl.kubernetes.io/` and
-    `prometheus.io/` are allowed in any case."""
-    allowed_labels: AllowedKeys = ()
-    """Labels that pods may carry, in the same way. Keys without a prefix are allowed in any case, but for `app` and
-    `aadpodidbinding`; so are those under `app.kubernetes.io/`. Those under `modelplane.ai/` are in none."""
-    max_shared_memory: Bytes = "64Gi"
-    """The most that a pod may put into /dev/shm."""
-    allowed_capabilities: Annotated[tuple[Capability, ...], Field(max_length=18), ATOMIC] = ()
-    """Capabilities that engines may ask for, such as IPC_LOCK for RDMA, beside those that are for everybody. With one
-    that Pod Security's level `baseline` refuses, the level of the namespaces of models is `privileged`: what their pods
-    may have is then bounded by this list alone."""
-    allowed_service_accounts: Annotated[tuple[ObjectName, ...], Field(max_length=64), ATOMIC] = ()
-    """ServiceAccounts that pods may run as, by name, in whichever namespace of models one of that name exists."""
-    allowed_priority_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
-    """PriorityClasses that pods may have."""
-    allowed_tolerations: Annotated[tuple[QualifiedName, ...], Field(max_length=64), ATOMIC] = ()
-    """Keys of taints that pods may tolerate, beside those of accelerators."""
-    allowed_storage_classes: Annotated[tuple[ObjectName, ...], Field(max_length=16), ATOMIC] = ()
-    """StorageClasses of which pods may have volumes that come and go with them."""
-    allowed_seccomp_profiles: Annotated[tuple[Profile, ...], Field(max_length=16), ATOMIC] = ()
-    """Files with seccomp profiles on the nodes that pods may name."""
-
-
-class Isolation(Model):
-    """What keeps models of different namespaces apart, and out of what is not theirs. It is safe as it is."""
-
-    network_policy: NetworkIsolation | None = None
-    """Who reaches the pods of models, and what they reach."""
-    limit_range: LimitRangeIsolation | None = None
-    """What containers request that say nothing themselves."""
-    pods: PodIsolation | None = None
-    """What deployments may ask for their pods."""
 
 
 class InferenceClusterSpec(ClusterSpec):
@@ -431,17 +168,30 @@ class PublishedDevice(Model):
     """How much it has."""
 
 
+class Fabric(Model):
+    """The nodes of a pool that are on one fabric."""
+
+    value: Annotated[str, Field(max_length=63)]
+    """What their label `topologyKey` says."""
+    nodes: int
+    """Those of them that are usable."""
+
+
 class GpuPool(Model):
     """What the scheduler can count on in one pool."""
 
     name: str
     """Name of the pool."""
     nodes: int | None = None
-    """Nodes it has, or can have when it is autoscaled. Where some are seen, only those that are usable count."""
+    """Nodes it can have when it is autoscaled; otherwise those that are there and usable, none included. Where nodes
+    cannot be listed, those that it says to have."""
     devices: Annotated[tuple[PublishedDevice, ...], Field(max_length=16), list_map("name")] = ()
     """Devices of each node."""
     allocatable: Amounts | None = None
     """What the least of its nodes has for pods, as far as any was seen: of it, engines request a share by default."""
+    largest_fabric: Fabric | None = None
+    """Of a pool whose fabric has a `topologyKey`, and whose nodes were seen: the value that most of them carry. No gang
+    of more nodes is placed there."""
 
 
 class ProviderConfigRef(Model):
@@ -489,7 +239,7 @@ class DeletionStatus(Model):
     """The first five of what is in the way; Ready says how many more there are."""
 
 
-class InferenceClusterStatus(Status):
+class InferenceClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     provider_config_ref: ProviderConfigRef | None = None
@@ -502,8 +252,16 @@ class InferenceClusterStatus(Status):
     """What models can be placed on: all that the scheduler knows of the cluster."""
     namespace: str | None = None
     """Namespace of the objects that make up the cluster."""
+    pools: int | None = None
+    """Node pools of the spec."""
+    nodes: Annotated[str, Field(max_length=32)] | None = None
+    """Nodes of all pools that were seen, as `usable/all`."""
+    taints: Annotated[str, Field(max_length=128)] | None = None
+    """Taints of the spec, as `key:effect`, separated by commas."""
     replicas: int | None = None
     """ModelReplicas placed on the cluster. While it is above 0 the cluster is not deleted."""
+    orphans: int | None = None
+    """Objects of the operator there whose owner is not on this hub; ObjectsOwned names some of them."""
     observed: ObservedCluster | None = None
     """What the cluster was seen to be and have, when it last answered."""
     deletion: DeletionStatus | None = None
@@ -513,23 +271,20 @@ class InferenceClusterStatus(Status):
 class ClusterReady(ConditionType):
     """Whether the cluster itself runs."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
-    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how this cloud makes such a node."
-    PROVISIONING = "Provisioning", "False", "The cloud is making it."
-    UNSUPPORTED_SOURCE = (
-        "UnsupportedSource",
-        "False",
-        "This operator cannot make clusters on that cloud; nothing is done.",
-    )
-    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user may not do what is needed; the message names it."
-    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used."
-    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when."
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "The InferenceClasses of all its pools are missing.", WARNING
+    INVALID_NODE_POOL = "InvalidNodePool", "False", "A pool's class does not say how its cloud makes a node.", WARNING
+    PROVISIONING = "Provisioning", "False", "The cloud is making it.", STEP
+    UNSUPPORTED_SOURCE = "UnsupportedSource", "False", "This operator makes no clusters on that cloud.", WARNING
+    NOT_PERMITTED = "NotPermitted", "False", "The kubeconfig's user lacks a right; the message names it.", WARNING
+    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "There is no kubeconfig, or it cannot be used.", WARNING
+    UNREACHABLE = "Unreachable", "False", "It does not answer; the message says why and since when.", WARNING
     MISBEHAVING = (
         "Misbehaving",
         "False",
         "Its API server says more than one may, or what none says; it is asked again after minutes.",
+        WARNING,
     )
-    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays."
+    ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays.", WARNING
     CLUSTER_RUNNING = "ClusterRunning", "True", "It runs."
 
 
@@ -537,49 +292,59 @@ class CredentialsRenewed(ConditionType):
     """Whether a token that ends will be followed by another; nothing is said of one that does not end."""
 
     TOKEN_RENEWED = "TokenRenewed", "True", "The operator renews it before it ends; the message says when it ends."
-    NOT_RENEWED = "NotRenewed", "False", "Nobody does, as far as the operator knows; the message says when it ends."
+    NOT_RENEWED = "NotRenewed", "False", "Nobody that we know does; the message says when it ends.", WARNING
 
 
 class BackendReady(ConditionType):
     """Whether the serving stack on the cluster works."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on."
-    INSTALLING = "Installing", "False", "It is being installed."
-    NOT_INSTALLED = "NotInstalled", "False", "The cluster lacks software that the gateway needs; the message names it."
-    ADDRESS_IN_USE = (
-        "AddressInUse",
-        "False",
-        "The gateway says to be where the hub's is, or a user's ModelEndpoint leads.",
-    )
-    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer."
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "There is no cluster yet to install it on.", STEP
+    INSTALLING = "Installing", "False", "It is being installed.", STEP
+    INSTALL_FAILED = "InstallFailed", "False", "A chart cannot be installed; the message has Helm's words.", WARNING
+    NOT_INSTALLED = "NotInstalled", "False", "The gateway needs software; the message names it.", WARNING
+    ADDRESS_IN_USE = "AddressInUse", "False", "The gateway says to be where the hub's own is.", WARNING
+    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer.", WARNING
     BACKEND_HEALTHY = "BackendHealthy", "True", "All of it is installed and the gateway has an address."
+    DEGRADED = "Degraded", "True", "A part that models can do without fails; the message names it.", WARNING
 
 
 class GatewaySecured(ConditionType):
     """Whether requests travel to the cluster encrypted, and its gateway answers nobody but this hub's."""
 
     MUTUAL_TLS = "MutualTLS", "True", "Both gateways prove to each other what they are; there is no other way in."
-    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http is closed when none can come by it any more."
-    NOT_KNOWN = "NotKnown", "Unknown", "Nobody can tell what is wanted: the gateway stays closed; the message says why."
-    CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which."
-    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why."
+    SWITCHING = "Switching", "Unknown", "Requests travel encrypted; http closes when none can come by it.", STEP
+    NOT_KNOWN = "NotKnown", "Unknown", "It is not known what is wanted: it stays closed; the message says why.", STEP
+    CONFIGURING = "Configuring", "False", "One of the gateways is not set up for it yet; the message says which.", STEP
+    OPEN = "Open", "False", "The gateway answers anybody by http; the message says why.", STEP
 
 
 class NodePoolsValid(ConditionType):
     """Whether the classes of all pools are there and can be read. A pool keeps what its class last said."""
 
-    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist."
-    INVALID_CLASS = "InvalidClass", "False", "A pool's class says what cannot be read; the class's Accepted names it."
+    WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
+    INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 
 class GPUReady(ConditionType):
     """Whether the nodes of the pools are there and have the devices that their classes declare."""
 
-    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them."
-    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why."
-    NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why."
+    NODES_MISSING = "NodesMissing", "False", "A pool has fewer nodes than it says; the message counts them.", WARNING
+    DEVICES_MISSING = "DevicesMissing", "False", "A node cannot run what its class says; the message says why.", WARNING
+    NOT_SEEN = "NotSeen", "Unknown", "The nodes or their devices cannot be listed; the message says why.", STEP
     ALL_PRESENT = "AllPresent", "True", "All of it is there; of autoscaled pools, the nodes that there are now."
+
+
+class ObjectsOwned(ConditionType):
+    """Whether all that the operator has made on the cluster belongs to something on this hub."""
+
+    ORPHANS_FOUND = (
+        "OrphansFound",
+        "False",
+        "Some belongs to nothing here: left behind, or another hub's. The message names it, and it is left alone.",
+        WARNING,
+    )
+    ALL_OWNED = "AllOwned", "True", "Everything has its owner on this hub."
 
 
 class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
@@ -590,7 +355,14 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
         group=MODELPLANE,
         short="ic",
         scope="Cluster",
-        columns=(Column("SOURCE", ".spec.cluster.source"), Column("GATEWAY", ".status.gateway.address")),
+        columns=(
+            Column("SOURCE", ".spec.cluster.source"),
+            Column("GATEWAY", ".status.gateway.address"),
+            Column("POOLS", ".status.pools", "integer"),
+            Column("NODES", ".status.nodes"),
+            Column("VERSION", ".status.observed.version"),
+            Column("TAINTS", ".status.taints"),
+        ),
         conditions=(
             ClusterReady,
             ServerVerified,
@@ -599,6 +371,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             GatewaySecured,
             NodePoolsValid,
             GPUReady,
+            ObjectsOwned,
             Synced,
             Ready,
         ),

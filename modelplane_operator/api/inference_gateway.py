@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
 from modelplane_operator.api.shared import ClusterSpec
@@ -135,7 +135,7 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
         return self.traefik if self.backend == "Traefik" else self.envoy_gateway
 
 
-class InferenceGatewayStatus(Status):
+class InferenceGatewayStatus(SummarizedStatus):
     """What is known of the front door."""
 
     address: str | None = None
@@ -147,15 +147,22 @@ class InferenceGatewayStatus(Status):
 class ControllerReady(ConditionType):
     """Whether the gateway's controller runs."""
 
-    INSTALLING = "Installing", "False", "The controller's Helm release is not there yet."
+    INSTALLING = "Installing", "False", "The controller's Helm release is not there yet.", STEP
+    INSTALL_FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words.", WARNING
     UPGRADING = (
         "Upgrading",
         "False",
         "A change of a Helm release is on its way; what was there before answers requests.",
+        NEWS,
     )
-    ROLLED_BACK = "RolledBack", "False", "A change failed; what was there before answers requests."
+    ROLLED_BACK = "RolledBack", "False", "A change failed; what was there before answers requests.", WARNING
     HEALTHY = "ControllerHealthy", "True", "The controller's Helm release is deployed and its pods are up."
-    NOT_SERVED = "NotServed", "False", "Only the InferenceGateway named default is served through; this one is not."
+    NOT_SERVED = (
+        "NotServed",
+        "False",
+        "Only the InferenceGateway named default is served through; this one is not.",
+        WARNING,
+    )
 
 
 class TLSReady(ConditionType):
@@ -166,9 +173,10 @@ class TLSReady(ConditionType):
         "CertificateUnusable",
         "False",
         "The Secret is missing or holds no certificate; the message says which.",
+        WARNING,
     )
-    CONFIGURING = "Configuring", "False", "The gateway does not listen yet."
-    NOT_ASKED = "NotAsked", "False", "Without `spec.tls` clients' keys and prompts travel in the open."
+    CONFIGURING = "Configuring", "False", "The gateway does not listen yet.", STEP
+    NOT_ASKED = "NotAsked", "False", "Without `spec.tls` clients' keys and prompts travel in the open.", STEP
 
 
 class MutualTLSReady(ConditionType):
@@ -179,13 +187,14 @@ class MutualTLSReady(ConditionType):
         "True",
         "It has a certificate and presents it. GatewaySecured of an InferenceCluster says the rest.",
     )
-    PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet."
+    PREPARING = "Preparing", "False", "The certificate, or what presents it, is not there yet.", STEP
     NOT_OFFERED = (
         "NotOffered",
         "False",
         "Requests travel to clusters unencrypted: the gateway cannot present a certificate; the message says why.",
+        STEP,
     )
-    NOT_ASKED = "NotAsked", "False", "`spec.mutualTLS` is Never: requests travel to clusters unencrypted."
+    NOT_ASKED = "NotAsked", "False", "`spec.mutualTLS` is Never: requests travel to clusters unencrypted.", NEWS
 
     @property
     def wanted(self) -> bool:

@@ -34,7 +34,6 @@ BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service lead
 CERTIFICATE = f"{PREFIX}certificate"  # annotation: a hash of what the certificate in a Secret says, and who signed it
 MADE = f"{PREFIX}made"  # annotation: since when there is an authority
 RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is made anew
-APPLIED = f"{PREFIX}applied"  # annotation: the hash of the manifest that was applied last
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
@@ -42,7 +41,6 @@ PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: nodes by pool that a replica has of an earlier shape, as JSON
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too
 FINALIZER = f"{PREFIX}finalizer"
-FIELD_MANAGER = "modelplane"
 
 # What the picker of a replica with split prefill and decode tells the engines apart by.
 PICKER_ROLE = "llm-d.ai/role"

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
-Manifest = dict[str, Any]
+from modelplane_operator.kube.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)

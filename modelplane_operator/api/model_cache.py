@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import DataKey, ObjectName
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, needed
 from modelplane_operator.api.shared import ClusterSelector, Spec
 
@@ -90,17 +90,17 @@ class ClustersMatched(ConditionType):
     """Whether there is a cluster to stage the weights on."""
 
     MATCHED = "Matched", "True", "At least one cluster matches and has storage for caches."
-    NO_CLUSTERS = "NoClusters", "False", "No cluster matches the selector and has storage for caches."
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches the selector and has storage for caches.", WARNING
 
 
 class ArtifactReady(ConditionType):
     """Whether the weights are on every matching cluster."""
 
-    NO_CLUSTERS = "NoClusters", "False", "No cluster matches."
-    AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist."
-    FAILED = "Failed", "False", "Staging failed on some cluster."
-    PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet."
-    HYDRATING = "Hydrating", "False", "No cluster holds them yet."
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches.", WARNING
+    AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist.", WARNING
+    FAILED = "Failed", "False", "Staging failed on some cluster.", WARNING
+    PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet.", STEP
+    HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP
     STAGED = "Staged", "True", "Every matching cluster holds them."
 
 

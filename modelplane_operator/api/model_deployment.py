@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     LABEL_RULES,
@@ -245,47 +245,74 @@ class ReplicaCount(Model):
     """Replicas that answer."""
 
 
-class ModelDeploymentStatus(Status):
+class ModelDeploymentStatus(SummarizedStatus):
     """How far the deployment is."""
 
     replicas: ReplicaCount | None = None
     """Replicas, counted."""
     selector: str | None = None
     """Label selector of the deployment's replicas, for autoscalers."""
+    model: Annotated[str, Field(max_length=128)] | None = None
+    """The model that the first engine is told to serve, or the cache that it starts from, as far as its arguments can
+    be read."""
 
 
 class ReplicasScheduled(ConditionType):
     """Whether every replica has a cluster."""
 
-    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster."
-    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written."
-    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone."
-    INVALID_NODE_SELECTOR = "InvalidNodeSelector", "False", "A selector is not valid; replicas that run are left alone."
+    REPLICAS_CREATED = "ReplicasCreated", "True", "Every replica has a cluster.", NEWS
+    SCHEDULING = "Scheduling", "False", "Clusters are chosen, the replicas are being written.", STEP
+    NO_CLUSTERS = "NoClusters", "False", "No cluster matches; replicas that run are left alone.", WARNING
+    INVALID_NODE_SELECTOR = (
+        "InvalidNodeSelector",
+        "False",
+        "A selector is not valid; replicas that run are left alone.",
+        WARNING,
+    )
+    NO_MATCHING_CLUSTERS = "NoMatchingClusters", "False", "No cluster carries the labels that are asked for.", WARNING
+    TAINTED = "Tainted", "False", "Clusters that have the hardware carry taints that are not tolerated.", WARNING
+    CLUSTERS_NOT_READY = "ClustersNotReady", "False", "Clusters that may have the hardware cannot be used now.", WARNING
+    NO_MATCHING_DEVICES = "NoMatchingDevices", "False", "No pool has the devices that are asked for.", WARNING
     INSUFFICIENT_CAPACITY = (
         "InsufficientCapacity",
         "False",
-        "Some replica fits nowhere; the message says what is short.",
+        "The hardware is there, and too little of it is free; the message says what is short.",
+        WARNING,
     )
 
 
 class ReplicasReady(ConditionType):
     """Whether every replica answers."""
 
-    NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster."
-    MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them."
+    NO_REPLICAS_SCHEDULED = "NoReplicasScheduled", "False", "No replica has a cluster.", STEP
+    MODEL_STARTING = "ModelStarting", "False", "Some replicas do not answer yet; the message counts them.", STEP
+    REPLICAS_FAILING = (
+        "ReplicasFailing",
+        "False",
+        "Some replica does not start, or answers no more, for what does not mend by itself; the message says what.",
+        WARNING,
+    )
     ALL_REPLICAS_READY = "AllReplicasReady", "True", "Every replica answers."
 
 
 class Progressing(ConditionType):
-    """Whether replicas are being moved, changed or removed."""
+    """Whether replicas are being started, moved, changed or removed."""
 
-    SETTLED = "Settled", "False", "Every replica is where and what it is to be."
-    NO_OTHER_PLACE = "NoOtherPlace", "False", "Replicas stay that are to leave their cluster: no other takes them."
-    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what."
+    SETTLED = "Settled", "False", "Every replica is where and what it is to be.", NEWS
+    NO_OTHER_PLACE = (
+        "NoOtherPlace",
+        "False",
+        "Replicas stay that are to leave their cluster: no other takes them.",
+        WARNING,
+    )
+    STALLED = "Stalled", "False", "Nothing moves, and some replica does not start; ReplicasReady says why.", STEP
+    STARTING = "Starting", "True", "Replicas are being made, or do not answer yet.", STEP
+    MOVING = "Moving", "True", "Replicas take turns; the message says which wait, and for what.", NEWS
     MOVING_WITHOUT_SURGE = (
         "MovingWithoutSurge",
         "True",
         "The fleet has no room for one more replica, so that one at a time is out of service.",
+        NEWS,
     )
 
 
@@ -293,8 +320,8 @@ class ModelCacheResolved(ConditionType):
     """Whether the cache that the deployment names is there; absent when it names none."""
 
     RESOLVED = "ModelCacheResolved", "True", "The cache exists."
-    UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed."
-    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed."
+    UNRESOLVED = "ModelCacheUnresolved", "False", "The cache has not been read yet; nothing new is placed.", STEP
+    NOT_FOUND = "ModelCacheNotFound", "False", "There is no such cache; nothing new is placed.", WARNING
 
 
 class PodTemplateAllowed(ConditionType):
@@ -305,6 +332,7 @@ class PodTemplateAllowed(ConditionType):
         "LeftOut",
         "False",
         "A cluster does not allow some of it, and the pods run without; the message names it, and what would allow it.",
+        WARNING,
     )
 
 
@@ -316,7 +344,12 @@ class ModelDeployment(Resource[ModelDeploymentSpec, ModelDeploymentStatus]):
         group=MODELPLANE,
         short="md",
         scope="Namespaced",
-        columns=(Column("REPLICAS", ".status.replicas.ready"),),
+        columns=(
+            Column("REPLICAS", ".status.replicas.ready"),
+            Column("DESIRED", ".spec.replicas", "integer"),
+            Column("PLACED", ".status.replicas.total", "integer"),
+            Column("MODEL", ".status.model", wide=True),
+        ),
         conditions=(
             ReplicasScheduled,
             ReplicasReady,

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, ObjectName, Url, UrlPath
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import Model, Rule, must
 from modelplane_operator.api.shared import Spec
 
@@ -84,7 +84,7 @@ class EndpointRouting(Model):
     """Whether it is the endpoint of a replica, which leads to that replica alone."""
 
 
-class ModelEndpointStatus(Status):
+class ModelEndpointStatus(SummarizedStatus):
     """What is known of the endpoint."""
 
     routing: EndpointRouting | None = None
@@ -95,9 +95,14 @@ class RoutingReady(ConditionType):
     """Whether requests can be sent to the endpoint."""
 
     BACKEND_CONFIGURED = "BackendConfigured", "True", "Routes can refer to it."
-    WAITING_FOR_BACKEND = "WaitingForBackend", "False", "Its Service is not there yet."
-    INVALID_URL = "InvalidURL", "False", "The URL cannot be used; the message says why."
-    CREDENTIALS_MISSING = "CredentialsMissing", "False", "The Secret of its credentials cannot be used: see why."
+    WAITING_FOR_BACKEND = "WaitingForBackend", "False", "Its Service is not there yet.", STEP
+    INVALID_URL = "InvalidURL", "False", "The URL cannot be used; the message says why.", WARNING
+    CREDENTIALS_MISSING = (
+        "CredentialsMissing",
+        "False",
+        "The Secret of its credentials cannot be used: see why.",
+        WARNING,
+    )
 
 
 class ModelEndpoint(Resource[ModelEndpointSpec, ModelEndpointStatus]):
@@ -108,6 +113,6 @@ class ModelEndpoint(Resource[ModelEndpointSpec, ModelEndpointStatus]):
         group=MODELPLANE,
         short="me",
         scope="Namespaced",
-        columns=(Column("URL", ".spec.url"),),
+        columns=(Column("URL", ".spec.url"), Column("STATE", ".status.conditions[?(@.type=='Ready')].reason")),
         conditions=(RoutingReady, Synced, Ready),
     )

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DnsLabel, LabelText, ObjectName, OurName
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.shared import (
     MEMBER_SHAPE,
@@ -131,9 +131,13 @@ class HeldNodes(Model):
     """How many of its nodes pods of the replica are on."""
 
 
-class ModelReplicaStatus(Status):
+class ModelReplicaStatus(SummarizedStatus):
     """What was seen of the replica on its cluster."""
 
+    nodes: int | None = None
+    """Nodes that its spec asks for, over all of its pools."""
+    pool: Annotated[str, Field(max_length=128)] | None = None
+    """Pool of those nodes; several are separated by commas."""
     held_nodes: Annotated[tuple[HeldNodes, ...], list_map("pool")] = ()
     """Pools on more of whose nodes the replica has pods than its spec asks for: pods of an earlier shape are still
     ending there. Nothing else is placed on those nodes."""
@@ -145,22 +149,36 @@ class ModelReplicaStatus(Status):
 class ModelAccepted(ConditionType):
     """Whether the engines' workloads are on the cluster."""
 
-    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet."
-    DEPLOYING = "Deploying", "False", "The workloads are being written."
+    WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet.", STEP
+    DEPLOYING = "Deploying", "False", "The workloads are being written.", STEP
+    INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as it is asked for; the message says why.", WARNING
+    SOURCE_NOT_FOUND = "SourceNotFound", "False", "The namespace lacks a Secret or ConfigMap of an engine.", WARNING
     ACCEPTED = "Accepted", "True", "Every engine has its workload."
 
 
 class ModelReady(ConditionType):
     """Whether requests are answered."""
 
-    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet."
-    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet."
+    WAITING_FOR_MODEL = "WaitingForModel", "False", "The workloads are not there yet.", STEP
+    MODEL_STARTING = "ModelStarting", "False", "The workloads are there, and some pods do not answer yet.", STEP
+    CRASH_LOOP = "CrashLoop", "False", "An engine ends again and again; the message has its exit code.", WARNING
+    IMAGE_PULL_FAILED = "ImagePullFailed", "False", "An image cannot be pulled; the message says why.", WARNING
+    CANNOT_START = "CannotStart", "False", "A container cannot be made, or its pod failed; see why.", WARNING
+    UNSCHEDULABLE = "Unschedulable", "False", "A pod finds no node; the message says why.", WARNING
+    NOT_ANSWERING = (
+        "NotAnswering",
+        "False",
+        "An engine runs and gives no answer, though it was restarted for that or has answered before.",
+        WARNING,
+    )
+    ROUTE_REFUSED = "RouteRefused", "False", "The cluster's gateway does not accept the route.", WARNING
     PICKER_NOT_READY = (
         "PickerNotReady",
         "False",
         "The engines answer, and the endpoint picker does not: the gateway refuses every request without it.",
+        STEP,
     )
-    CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers."
+    CLUSTER_UNREACHABLE = "ClusterUnreachable", "Unknown", "Neither the cluster nor its gateway answers.", WARNING
     SERVING = "Serving", "True", "Every engine answers, and so does the endpoint picker, where there is one."
 
 
@@ -172,6 +190,7 @@ class CacheTransfer(ConditionType):
         "NotConfigured",
         "False",
         "Some engine is not told to: prompts are read by a prefill engine and then again by the decode engine.",
+        WARNING,
     )
     CONFIGURED = "Configured", "True", "Every engine whose arguments can be read is told to."
 
@@ -184,6 +203,10 @@ class ModelReplica(Resource[ModelReplicaSpec, ModelReplicaStatus]):
         group=MODELPLANE,
         short="mr",
         scope="Namespaced",
-        columns=(Column("CLUSTER", ".spec.clusterName"),),
+        columns=(
+            Column("CLUSTER", ".spec.clusterName"),
+            Column("NODES", ".status.nodes", "integer"),
+            Column("POOL", ".status.pool"),
+        ),
         conditions=(ModelAccepted, CacheTransfer, ModelReady, Synced, Ready),
     )

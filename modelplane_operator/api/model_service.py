@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
-from modelplane_operator.api.conditions import ConditionType, Ready, Synced
+from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.model import ATOMIC, Model
 from modelplane_operator.api.shared import Spec
 
@@ -51,39 +51,85 @@ class ResolvedEndpoint(Model):
     """Its share of the requests, relative to the other endpoints."""
 
 
-class ModelServiceStatus(Status):
+class ModelServiceStatus(SummarizedStatus):
     """What is known of the URL."""
 
     address: str | None = None
     """The URL; append the engine's own path to it, such as `/v1/chat/completions`."""
     endpoints: Annotated[tuple[ResolvedEndpoint, ...], Field(max_length=LISTED), ATOMIC] = ()
     """Endpoints that get requests; of more than 100, the first ones. EndpointsResolved counts them all."""
+    endpoint_count: int | None = None
+    """How many endpoints get requests, all of them."""
 
 
 class EndpointsResolved(ConditionType):
     """Whether there are endpoints behind the URL."""
 
     RESOLVED = "Resolved", "True", "At least one endpoint is selected; the message counts them."
-    NO_ENDPOINTS = "NoEndpoints", "False", "No endpoint of the namespace carries the selected labels."
+    NO_ENDPOINTS = "NoEndpoints", "False", "No endpoint of the namespace carries the selected labels.", WARNING
 
 
 class RoutingReady(ConditionType):
     """Whether the gateway sends requests to the endpoints."""
 
     ROUTE_CONFIGURED = "RouteConfigured", "True", "The gateway has accepted the route and an endpoint can answer."
-    CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer."
-    WAITING_FOR_GATEWAY = "WaitingForGateway", "False", "There is no InferenceGateway named default with an address."
+    CONFIGURING = "Configuring", "False", "The gateway has not accepted the route yet, or no endpoint can answer.", STEP
+    ROUTE_REFUSED = "RouteRefused", "False", "The gateway does not accept a route or policy; see its words.", WARNING
+    WAITING_FOR_GATEWAY = (
+        "WaitingForGateway",
+        "False",
+        "There is no InferenceGateway named default with an address.",
+        STEP,
+    )
 
 
 class AuthReady(ConditionType):
     """Whether the keys can be read that requests need; only where keys are asked for, or were."""
 
     KEYS_FOUND = "KeysFound", "True", "Every Secret holds keys; requests without one of them get 401."
-    SECRET_NOT_FOUND = "SecretNotFound", "False", "A Secret is missing; the message names it. Its keys are refused."
-    SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it."
-    SECRET_TOO_LARGE = "SecretTooLarge", "False", "A Secret holds too many keys or bytes, so that none of them counts."
-    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it."
+    SECRET_NOT_FOUND = (
+        "SecretNotFound",
+        "False",
+        "A Secret is missing; the message names it. Its keys are refused.",
+        WARNING,
+    )
+    SECRET_FORBIDDEN = "SecretForbidden", "False", "The operator may not read a Secret; the message names it.", WARNING
+    SECRET_TOO_LARGE = (
+        "SecretTooLarge",
+        "False",
+        "A Secret holds too many keys or bytes, so that none of them counts.",
+        WARNING,
+    )
+    NO_KEYS = "NoKeys", "False", "A Secret holds nothing that can be a key; the message names it.", WARNING
+    KEY_SERVICE_UNAVAILABLE = (
+        "KeyServiceUnavailable",
+        "False",
+        "The Secrets hold keys, but the gateway gets no answer from the key service: all requests are refused.",
+        WARNING,
+    )
+    NOT_ENFORCED = (
+        "NotEnforced",
+        "False",
+        "The Secrets hold keys, but the gateway answers requests without one.",
+        WARNING,
+    )
     NOT_ASKED = "NotAsked", "True", "Requests need no key any more."
+
+
+class Answering(ConditionType):
+    """Whether a request of the operator's is answered, by the way that clients' requests go: `GET` of the list of
+    models, once a minute, and at once when something changes. Without routes there is no such condition."""
+
+    ANSWERED = "Answered", "True", "What is behind the gateway answered."
+    KEY_ASKED = "KeyAsked", "True", "The gateway asked for an API key, as it should: nothing behind it was asked."
+    NOT_ANSWERED = "NotAnswered", "False", "Requests fail, several in a row; the message says how.", WARNING
+    GATEWAY_UNREACHABLE = (
+        "GatewayUnreachable",
+        "Unknown",
+        "The operator gets no connection to the gateway, which clients may get: Ready goes by the other conditions.",
+        WARNING,
+    )
+    ASKING = "Asking", "Unknown", "No request was answered yet.", STEP
 
 
 class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
@@ -94,6 +140,6 @@ class ModelService(Resource[ModelServiceSpec, ModelServiceStatus]):
         group=MODELPLANE,
         short="ms",
         scope="Namespaced",
-        columns=(Column("ADDRESS", ".status.address"),),
-        conditions=(EndpointsResolved, RoutingReady, AuthReady, Synced, Ready),
+        columns=(Column("ADDRESS", ".status.address"), Column("ENDPOINTS", ".status.endpointCount", "integer")),
+        conditions=(EndpointsResolved, RoutingReady, AuthReady, Answering, Synced, Ready),
     )

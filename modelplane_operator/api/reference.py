@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelplane_operator.api import Kind, crd
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def page(kind: Kind, example: str) -> str:
     schema = crd.schema(kind)
     properties = schema["properties"]
     fields = [*_fields("spec", properties["spec"], required=True), *_fields("status", properties["status"])]
-    columns = ", ".join(column.name for column in (*of.columns, *crd.SHARED_COLUMNS))
+    shown, wide = (", ".join(one.name for one in crd.columns(kind) if one.wide is more) for more in (False, True))
     return "\n".join(
         [
             f"# {of.kind}",
@@ -44,7 +44,7 @@ def page(kind: Kind, example: str) -> str:
             schema["description"],
             "",
             f"`{of.api_version}`, {'cluster-scoped' if of.scope == 'Cluster' else 'namespaced'}; "
-            f"`kubectl get {of.short}` shows {columns}."
+            f"`kubectl get {of.short}` shows {shown}{f', and with `-o wide` {wide}' if wide else ''}."
             + (" `kubectl scale` and autoscalers work on it." if of.scale else ""),
             "",
             "## Example",

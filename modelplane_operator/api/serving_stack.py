@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
-from modelplane_operator.api.conditions import ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
 from modelplane_operator.api.shared import Spec
@@ -184,7 +184,7 @@ class ComponentStatus(Model):
     """What it waits for, or what Helm said."""
 
 
-class ServingStackStatus(Status):
+class ServingStackStatus(SummarizedStatus):
     """What is known of the stack."""
 
     gateway: StackGatewayStatus | None = None
@@ -197,10 +197,10 @@ class Installed(ConditionType):
     """Whether every chart is deployed as the object asks for. `Ready` tells whether the cluster can serve meanwhile."""
 
     INSTALLED = "ComponentsInstalled", "True", "Every chart is deployed, at the version and with the values asked for."
-    INSTALLING = "Installing", "False", "A chart is being installed, or waits for its turn."
-    UPGRADING = "Upgrading", "False", "A chart is being brought to another version or other values."
-    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words."
-    ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was taken back; the message has Helm's words."
+    INSTALLING = "Installing", "False", "A chart is being installed, or waits for its turn.", STEP
+    UPGRADING = "Upgrading", "False", "A chart is being brought to another version or other values.", NEWS
+    FAILED = "InstallFailed", "False", "A chart could not be installed; the message has Helm's words.", WARNING
+    ROLLED_BACK = "RolledBack", "False", "An upgrade failed and was taken back; the message has Helm's words.", WARNING
 
 
 class ServingStack(Resource[ServingStackSpec, ServingStackStatus]):

@@ -599,16 +599,6 @@ class Attribute(Model):
 # The kinds' status rows --------------------------------------------------------------------------------------------
 
 
-class GatewayStatus(Model):
-    """The gateway of a workload cluster."""
-
-    address: str | None = None
-    """IP address or host name under which the cluster's gateway is reached."""
-    server_name: Annotated[str, Field(max_length=253)] | None = None
-    """What the gateway proves to be, by https on port 443, to the hub's gateway and to nobody else. Without it, it is
-    reached by http."""
-
-
 class CacheStatus(Model):
     """Storage for model caches."""
 

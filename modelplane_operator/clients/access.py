@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,9 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import yaml
 
-from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.clients.wording import tls
+from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.kube.tokens import Token
 
 MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -47,20 +49,6 @@ Section = Mapping[str, Any]
 
 _JWT = re.compile(r"[\w-]+\.(?P<claims>[\w-]+)\.[\w-]+", re.ASCII)
 LONGEST_TOKEN = 16 * 1024  # of a service account's some 1 KiB, and more than any API server takes in a header
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What a service account's token says of itself. Nobody has checked its signature but the server that takes it."""
-
-    namespace: str
-    account: str
-    since: datetime
-    until: datetime
-
-    @property
-    def lasts(self) -> timedelta:
-        return self.until - self.since
 
 
 def read_token(text: str) -> Token | None:
@@ -134,7 +122,7 @@ class Access:
                     context.load_cert_chain(path)
         # An SSLError is an OSError, and so is a disk without room for the key; a TypeError is a PEM that is not ASCII.
         except (OSError, TypeError, ValueError) as error:
-            raise KubeconfigError(f"the certificates cannot be used: {error}") from error
+            raise KubeconfigError(f"the certificates cannot be used: {tls(error)}") from error
         return context
 
 
@@ -177,7 +165,7 @@ def in_cluster(host: str, port: str, *, folder: Path = SERVICE_ACCOUNT) -> Acces
     try:
         authority = (folder / "ca.crt").read_text()
     except OSError as error:
-        raise KubeconfigError(f"no service account is mounted: {error}") from error
+        raise KubeconfigError(f"no service account is mounted: {error.filename}: {error.strerror}") from error
     where = f"[{host}]" if ":" in host else host
     return Access(f"https://{where}:{port}", authority=authority, token_file=folder / "token")
 
@@ -285,10 +273,19 @@ def _server_name(said: str) -> str | None:
     return said or None
 
 
+_UNNAMED = {
+    "context": "the kubeconfig has no current-context: write the name of the context to use there",
+    "cluster": "the kubeconfig's current context names no cluster",
+    "user": "the kubeconfig's current context names no user",
+}
+
+
 def _named(config: Section, kind: str, name: str) -> Section:
     entries = config.get(f"{kind}s")
     listed = cast(list[object], entries) if isinstance(entries, list) else []
     sections = [cast(Section, one) for one in listed if isinstance(one, dict)]
+    if not name:
+        raise KubeconfigError(_UNNAMED[kind])
     found = [one.get(kind) for one in sections if one.get("name") == name]
     if len(found) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")

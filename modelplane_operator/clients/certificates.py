@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from modelplane_operator.api.certificate import Certificate, Usage
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import key_of, section
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, key_of, section
 
 _PURPOSE: Mapping[Usage, x509.ObjectIdentifier] = {
     "server": ExtendedKeyUsageOID.SERVER_AUTH,

@@ -19,28 +19,22 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.access import Access, Token, read_token
-from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.clients.collection import Collection, Index, Keep
-from modelplane_operator.clients.errors import (
-    ClientError,
-    Defect,
-    Forbidden,
-    Misbehaving,
-    Unauthorized,
-    Unreachable,
-)
+from modelplane_operator.clients.access import Access, read_token
+from modelplane_operator.clients.informer import Index, Informer, Keep
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import Limits, Share
-from modelplane_operator.clients.resources import ResourceType
+from modelplane_operator.clients.reflector import LISTS_AT_ONCE, Reflector
+from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import LISTS_AT_ONCE, ListWatch
-from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import OnCall, uncounted
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.errors import ClientError, Defect, Forbidden, Misbehaving, Unauthorized, Unreachable
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.kube.tokens import Token
 
 STEADY = 3  # so many answers tell how far away a cluster is
-MEETINGS = 16  # clusters that one process gets to know at once: a thousand would all run into their deadlines
-MEETING_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
+INITIAL_SYNCS = 16  # clusters that one process gets to know at once: a thousand would all run into their deadlines
+INITIAL_SYNC_SECONDS = 10.0  # then the next one's turn begins, whatever this one still has to say
 LOOK_AGAIN = 0.05
 
 log = structlog.get_logger()
@@ -77,6 +71,8 @@ class Health:
     """The seconds that took, or one of the last answers before it: a busy moment is no distance."""
     misses: int = 0
     """How often in a row it has not answered."""
+    renewing: bool = False
+    """Whether it answers again, and the client that may be asked is only being made."""
 
     @property
     def answers(self) -> bool:
@@ -87,7 +83,7 @@ class Health:
 class Pace:
     """How often a cluster is asked whether it is there, and how long it may take."""
 
-    beat: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
+    probe_interval: float = 30.0  # between two questions without cause; a watch that breaks off asks at once
     deadline: float = 3.0
     misses: int = 2  # one lost answer is no outage; the second attempt follows after `again`
     again: float = 1.0
@@ -99,6 +95,7 @@ class Pace:
 
 
 OnHealth = Callable[[str, Health], None]
+OnReturn = Callable[[str], None]
 OnUnauthorized = Callable[[str], None]
 
 
@@ -116,12 +113,15 @@ class Connection:
         pace: Pace | None = None,
         on_call: OnCall = uncounted,
         on_health: OnHealth = lambda _, __: None,
+        on_return: OnReturn = lambda _: None,
         on_unauthorized: OnUnauthorized = lambda _: None,
-        turn: asyncio.Semaphore | None = None,
+        slots: asyncio.Semaphore | None = None,
         limits: Limits | None = None,
         share: Share | None = None,
     ) -> None:
         """`turn`: whose turn it is to be got to know; the clusters of a fleet share it.
+
+        `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 
         `limits` and `share`: how much the cluster may say, and take of the loop.
         """
@@ -130,21 +130,27 @@ class Connection:
         self._access = access
         self._pace = pace or Pace()
         self._chance = chance
-        self._on_call, self._on_health, self._on_unauthorized = on_call, on_health, on_unauthorized
+        self._on_call, self._on_health, self._on_return = on_call, on_health, on_return
+        self._on_unauthorized = on_unauthorized
         self._now = store.now
-        self._turn = turn or asyncio.Semaphore()
+        self._slots = slots or asyncio.Semaphore()
         self._limits, self._share = limits, share
         self._offences, self._sound_since = 0, store.now()
         self._kube: Kube | None = None
-        self._changed, self._doubt, self._again = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._collections = {
+        self._changed, self._suspected, self._again = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._informers = {
             one.type: store.open(
                 name, one.type, selecting=one.selecting, indexes=one.indexes, bare=one.bare, keeping=one.keeping
             )
             for one in watched
         }
         self._watched = {one.type: one for one in watched}
-        self._watches: list[ListWatch] = []
+        self._watches: list[Reflector] = []
+
+    @property
+    def server(self) -> str:
+        """The address of its API server."""
+        return self._access.server
 
     @property
     def unverified(self) -> str:
@@ -165,28 +171,28 @@ class Connection:
             raise Unreachable(f"cluster {self.name or 'hub'}: not connected yet")
         return self._kube
 
-    def find(self, kind: ResourceType) -> Collection | None:
+    def find(self, kind: ResourceType) -> Informer | None:
         """What is watched of a type."""
-        return self._collections.get(kind)
+        return self._informers.get(kind)
 
     def failing(self, kind: ResourceType) -> ClientError | None:
         """What is wrong at the moment with the watch of a type."""
-        return next((watch.failing for watch in self._watches if watch.collection.type == kind), None)
+        return next((watch.failing for watch in self._watches if watch.informer.type == kind), None)
 
     @property
-    def collections(self) -> Sequence[Collection]:
-        return tuple(self._collections.values())
+    def informers(self) -> Sequence[Informer]:
+        return tuple(self._informers.values())
 
     @property
     def synced(self) -> bool:
         """Whether all that is watched has been seen once."""
         return all(
-            collection.synced or (self._watched[kind].spare and isinstance(self.failing(kind), Forbidden))
-            for kind, collection in self._collections.items()
+            informer.synced or (self._watched[kind].spare and isinstance(self.failing(kind), Forbidden))
+            for kind, informer in self._informers.items()
         )
 
     @property
-    def watches(self) -> Sequence[ListWatch]:
+    def watches(self) -> Sequence[Reflector]:
         return self._watches
 
     def look_again(self) -> None:
@@ -195,7 +201,7 @@ class Connection:
         Until the cluster's turn comes, it counts as not seen.
         """
         for watch in self._watches:
-            watch.doubt()
+            watch.invalidate()
         self._again.set()
 
     def update(self, access: Access) -> None:
@@ -207,8 +213,8 @@ class Connection:
             self._kube.renew(access)
             return
         if (access.server, access.authority) != (before.server, before.authority):
-            for collection in self._collections.values():  # it may be another cluster
-                collection.distrust()
+            for informer in self._informers.values():  # it may be another cluster
+                informer.distrust()
             self._watches.clear()
         self._changed.set()
 
@@ -222,7 +228,7 @@ class Connection:
             failures = 1 if self.health.last_contact != contact else failures + 1
             if error is None:
                 continue
-            self._set(replace(self.health, error=error, misses=self.health.misses + 1))
+            self._set(replace(self.health, error=error, misses=self.health.misses + 1, renewing=False))
             if isinstance(error, Unauthorized):
                 self._on_unauthorized(self.name)
             pause = self._pace.rebuild.delay(failures, self._chance())
@@ -251,7 +257,7 @@ class Connection:
                     tasks.append(group.create_task(self._reported(part, ended)))
 
                 start(self._changed.wait())
-                start(self._meet(client, start))
+                start(self._initial_sync(client, start))
                 error = await ended
                 for task in tasks:
                     task.cancel()
@@ -259,21 +265,24 @@ class Connection:
         finally:
             self._kube = None
 
-    async def _meet(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
+    async def _initial_sync(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
         """Get to know the cluster when its turn has come, and again whenever somebody else may have written there."""
-        async with self._turn:
+        async with self._slots:
             self._again.clear()
             kube = self._kube = await client.enter_async_context(self._client())
+            if self.health.renewing:
+                self.health = replace(self.health, renewing=False)
+                self._on_return(self.name)
             start(kube.misbehaves())
-            start(self._beat(kube))
+            start(self._probe(kube))
             for watch in self._with(kube):
                 start(watch.run())
             await self._known()
         while True:
             await self._again.wait()
-            async with self._turn:
+            async with self._slots:
                 self._again.clear()
-                self._doubt.set()
+                self._suspected.set()
                 for watch in self._watches:
                     watch.look_again()
                 await self._known()
@@ -285,7 +294,7 @@ class Connection:
         """Wait until the cluster has answered and all was seen there, or that is not to be expected in this turn."""
         began = self._now()
         with suppress(TimeoutError):
-            async with asyncio.timeout(MEETING_SECONDS):
+            async with asyncio.timeout(INITIAL_SYNC_SECONDS):
                 while self.health.error is None and not self._again.is_set():
                     contact = self.health.last_contact
                     if self.synced and contact is not None and contact >= began:
@@ -305,24 +314,25 @@ class Connection:
         if not ended.done():
             ended.set_result(error)
 
-    def _with(self, kube: Kube) -> Sequence[ListWatch]:
+    def _with(self, kube: Kube) -> Sequence[Reflector]:
         """The watches, going on with this client."""
         if not self._watches:
-            turn = asyncio.Semaphore(LISTS_AT_ONCE)
+            slots = asyncio.Semaphore(LISTS_AT_ONCE)
             self._watches = [
-                ListWatch(
+                Reflector(
                     kube,
-                    collection,
+                    informer,
                     self._chance,
                     one.namespace,
                     self._pace.watch,
-                    on_broken=self._doubt.set,
+                    on_broken=self._suspected.set,
+                    answers=lambda: self.health.error is None,
                     ours=one.ours,
                     on_news=lambda: self._on_health(self.name, self.health),
-                    turn=turn,
+                    slots=slots,
                     kept=self._kept,
                 )
-                for one, collection in zip(self._watched.values(), self._collections.values(), strict=True)
+                for one, informer in zip(self._watched.values(), self._informers.values(), strict=True)
             ]
         for watch in self._watches:
             watch.kube = kube
@@ -330,13 +340,13 @@ class Connection:
 
     def _kept(self) -> int:
         """The bytes that are kept of the cluster. A list under way may only say again what is there."""
-        return sum(max(watch.collection.size, watch.reading) for watch in self._watches)
+        return sum(max(watch.informer.size, watch.reading) for watch in self._watches)
 
-    async def _beat(self, kube: Kube) -> None:
+    async def _probe(self, kube: Kube) -> None:
         """Ask again and again whether the cluster is there; ends when it is back, and raises Unauthorized."""
         pace, lately = self._pace, deque[float](maxlen=STEADY)
         while True:
-            self._doubt.clear()
+            self._suspected.clear()
             try:
                 lately.append(await kube.ping(deadline=pace.deadline))
                 while len(lately) < STEADY:  # the first answer took the time of connecting, too
@@ -360,17 +370,20 @@ class Connection:
                     await asyncio.sleep(pace.probation)
             elif self._now() - self._sound_since > pace.pause.longest:
                 self._offences = 0
-            self._set(Health(last_contact=self._now(), latency=latency))
+            self._set(Health(last_contact=self._now(), latency=latency, renewing=was_away))
             if was_away:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(pace.beat * (0.75 + self._chance() / 2)):
-                    await self._doubt.wait()
+                async with asyncio.timeout(pace.probe_interval * (0.75 + self._chance() / 2)):
+                    await self._suspected.wait()
 
     def _set(self, health: Health) -> None:
         before, self.health = self.health, health
-        if before.answers != health.answers or _words(before) != _words(health):
-            log.info("cluster health", cluster=self.name, answers=health.answers, error=_words(health))
+        turned = (before.answers, before.error is None) != (health.answers, health.error is None)
+        if turned or _words(before) != _words(health):
+            # Of one outage, each attempt may say something else: the log has the first, the condition the latest.
+            tell = log.info if turned else log.debug
+            tell("cluster health", cluster=self.name, answers=health.answers, error=_words(health))
             self._on_health(self.name, health)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 
 def read_definitions(folder: Path) -> tuple[Manifest, ...]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.store import Store
+from modelplane_operator.kube.errors import Unreachable
 
 
 @dataclass(slots=True)

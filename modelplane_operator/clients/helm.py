@@ -29,22 +29,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import structlog
 from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
 
 from modelplane_operator.api import bounds, labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import write_kubeconfig
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ClientError, Foreign
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.limits import KIB, MIB, shown
-from modelplane_operator.clients.releases import ARCHIVE, Content, Revision, content, may_be_a_release, revisions
-from modelplane_operator.clients.resources import SECRET, ResourceType, key_of
+from modelplane_operator.clients.releases import content, may_be_a_release, revisions
+from modelplane_operator.kube.errors import ClientError, Foreign
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.releases import ARCHIVE, Content, Release, Revision, Run, Verb
+from modelplane_operator.kube.resources import SECRET, ResourceType
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
 WORDS = 1000
@@ -58,8 +57,6 @@ OF_A_FILE = 64 * MIB  # that it writes: charts, and what it says
 SAID = 16 * MIB  # of which so much is read, all at once
 COMPLAINED = 64 * KIB
 OUTLIVED = 60.0  # Helm keeps to its timeout, but for connections that hang
-
-Verb = Literal["install", "rollback", "uninstall"]
 
 log = structlog.get_logger()
 
@@ -77,22 +74,7 @@ class Cluster(Protocol):
     @property
     def kube(self) -> Kube: ...
 
-    def find(self, kind: ResourceType) -> Collection | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The latest run for a release."""
-
-    verb: Verb
-    began: datetime
-    digest: str = ""
-    """Of the release that was to be installed."""
-    ended: datetime | None = None
-    error: str = ""
-    """Why it failed; empty when it did not."""
-    failures: int = 0
-    """How often in a row that has failed: the same verb, for the same digest."""
+    def find(self, kind: ResourceType) -> Informer | None: ...
 
 
 @dataclass(slots=True)
@@ -114,7 +96,7 @@ class Helm:
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
-    _lanes: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
+    _slots_by_cluster: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
     _contents: dict[str, dict[tuple[str, str], Content]] = field(
         default_factory=dict[str, dict[tuple[str, str], Content]], init=False
     )
@@ -190,6 +172,12 @@ class Helm:
 
         self._begin(cluster, release, "uninstall", run)
 
+    def forgive(self, cluster: str) -> None:
+        """The cluster was away and is back: what failed there is tried again at once, and counted anew."""
+        for place, run in self._runs.items():
+            if place[0] == cluster and run.error:
+                self._runs[place] = replace(run, failures=0)
+
     async def close(self, seconds: float) -> None:
         """Wait so long for the runs that are under way; those that then still are go on by themselves."""
         if self._tasks:
@@ -221,9 +209,9 @@ class Helm:
     async def _run(self, cluster: Cluster, release: Key, work: Callable[[_Command], Awaitable[None]]) -> None:
         place = (cluster.name, release)
         run, error = self._runs[place], ""
-        lane = self._lanes.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
+        slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
         try:
-            async with lane, self._slots:
+            async with slots, self._slots:
                 with _private_folder(self.folder, self.patience) as folder:
                     await work(self._command(cluster, folder))
         except ClientError as caught:

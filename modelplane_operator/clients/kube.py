@@ -18,13 +18,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, TypeVar, 
 
 import orjson
 
-from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import Gone, Misbehaving, NotFound, ServerFault, from_event, translated
+from modelplane_operator.clients.errors import from_event, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown
-from modelplane_operator.clients.resources import SERVICE_ACCOUNT, ResourceType, key_of, section, type_of
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     JSON,
@@ -34,6 +31,10 @@ from modelplane_operator.clients.wire import (
     open_wire,
     uncounted,
 )
+from modelplane_operator.kube.errors import Gone, Misbehaving, NotFound, ServerFault
+from modelplane_operator.kube.objects import Key, Manifest, key_of, section
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import SERVICE_ACCOUNT, ResourceType
 
 T = TypeVar("T")
 
@@ -126,6 +127,15 @@ class Kube:
         """
         return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
 
+    async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str) -> Sequence[Manifest]:
+        """The metadata of the first so many objects: whether there is any, however many there are."""
+        with translated(f"list {kind}"):
+            asked = {"labelSelector": selector}
+            found = await self._pages(
+                kind, lambda one: one, namespace, asked, limit, accept=BARE_LIST, kept=None, first=True
+            )
+        return found.items
+
     async def read_list(
         self,
         kind: ResourceType,
@@ -135,8 +145,12 @@ class Kube:
         selector: str = "",
         page: int | None = None,
         bare: bool = False,
+        size: Callable[[T], int] | None = None,
     ) -> Listing[T]:
-        """The same, and of each object no more than what `read` makes of it, as the pages come in."""
+        """The same, and of each object no more than what `read` makes of it, as the pages come in.
+
+        `size`: how many bytes that is; None where it is all of the object.
+        """
         page = page or self._wire.limits.at_once
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
@@ -144,7 +158,7 @@ class Kube:
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
                         accept = BARE_LIST if bare else JSON
-                        return await self._pages(kind, read, namespace, asked, limit, accept=accept)
+                        return await self._pages(kind, read, namespace, asked, limit, accept=accept, kept=size)
             except Gone:
                 if not limit:
                     raise
@@ -159,23 +173,27 @@ class Kube:
         at_once: int,
         *,
         accept: str,
+        kept: Callable[[T], int] | None,
+        first: bool = False,
     ) -> Listing[T]:
-        """All pages, of so many objects at first; 0: all of them at once.
+        """All pages, or only the first, of so many objects at first; 0: all of them at once.
 
         A page that is too long is asked for again with half as many: an honest server may have large objects. One
-        object that is too long is no honest server's.
+        object that is too long is no honest server's; all of them at once may be, as it was we who asked for that.
         """
         limits, asked = self._wire.limits, f"list {kind}"
-        items, size, tokens, fewest = list[T](), 0, set[str](), at_once
+        items, size, sent, tokens, fewest = list[T](), 0, 0, set[str](), at_once
         path, more = kind.path(namespace), dict[str, str]()
         while True:
             asking = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
             request = Request("list", str(kind), "GET", path, params=asking, accept=accept)
             page = await self._wire.ask_within(limits.page, request, asked=asked, deadline=PAGE_SECONDS)
-            size += limits.page if page is None else len(page)
-            if page is None and at_once > 1 and size <= limits.listing:
+            sent += limits.page if page is None else len(page)
+            if page is None and at_once > 1 and sent <= limits.sent:
                 fewest = at_once = at_once // 2
                 continue
+            if page is None and not at_once:
+                raise Gone(f"{asked}: its pages end while they are read, and without pages it is too long")
             if page is None:
                 raise self._misbehaves(asked, f"the answer has more than the {shown(limits.page)} that are allowed")
             answer = self._object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
@@ -184,11 +202,14 @@ class Kube:
                 _check_namespace(item, kind, namespace, asked=asked)
                 item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
                 items.append(read(item))
+                size += kept(items[-1]) if kept else 0
+            size += 0 if kept else len(page)
             if len(items) > limits.objects:
                 raise self._misbehaves(asked, f"the list has more than the {limits.objects} objects that are allowed")
-            if size > limits.listing:
-                raise self._misbehaves(asked, f"the list has more than the {shown(limits.listing)} that are allowed")
-            if not token:
+            if size > limits.listing or sent > limits.sent:
+                allowed = limits.listing if size > limits.listing else limits.sent
+                raise self._misbehaves(asked, f"the list has more than the {shown(allowed)} that are allowed")
+            if not token or first:
                 return Listing(items, version)
             if token in tokens:
                 raise self._misbehaves(asked, "the list goes on where it has been before")
@@ -220,7 +241,7 @@ class Kube:
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
         """The seconds until the server has said that it is ready; raises what else it says."""
         began = time.monotonic()
-        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="ping", deadline=deadline)
+        await self._wire.ask(Request("ping", "", "GET", "/readyz"), asked="GET /readyz", deadline=deadline)
         return time.monotonic() - began
 
     async def watch(
@@ -270,13 +291,13 @@ class Kube:
         if new:
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": BEFORE_ALL}}
         kind, key = type_of(manifest), key_of(manifest)
-        params = {"fieldManager": labels.FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
+        params = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), **_dry(dry_run)}
         return await self._one("apply", "PATCH", kind, key, manifest, content_type=APPLY_PATCH, params=params)
 
     async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Store a new object; raises AlreadyExists when there is one of that name."""
         kind, namespace = type_of(manifest), manifest["metadata"].get("namespace") or ""
-        params = {"fieldManager": labels.FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
+        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **_dry(dry_run)}
         stored = await self._ask("create", "POST", kind, kind.path(namespace), manifest, params=params)
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
@@ -299,19 +320,19 @@ class Kube:
         kind, key = type_of(manifest), key_of(manifest)
         _version(manifest)
         verb = "replace_status" if subresource else "replace"
-        params = {"fieldManager": labels.FIELD_MANAGER}
+        params = {"fieldManager": FIELD_MANAGER}
         return await self._one(verb, "PUT", kind, key, body, subresource=subresource, params=params)
 
     async def set_finalizers(self, kind: ResourceType, key: Key, finalizers: Iterable[str], version: str) -> Manifest:
         """Give the object that was read at this resourceVersion these finalizers; raises Conflict."""
         body = {"metadata": {"resourceVersion": version, "finalizers": [*finalizers]}}
-        params = {"fieldManager": labels.FIELD_MANAGER}
+        params = {"fieldManager": FIELD_MANAGER}
         return await self._one("set_finalizers", "PATCH", kind, key, body, content_type=MERGE_PATCH, params=params)
 
     async def set_data(self, kind: ResourceType, key: Key, data: Mapping[str, str], version: str) -> Manifest:
         """Give the Secret or ConfigMap that was read at this resourceVersion these entries; raises Conflict."""
         body = {"metadata": {"resourceVersion": version}, "data": dict(data)}
-        path, params = kind.path(key.namespace, key.name), {"fieldManager": labels.FIELD_MANAGER}
+        path, params = kind.path(key.namespace, key.name), {"fieldManager": FIELD_MANAGER}
         return await self._ask("set_data", "PATCH", kind, path, body, content_type=MERGE_PATCH, params=params)
 
     async def request_token(self, account: Key, seconds: int) -> str:

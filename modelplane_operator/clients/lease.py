@@ -19,11 +19,10 @@ from typing import Any
 
 import structlog
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError, NotLeading
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import LEASE
+from modelplane_operator.kube.errors import ClientError, NotLeading
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import LEASE
 
 RELEASE_SECONDS = 2.0  # a stop waits no longer than that for the release; without one the others wait for `duration`
 
@@ -82,6 +81,7 @@ class Lease:
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
     _taken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _failing: bool = field(default=False, init=False)
 
     @property
     def held(self) -> bool:
@@ -100,9 +100,12 @@ class Lease:
                 try:
                     async with asyncio.timeout(self.times.deadline / 2):
                         await self._attempt()
+                    self._failing = False
                 except (ClientError, TimeoutError) as error:
                     self._mine = None
-                    log.info("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    tell = log.debug if self._failing else log.info
+                    tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
+                    self._failing = True
                 await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
         finally:
             await self._release()

@@ -13,10 +13,10 @@ from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 
 import structlog
 
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import NODE, SERVICE_CIDR, ResourceType, section
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, section
+from modelplane_operator.kube.resources import NODE, SERVICE_CIDR, ResourceType
 
 Network = IPv4Network | IPv6Network
 LIFETIME = 600.0

@@ -10,51 +10,21 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 
 import orjson
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import Misbehaving, ServerFault
 from modelplane_operator.clients.limits import MIB, shown, too_many_values
-from modelplane_operator.clients.resources import key_of, labels_of
-
-PENDING: Final = frozenset({"pending-install", "pending-upgrade", "pending-rollback"})
-UNDECIDED: Final = PENDING | {"uninstalling"}
-"""Helm is at work, or was when it ended without saying so."""
+from modelplane_operator.kube.errors import Misbehaving, ServerFault
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.releases import Content, Revision
 
 INFLATED: Final = 16 * MIB
 """What a payload may be: a Secret has at most 1 MiB, and charts and values have some ten times that when inflated."""
-ARCHIVE: Final = "chart archive "
-"""Begins the description of a revision that we have had installed; then comes the archive's digest."""
-
-_ARCHIVED = re.compile(f"{ARCHIVE}(sha256:[0-9a-f]{{64}})")  # the cluster may say anything
 _PAYLOAD = "release"
 _GZIP: Final = 16 + zlib.MAX_WBITS
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """One revision of a release, as its Secret's metadata tells it."""
-
-    release: Key
-    number: int
-    status: str
-    secret: Key
-    uid: str
-    version: str
-    """The Secret's resourceVersion."""
-    modified: float
-    """When Helm last wrote it, in seconds since 1970."""
-    digest: str = ""
-    """Of the `Release` that Helm was asked for; empty when it was not asked by us."""
-    owner: str = ""
-    interrupted: bool = False
-    """Whether it counts as failed only because nobody knows how it ended."""
 
 
 def revisions(secrets: Iterable[Manifest]) -> Mapping[Key, tuple[Revision, ...]]:
@@ -106,23 +76,6 @@ def _revision(secret: Manifest) -> Revision | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a revision holds, as its Secret's payload tells it."""
-
-    chart: str
-    version: str
-    values: Manifest
-    description: str
-    """What became of it, in Helm's words."""
-
-    @property
-    def archive(self) -> str:
-        """The digest of the chart's archive, as far as it is known."""
-        found = _ARCHIVED.fullmatch(self.description)
-        return found[1] if found else ""
-
-
 def content(secret: Manifest) -> Content:
     """Read a revision's payload; raises ServerFault when it is none of Helm's."""
     release = _payload(secret)
@@ -135,7 +88,7 @@ def content(secret: Manifest) -> Content:
     )
 
 
-def given_up(secret: Manifest) -> Manifest:
+def marked_failed(secret: Manifest) -> Manifest:
     """The Secret of a revision that nobody works on any more, so that Helm goes on from there.
 
     Helm refuses to touch a release that is pending. It takes one that failed as it is: nothing has to be uninstalled.

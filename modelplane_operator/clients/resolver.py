@@ -10,30 +10,24 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from threading import Thread
 from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from modelplane_operator.kube.resolved import Resolved
+
 LIFETIME = 120.0  # of an answer; then the name is asked about again
 PATIENCE = 5.0  # with the first answer about a name
 AT_ONCE = 32
 OF_A_NAMESPACE = 4
+NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 Lookup = Callable[[str], Sequence[str]]
 """The addresses of a name from its root on; blocks, and raises OSError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """What a name was found to stand for."""
-
-    addresses: tuple[IPv4Address | IPv6Address, ...] = ()
-    error: str = ""
-    """Why that is not known, or not any more."""
 
 
 def system(name: str) -> Sequence[str]:
@@ -63,11 +57,10 @@ class Resolver:
         waited = self.now() - self._wanted.setdefault(name, self.now())
         return Resolved(error=f"no answer within {PATIENCE:g} s") if waited >= PATIENCE else None
 
-    def names_of(self, address: str) -> Iterator[str]:
-        """The names that are known to stand for an address."""
-        for name, (_, known) in self._known.items():
-            if any(str(one) == address for one in known.addresses):
-                yield name
+    def addresses(self, name: str, namespace: str) -> frozenset[str]:
+        """The addresses that a name is known to stand for, be it that more is being found out."""
+        found = self.find(name, namespace)
+        return frozenset(map(str, found.addresses if found else ()))
 
     def _ask(self, name: str, namespace: str) -> None:
         of_namespace = Counter(self._asking.values())[namespace]
@@ -81,7 +74,8 @@ class Resolver:
             try:
                 found = Resolved(tuple(ip_address(address.partition("%")[0]) for address in self.lookup(name)))
             except (OSError, ValueError) as error:
-                found = Resolved(error=str(getattr(error, "strerror", None) or error))
+                unknown = isinstance(error, socket.gaierror) and error.errno in NO_SUCH_NAME
+                found = Resolved(error=str(getattr(error, "strerror", None) or error), unknown=unknown)
             if not loop.is_closed():  # nobody waits for threads when the operator ends
                 loop.call_soon_threadsafe(self._answered, name, found)
 
@@ -90,7 +84,8 @@ class Resolver:
     def _answered(self, name: str, found: Resolved) -> None:
         """What was known of a name stays when nobody can say what it stands for now."""
         _, before = self._known.get(name, (0.0, Resolved()))
-        known = found if found.addresses else Resolved(before.addresses, found.error or "it has no address")
+        lack = found.error or "it has no address"
+        known = found if found.addresses else Resolved(before.addresses, lack, unknown=found.unknown)
         self._known[name] = (self.now(), known)
         self._asking.pop(name, None)
         self._wanted.pop(name, None)

@@ -22,18 +22,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import (
-    ApiError,
-    ClientError,
-    KubeconfigError,
-    Misbehaving,
-    Unreachable,
-    pause,
-    refusal,
-    translated,
-)
+from modelplane_operator.clients.errors import pause, refusal, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
 from modelplane_operator.clients.resolver import OwnThreads
+from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
 JSON = "application/json"
 

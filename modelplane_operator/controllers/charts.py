@@ -6,26 +6,16 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import product
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Part
 from modelplane_operator.clients.helm import HelmError
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.ownership import is_current, marked, owned_fields
-from modelplane_operator.clients.releases import Revision, revisions
-from modelplane_operator.clients.resources import (
-    CUSTOM_RESOURCE_DEFINITION,
-    DAEMON_SET,
-    DEPLOYMENT,
-    SECRET,
-    STATEFUL_SET,
-    annotations_of,
-    key_of,
-    section,
-)
-from modelplane_operator.controllers.loop import Clients
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.clients.releases import revisions
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
+from modelplane_operator.kube.ownership import APPLIED, is_current, marked, owned_fields
+from modelplane_operator.kube.releases import Part, Revision
+from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
 from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.reading import Cluster
 
 _OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
 
@@ -118,5 +108,5 @@ async def ours(kube: Kube, definitions: Collection[Manifest]) -> tuple[Manifest,
 def _differs(live: Manifest | None, definition: Manifest) -> bool:
     if live is None:
         return True
-    ours = labels.APPLIED in annotations_of(live)
+    ours = APPLIED in annotations_of(live)
     return ours and not is_current(live, owned_fields(live), marked(definition))

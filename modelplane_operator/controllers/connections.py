@@ -17,13 +17,15 @@ from typing import NamedTuple
 import structlog
 
 from modelplane_operator.api import InferenceCluster, ServingStack, labels, names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.collection import Collection, Index
-from modelplane_operator.clients.errors import ClientError, Defect, KubeconfigError, origin
+from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.resources import SECRET, ResourceType, entries, key_of, labels_of, of, section
+from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import ClientError, Defect, KubeconfigError
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of, section
+from modelplane_operator.kube.resources import SECRET, ResourceType
 
 CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
 
@@ -66,6 +68,11 @@ def _way_of_stack(stack: Manifest) -> Way | None:
     return Way(name, Key(key_of(stack).namespace, named["name"]), named["key"])
 
 
+def _told(secret: Manifest) -> tuple[object, bool]:
+    """What clusters say of their Secret."""
+    return secret.get("data"), "deletionTimestamp" in secret["metadata"]
+
+
 WayOf = Callable[[Manifest], Way | None]
 WAYS: Mapping[ResourceType, WayOf] = {CLUSTERS: _way_to_cluster, STACKS: _way_of_stack}
 
@@ -90,18 +97,19 @@ class Connections:
     fleet: Fleet
     changed: Callable[[str], None]
     plain_http: bool = field(default=False, kw_only=True)
-    _named: list[Collection] = field(default_factory=list[Collection], init=False)
-    _secrets: Collection | None = field(default=None, init=False)
+    _named: list[Informer] = field(default_factory=list[Informer], init=False)
+    _secrets: Informer | None = field(default=None, init=False)
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
 
-    def listen(self, collection: Collection) -> None:
-        """Follow a collection of the hub, if it is one of those that matter."""
-        if way_of := WAYS.get(collection.type):
-            self._named.append(collection)
-            collection.subscribe(partial(self._named_seen, way_of))
-        elif collection.type == SECRET:
-            self._secrets = collection
-            collection.subscribe(self._secret_seen)
+    def listen(self, informer: Informer) -> None:
+        """Follow an informer of the hub, if it is one of those that matter."""
+        if way_of := WAYS.get(informer.type):
+            self._named.append(informer)
+            informer.subscribe(partial(self._named_seen, way_of))
+        elif informer.type == SECRET:
+            self._secrets = informer
+            informer.subscribe(self._secret_seen)
 
     def why(self, cluster: str) -> ClientError | None:
         """What is wrong with the kubeconfig that a cluster names. The cluster may be connected all the same."""
@@ -118,11 +126,11 @@ class Connections:
             self.fleet.remove(before.name)
 
     def _secret_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        if old and new and old.get("data") == new.get("data"):
+        if old and new and _told(old) == _told(new):
             return
-        for collection in self._named:
-            for one in collection.by("kubeconfig", key.name):
-                if way := WAYS[collection.type](one):
+        for informer in self._named:
+            for one in informer.by("kubeconfig", key.name):
+                if way := WAYS[informer.type](one):
                     self._settle(way)
 
     def _settle(self, way: Way) -> None:
@@ -135,7 +143,9 @@ class Connections:
         except ClientError as error:
             self._wrong[way.name] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            log.error("kubeconfig failed", secret=str(way.secret), error=type(error).__name__, at=origin(error))
+            told = {"error": type(error).__name__, "at": origin(error)}
+            if so_far := self._repeats.worth((way.secret, *told.values())):
+                log.error("kubeconfig failed", secret=str(way.secret), so_far=so_far, **told)
             self._wrong[way.name] = Defect(f"Secret {way.secret}: {Defect.by(error)}")
         self.changed(way.name)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import of
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache, ask
 from modelplane_operator.scheduling.prose import explain as told
+from modelplane_operator.scheduling.reasons import Reason, Spare
+from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
+from modelplane_operator.scheduling.survey import Fit, answer
 
 
-async def explain(key: Key, hub: Kube, *, now: datetime) -> str:
+async def explain(key: Key, hub: Kube, *, now: datetime, every_cluster: bool = False) -> str:
     """The decision for one deployment, from what the hub says at this moment; raises NotFound.
 
     Since when a cluster has not answered only the operator knows: failover for that reason is not foreseen here.
@@ -24,12 +28,57 @@ async def explain(key: Key, hub: Kube, *, now: datetime) -> str:
     async with asyncio.TaskGroup() as group:
         clusters = group.create_task(hub.list(of(InferenceCluster)))
         replicas = group.create_task(hub.list(of(ModelReplica)))
+    return explained(
+        deployment,
+        await _cache(deployment, hub),
+        [InferenceCluster.parse(manifest) for manifest in clusters.result().items],
+        [ModelReplica.parse(manifest) for manifest in replicas.result().items],
+        now=now,
+        every_cluster=every_cluster,
+    )
+
+
+def explained(
+    deployment: ModelDeployment,
+    cache: ModelCache | NoCache,
+    clusters: Sequence[InferenceCluster],
+    replicas: Iterable[ModelReplica],
+    *,
+    now: datetime,
+    every_cluster: bool,
+) -> str:
+    """The decision for one deployment; with `every_cluster` also what each says to one replica more."""
     fleet = FleetModel()
-    for manifest in clusters.result().items:
-        fleet.observe_cluster(InferenceCluster.parse(manifest))
-    for manifest in replicas.result().items:
-        fleet.observe_replica(ModelReplica.parse(manifest))
-    return told(schedule(ask(deployment, await _cache(deployment, hub), fleet.devices), fleet, now=now))
+    for cluster in clusters:
+        fleet.observe_cluster(cluster)
+    for replica in replicas:
+        fleet.observe_replica(replica)
+    asked = ask(deployment, cache, fleet.devices)
+    decision = schedule(asked, fleet, now=now)
+    ill = {cluster.metadata.name: words for cluster in clusters if (words := _ill(cluster))}
+    return told(decision, ill, _answers(asked, decision, fleet, clusters) if every_cluster else None)
+
+
+def _ill(cluster: InferenceCluster) -> str:
+    """What is wrong with a cluster, in the words of its own condition; empty when it is Ready."""
+    if cluster.metadata.deletion_timestamp is not None:
+        return "its cluster is being deleted"
+    ready = next((one for one in cluster.conditions if one.type == "Ready"), None)
+    if ready is None or ready.status == "True":
+        return "" if ready else "nothing is known of its cluster yet"
+    said = " ".join((ready.message or "").split())
+    return f"its cluster is not Ready ({ready.reason}){f': {said}' if said else ''}"
+
+
+def _answers(
+    asked: Ask, decision: Decision, fleet: FleetModel, clusters: Iterable[InferenceCluster]
+) -> Mapping[str, Reason]:
+    """What each cluster says to one replica more, once those that the decision finds a place for are there."""
+    for placement in decision.new:
+        fleet.assume(asked.owner, placement)
+    sites = filter(None, (fleet.site(cluster.metadata.name) for cluster in clusters))
+    found = {site.cluster.name: answer(asked.requirement, site) for site in sites}
+    return {name: Spare() if isinstance(one, Fit) else one for name, one in found.items()}
 
 
 async def _cache(deployment: ModelDeployment, hub: Kube) -> ModelCache | NoCache:

@@ -10,11 +10,10 @@ import structlog
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import Health
-from modelplane_operator.clients.resources import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.scheduling.fleet import FleetModel
 
 log = structlog.get_logger()
@@ -30,11 +29,11 @@ class FleetView:
     """Every cluster as it could last be read."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
 
-    def listen(self, collection: Collection) -> None:
-        if collection.type == of(InferenceCluster):
-            collection.subscribe(self._cluster)
-        if collection.type == of(ModelReplica):
-            collection.subscribe(self._replica)
+    def listen(self, informer: Informer) -> None:
+        if informer.type == of(InferenceCluster):
+            informer.subscribe(self._cluster)
+        if informer.type == of(ModelReplica):
+            informer.subscribe(self._replica)
 
     def on_health(self, name: str, health: Health) -> None:
         """A cluster begins or ceases to answer."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import NAMESPACE, SERVICE, labels_of
 from modelplane_operator.controllers import inference_gateway as routing
 from modelplane_operator.controllers.charts import look, ours
-from modelplane_operator.controllers.loop import Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, find
+from modelplane_operator.kube.objects import Key, Manifest, labels_of
+from modelplane_operator.kube.resources import NAMESPACE, SERVICE
 from modelplane_operator.planning.gateway_stack import Observed, plan
 from modelplane_operator.rendering.gateway_stack import (
     EVERYTHING,
@@ -21,6 +18,8 @@ from modelplane_operator.rendering.gateway_stack import (
     render_namespaces,
 )
 from modelplane_operator.rendering.inference_gateway import data_plane
+from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.reading import Cluster, find
 
 
 def controller(
@@ -49,7 +48,7 @@ def controller(
             allowed=allowed,
         )
 
-    return Controller(InferenceGateway, observe, plan, woken_by=routing.CONTROLLER.woken_by)
+    return Controller(InferenceGateway, observe, plan, watches=routing.CONTROLLER.watches)
 
 
 def _namespaces(hub: Cluster) -> tuple[str, ...]:

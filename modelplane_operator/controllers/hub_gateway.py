@@ -6,16 +6,19 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import ResourceType, annotations_of, key_of, of, section
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.inference_gateway import certificates
-from modelplane_operator.controllers.loop import Change, Waker
-from modelplane_operator.controllers.reading import Cluster, find
-from modelplane_operator.controllers.wiring import everyone
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.mutual_tls import Hub, read_hub
 from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.rendering.inference_gateway import hosts_of, url_of
+from modelplane_operator.runtime.loop import Change, Mapper
+from modelplane_operator.runtime.reading import Cluster, find
+from modelplane_operator.runtime.wiring import everyone
 
 GATEWAYS = of(InferenceGateway)
 HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
@@ -27,7 +30,33 @@ def hub_gateway(hub: Cluster, now: datetime) -> Hub:
     return read_hub(gateway, certificates(gateway, hub) if gateway else (), now)
 
 
-def on_gateway(kind: ResourceType) -> Waker:
+def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:
+    """The hosts of the front door's own URLs, and the addresses that its load balancer is known to have."""
+    found = find(hub, GATEWAYS, HUB_GATEWAY)
+    return known_hosts(InferenceGateway.parse(found), resolver) if found else frozenset[str]()
+
+
+def known_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
+    """The same of a front door that was read already.
+
+    Not what the names of its certificate stand for: that may be a network in front, which others share.
+    """
+    address = gateway.status.address if gateway.status else None
+    return hosts_of(gateway) | (hosts_at(address, resolver, names.SYSTEM_NAMESPACE) if address else frozenset[str]())
+
+
+def hosts_at(address: str, resolver: Resolver, asking: str) -> frozenset[str]:
+    """The host of a gateway's address and, if it is a name, its addresses.
+
+    `asking`: of whose questions only some are asked at once.
+    """
+    read = read_url(url_of(address))
+    if not isinstance(read, Backend):
+        return frozenset[str]()
+    return frozenset({read.host, *(resolver.addresses(read.host, asking) if read.address is None else ())})
+
+
+def on_gateway(kind: ResourceType) -> Mapper:
     """Wakes all objects of a type when the hub's gateway presents its certificate, or no longer, or is elsewhere."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -37,7 +66,7 @@ def on_gateway(kind: ResourceType) -> Waker:
     return all_of_them
 
 
-def on_authority(kind: ResourceType) -> Waker:
+def on_authority(kind: ResourceType) -> Mapper:
     """Wakes all objects of a type when there is another authority, or one more."""
 
     def all_of_them(change: Change, hub: Cluster) -> Iterable[Key]:

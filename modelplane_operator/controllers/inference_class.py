@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from modelplane_operator.api import InferenceClass, InferenceCluster
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Index
-from modelplane_operator.clients.resources import ResourceType, entries, of
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Index
+from modelplane_operator.kube.objects import Key, Manifest, entries
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.inference_class import Observed, plan
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import Cluster
 
 CLUSTERS = of(InferenceCluster)
 
@@ -53,5 +53,5 @@ def _counted(cluster: Manifest) -> Any:
 
 
 CONTROLLER: Controller[InferenceClass, Observed] = Controller(
-    InferenceClass, observe, plan, woken_by={CLUSTERS: _of_its_pools}
+    InferenceClass, observe, plan, watches={CLUSTERS: _of_its_pools}
 )

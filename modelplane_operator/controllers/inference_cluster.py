@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -15,14 +15,26 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.resources import (
+from modelplane_operator.clients.informer import Index, Keep
+from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.controllers import connections
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import (
+    GATEWAYS,
+    hosts_at,
+    hub_gateway,
+    on_authority,
+    on_gateway,
+    own_hosts,
+)
+from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
+from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
+from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
     ENVOY_PROXY,
@@ -38,23 +50,16 @@ from modelplane_operator.clients.resources import (
     RESOURCE_SLICE,
     SECRET,
     ResourceType,
-    key_of,
-    labels_of,
-    of,
-    section,
-    type_of,
 )
-from modelplane_operator.controllers import connections
-from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.model_endpoint import is_front_door, outside_at, outside_of
-from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find, placed_on
-from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find, placed_on
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
@@ -67,9 +72,11 @@ APIS: Mapping[str, ResourceType] = {
 }
 """What a cluster may serve, by the names that its status has for them, and a type that tells."""
 
-OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE, NAMESPACE)
-"""What must be gone before a cluster is let go, where its owner is a model's; namespaces are the last of it."""
-MODELS = frozenset({"ModelReplica", "ModelCache", "Namespace"})
+OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE)
+"""What must be gone before a cluster is let go, where its owner is a model's."""
+MODELS = frozenset({"ModelReplica", "ModelCache"})
+SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
+"""Of what it is looked for whether it still has an owner."""
 
 OPTIONAL = (SECRET, *POLICIES)
 """What we make there as far as we may. An account of before this version has no right to all of it."""
@@ -89,32 +96,38 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: connections.INDEXES[CLUSTERS],
     REPLICAS: {"cluster": placed_on},
-    ENDPOINTS: {"cluster": _cluster_of, "outside": outside_of},
+    ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
-WATCHED_AFAR = (
-    *(Watched(kind, ours=True) for kind in (*OF_MODELS, *APIS.values())),
-    *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
-    Watched(NODE, labels.POOL, keeping=cut_node),
-    Watched(RESOURCE_SLICE, None, keeping=cut_slice),
-)
-"""What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
+
+
+def watched_remotely(keeping: Keep = cut_node) -> tuple[Watched, ...]:
+    """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
+
+    `keeping`: what is kept of a node.
+    """
+    return (
+        *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
+        *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
+        Watched(NODE, labels.POOL, keeping=keeping),
+        Watched(RESOURCE_SLICE, None, keeping=cut_slice),
+    )
 
 
 def controller(
     known: Connections,
     gateways: Gateways,
+    resolver: Resolver,
     *,
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
-    known_as: Callable[[str], Iterable[str]] = lambda _: (),
 ) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
 
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
-    `known_as`: which names stand for an address.
+    `resolver` says what the names of gateways stand for.
     """
-    versions, tokens = _Versions(), dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -131,8 +144,9 @@ def controller(
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        there = await _there(cluster, site, versions, now) if site and not refusal and _is_seen(site) else None
-        said = {address: outside_at(address, clients.hub, known_as) for address in _told(there, stack)}
+        visible = site is not None and not refusal and _is_seen(site)
+        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
+        our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
@@ -142,6 +156,7 @@ def controller(
             refusal=refusal,
             kubeconfig=known.why(name),
             connected=site is not None,
+            server=site.server if site else "",
             unverified=site.unverified if site else "",
             token=token,
             token_seen=since,
@@ -154,15 +169,16 @@ def controller(
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
             plain=_plain(name, clients.hub),
             settle=settle,
-            taken={address: user for address, user in said.items() if user},
-            front_door=frozenset(address for address in said if is_front_door(address, clients.hub)),
+            front_door=frozenset(
+                one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
+            ),
         )
 
     return Controller(
         InferenceCluster,
         observe,
         plan,
-        woken_by={
+        watches={
             CLASSES: _with_pools_of_it,
             REPLICAS: _counting_it,
             ENDPOINTS: _led_by_http,
@@ -170,13 +186,13 @@ def controller(
             SECRET: on_authority(CLUSTERS),
             **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
-        woken_from_afar_by={
+        remote_watches={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
             NODE: _with_that_node,
             RESOURCE_SLICE: _with_that_node,
         },
-        woken_by_connection=lambda name, _: (Key("", name),),
-        lane=lambda manifest: manifest["metadata"]["name"],
+        on_connection=lambda name, _: (Key("", name),),
+        concurrency_key=lambda manifest: manifest["metadata"]["name"],
     )
 
 
@@ -204,8 +220,11 @@ class _Versions:
         return version
 
 
-async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, now: datetime) -> There:
+async def _there(
+    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
+    going = cluster.metadata.deletion_timestamp is not None
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
@@ -213,8 +232,11 @@ async def _there(cluster: InferenceCluster, site: Cluster, versions: _Versions, 
         hardware=_hardware(site),
         children=made,
         has_namespace=await _has_namespace(site, made),
-        others=tuple(_of_models(site)) if cluster.metadata.deletion_timestamp else (),
+        others=tuple(of_models(site, hub)) if going else (),
+        orphans=None if going else sweeps.of(site, hub, now),
+        spared=tuple(_spared(site)) if going else (),
         unpermitted=_unpermitted(site),
+        forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
     )
 
 
@@ -265,12 +287,42 @@ async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
     return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
 
 
-def _of_models(site: Cluster) -> Iterator[str]:
-    """What is there because of a model."""
+def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
+    """What is there because of a model, but for what the same cluster under another name has; and what ends already.
+
+    It is what we applied, where such a model's objects are: labels alone are anybody's to write, and would hold the
+    cluster for ever.
+    """
     for kind in OF_MODELS:
-        for one in site.find(kind) or ():
-            if labels_of(one).get(labels.OWNER_KIND) in MODELS:
+        for one in ours(site.find(kind)):
+            if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
+    for one in _namespaces(site):
+        if _is_going(one):
+            yield f"{NAMESPACE.kind} {key_of(one)}"
+
+
+def _spared(site: Cluster) -> Iterator[str]:
+    """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
+    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+
+
+def _namespaces(site: Cluster) -> Iterator[Manifest]:
+    return (one for one in ours(site.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
+
+
+def _is_going(one: Manifest) -> bool:
+    return bool(one["metadata"].get("deletionTimestamp"))
+
+
+def _is_of_a_model(manifest: Manifest) -> bool:
+    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_at_home(manifest, labels.OWNER_NAMESPACE)
+
+
+def _is_at_home(manifest: Manifest, label: str) -> bool:
+    """Whether it is, or is in, the namespace that stands for the one of the hub that its label names."""
+    key = key_of(manifest)
+    return (key.namespace or key.name) == names.remote_namespace(labels_of(manifest).get(label, ""))
 
 
 # On the hub -----------------------------------------------------------------------------------------------------------
@@ -294,6 +346,7 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     users = clusters.by("kubeconfig", existing.secret_ref.name)
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
+        going=bool(mine and kept and mine["metadata"].get("deletionTimestamp")),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(
             sorted(
@@ -329,18 +382,22 @@ def _plain(name: str, hub: Cluster) -> int:
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    there = {key_of(one) for one in endpoints.by("cluster", name) if _is_plain(one)}
+    there = {key_of(one) for one in endpoints.by("cluster", name) if is_plain(one)}
     return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
 
 
-def _is_plain(endpoint: Manifest) -> bool:
+def is_plain(endpoint: Manifest) -> bool:
+    """Whether requests may come by http for it."""
+    metadata = endpoint["metadata"]
+    if metadata.get("deletionTimestamp") and labels.FINALIZER not in (metadata.get("finalizers") or ()):
+        return False  # nobody is led there any more, and whoever still holds it holds up nothing
     urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
     return any(url and not url.startswith("https:") for url in urls)
 
 
 def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
     """The cluster to which one endpoint more or less leads by http."""
-    before, after = ({*_cluster_of(one)} if one and _is_plain(one) else set[str]() for one in change)
+    before, after = ({*_cluster_of(one)} if one and is_plain(one) else set[str]() for one in change)
     return [Key("", name) for name in sorted(before ^ after)]
 
 
@@ -358,4 +415,4 @@ def _with_that_node(change: Change, _: Cluster) -> Iterable[Key]:
 
 
 def _said(cut: Manifest) -> tuple[object, ...]:
-    return cut["metadata"].get("labels"), cut["spec"], cut.get("status")
+    return cut["metadata"].get("labels"), cut["spec"], cut.get("status"), cut.get("fabrics")

@@ -6,22 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import (
-    ENVOY_PROXY,
-    GATEWAY,
-    GATEWAY_CLASS,
-    NAMESPACE,
-    POLICIES,
-    SECRET,
-    key_of,
-)
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, children, find
-from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 CHILDREN = (GATEWAY_CLASS, GATEWAY, ENVOY_PROXY, *POLICIES)
 HOME = Key("", names.SYSTEM_NAMESPACE)
@@ -67,5 +58,5 @@ CONTROLLER = Controller(
     InferenceGateway,
     observe,
     plan,
-    woken_by={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
+    watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
 )

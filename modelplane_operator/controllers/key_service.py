@@ -24,13 +24,15 @@ from weakref import WeakValueDictionary
 import structlog
 from aiohttp import web
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.errors import ClientError, Forbidden, Misbehaving
+from modelplane_operator.clients.front_door import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, OF_HUB
-from modelplane_operator.clients.resources import SECRET
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import ClientError, Forbidden, Misbehaving
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.rendering import api_keys
 
 FRESH: Final = 1.0
@@ -77,6 +79,9 @@ class Keyring:
     _digests: int = field(default=0, init=False)
     _answered: float = field(default=float("-inf"), init=False)
     """When the server last said anything, of whichever Secret."""
+    _silent: bool = field(default=False, init=False)
+    """Whether it said nothing when it was last asked."""
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
 
     async def allows(self, key: str, secrets: Sequence[Key]) -> bool:
         """Whether one of the Secrets holds the key; raises UnknownKeysError when that cannot be known."""
@@ -123,16 +128,25 @@ class Keyring:
             async with asyncio.timeout(PATIENCE), turn:
                 manifest = await self.kube.find(SECRET, secret)
         except (Forbidden, Misbehaving) as error:  # an answer: nothing of it counts
-            log.warning("Secret not taken", secret=str(secret), error=type(error).__name__)
-            self._answered = max(self._answered, began)
+            if so_far := self._repeats.worth((secret, type(error))):
+                log.warning("Secret not taken", secret=str(secret), error=type(error).__name__, so_far=so_far)
+            self._heard(began)
             return _Reading(began, frozenset(), began)
         except (ClientError, TimeoutError) as error:
             reading = self._unread(known, began)
             held = reading.digests is not None
-            log.warning("Secret not read", secret=str(secret), error=type(error).__name__, known=held)
+            tell = log.debug if self._silent else log.warning
+            tell("Secrets not read", secret=str(secret), error=type(error).__name__, known=held)
+            self._silent = True
             return reading
-        self._answered = max(self._answered, began)
+        self._heard(began)
         return _Reading(began, api_keys.digests(manifest) if manifest else frozenset(), began)
+
+    def _heard(self, began: float) -> None:
+        self._answered = max(self._answered, began)
+        if self._silent:
+            log.info("Secrets read again")
+        self._silent = False
 
     def _unread(self, known: _Reading | None, began: float) -> _Reading:
         """The last word on a Secret of which the server says nothing now, as long as that may hold."""
@@ -161,7 +175,7 @@ async def serving(listen: tuple[str, int], keyring: Keyring) -> AsyncGenerator[N
             return _refusal(403, "There is nothing here.", "not_found")
         key = api_keys.sent(request.headers.get(AUTHORIZATION, ""))
         if key is None:
-            return _refusal(401, "This model needs a key: send Authorization: Bearer KEY.", "missing_api_key")
+            return _refusal(401, "This model needs a key: send Authorization: Bearer KEY.", MISSING_KEY)
         try:
             if await keyring.allows(key, api_keys.secrets_at(request.raw_path.partition("?")[0])):
                 return web.Response()

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 
-from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.definitions import read_definitions
+from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import ResourceType
-from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.controllers import (
     gateway_stack,
     inference_class,
@@ -22,14 +22,17 @@ from modelplane_operator.controllers import (
     model_endpoint,
     model_replica,
     model_service,
+    outside,
     serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.rendering.gateway_stack import Allowed
+from modelplane_operator.runtime.world import Kinds, World
 
-ORIGINALS_SECONDS = 60.0  # users' Secrets are read again after so long
+REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
 
 Indexes = Mapping[ResourceType, Mapping[str, Index]]
 
@@ -37,21 +40,23 @@ Indexes = Mapping[ResourceType, Mapping[str, Index]]
 def kinds(world: World) -> Kinds:
     settings = world.settings
     fleet = FleetView(world.now)
-    gateways = Gateways(time.monotonic)
+    gateways, fabrics = Gateways(time.monotonic), Fabrics()
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
-    originals = Originals(world.hub, time.monotonic, ORIGINALS_SECONDS)
+    referenced = ReferencedObjects(world.hub, time.monotonic, REFERENCED_SECONDS, world.wake)
     with_helm = bool(settings.helm)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
-    resolver = Resolver(time.monotonic)
+    resolver, ranges = Resolver(time.monotonic), HubRanges(world.hub, time.monotonic)
+    services = model_service.checks(Asker(time.monotonic), world.wake)
+    places = outside.checks(resolver, world.wake)
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,
             inference_cluster.controller(
                 connections,
                 gateways,
+                resolver,
                 helm=with_helm,
-                known_as=resolver.names_of,
                 settle=timedelta(seconds=settings.drain_grace) + timedelta(seconds=settings.lifecycle.grace_seconds),
             ),
             gateway_stack.controller(
@@ -60,17 +65,18 @@ def kinds(world: World) -> Kinds:
                 allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
             ),
             model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
-            model_replica.controller(originals, gateways, settings.lifecycle, settings.images),
-            model_endpoint.controller(settings.reach, originals, HubRanges(world.hub, time.monotonic), resolver),
-            model_service.controller(originals, settings.keys_address),
+            model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
+            model_endpoint.controller(settings.reach, referenced, ranges, resolver, places),
+            model_service.controller(referenced, settings.keys_address, services),
             *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
         ),
-        listeners=(fleet.listen, connections.listen),
+        listeners=(fleet.listen, fabrics.listen, connections.listen, services.listen, places.listen),
+        while_leading=(referenced.run, services.run, places.run),
         on_health=(fleet.on_health,),
-        watched_afar=(
-            *inference_cluster.WATCHED_AFAR,
-            *model_replica.WATCHED_AFAR,
-            *(serving_stack.WATCHED_AFAR if with_helm else ()),
+        watched_remotely=(
+            *inference_cluster.watched_remotely(fabrics.cut_node),
+            *model_replica.WATCHED_REMOTELY,
+            *(serving_stack.WATCHED_REMOTELY if with_helm else ()),
         ),
         indexes=_merged(
             inference_class.INDEXES,

@@ -17,21 +17,21 @@ from modelplane_operator.api import (
     labels,
     names,
 )
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
-from modelplane_operator.clients.resources import HTTP_ROUTE, annotations_of, entries, key_of, of, section
+from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import Cluster, backends, children, find
-from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.controllers.world import Scheduled, uncounted
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, section
+from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import condition, unrouted
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import Cluster, backends, children, find
+from modelplane_operator.runtime.wiring import owner_of_kind
+from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.cel import Device
-from modelplane_operator.scheduling.need import NoCache
+from modelplane_operator.scheduling.requirement import NoCache
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
@@ -110,14 +110,14 @@ def controller(
         observe,
         decide,
         serial=True,  # each decision counts on the nodes that the ones before have taken
-        woken_by={
+        watches={
             REPLICAS: _on_replica,
             ENDPOINTS: owner_of_kind("ModelDeployment"),
             of(InferenceCluster): _on_cluster,
             of(ModelCache): _on_cache,
             HTTP_ROUTE: _on_route,
         },
-        woken_by_connection=_concerned,
+        on_connection=_concerned,
         while_paused=lambda _: WHILE_PAUSED,
     )
 
@@ -185,11 +185,15 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         annotations_of(cluster).get(labels.FORCE_DRAIN),
         cluster["spec"].get("taints"),
         section(cluster, "spec", "isolation").get("pods"),
-        [(pool.get("name"), pool.get("fabric")) for pool in entries(cluster, "spec", "nodePools")],
+        [
+            (pool.get("name"), pool.get("className"), pool.get("fabric"))
+            for pool in entries(cluster, "spec", "nodePools")
+        ],
         status.get("gpuPools"),
         status.get("gateway"),
         ready.get("status"),
         ready.get("reason"),
+        ready.get("message") if ready.get("status") == "False" else "",
     )
 
 

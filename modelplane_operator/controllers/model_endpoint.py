@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.api.types import of, type_of
+from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import (
+from modelplane_operator.controllers.hub_gateway import known_hosts
+from modelplane_operator.controllers.outside import PlaceChecks, place_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.resources import (
     BACKEND,
     BACKEND_TLS_POLICY,
     ENDPOINT_SLICE,
@@ -24,27 +27,20 @@ from modelplane_operator.clients.resources import (
     SECRET,
     SERVICE,
     ResourceType,
-    entries,
-    key_of,
-    of,
-    section,
-    type_of,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
-from modelplane_operator.controllers.reading import Cluster, applied, backends, find
-from modelplane_operator.controllers.wiring import everyone, owner_of_kind
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
-from modelplane_operator.planning.symptoms import is_unseen
+from modelplane_operator.planning.symptoms import condition, is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.inference_gateway import (
     ENVOY_GATEWAY,
     DataPlane,
     front_door,
-    hosts_of,
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
+from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.reading import Cluster, applied, backends, find
+from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
@@ -55,9 +51,13 @@ CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FIL
 
 
 def controller(
-    reach: Reach, originals: Originals, ranges: HubRanges, resolver: Resolver
+    reach: Reach,
+    referenced: ReferencedObjects,
+    ranges: HubRanges,
+    resolver: Resolver,
+    places: PlaceChecks | None = None,
 ) -> Controller[ModelEndpoint, Observed]:
-    """The controller, given where endpoints may lead, how Secrets are read, and what is inside."""
+    """The controller, given where endpoints may lead, how Secrets are read, what is inside, and who tries places."""
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
         front, policies, credentials = (
@@ -70,26 +70,36 @@ def controller(
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         site = _site(endpoint, clients.hub)
         hub = await ranges.find() if site is None else None
+        of_users = reach.of_users(hub.services, hub.pods) if hub else reach
+        place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
+        if places and not place:
+            places.forget(endpoint.key)
+        gateway = InferenceGateway.parse(front) if front else None
+        ours = known_hosts(gateway, resolver) if gateway and site is None else frozenset[str]()
         return Observed(
             endpoint,
             children,
-            _plane(front, children),
-            reach.of_users(hub.services, hub.pods) if hub else reach,
+            _plane(gateway, children),
+            of_users,
             tls_policies=policies is not None and policies.served,
-            secret=await originals.find(SECRET, *secret) if secret else None,
-            recheck=originals.recheck,
+            secret=await referenced.find(SECRET, *secret, waiting=(ENDPOINTS, endpoint.key), needed=secret[1])
+            if secret
+            else None,
+            recheck=referenced.recheck,
             routes=tuple(_routes(endpoint, clients.hub)) if endpoint.metadata.deletion_timestamp else (),
             now=clients.now(),
             site=site,
-            outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach),
+            outside=Outside() if site else _outside(endpoint, children, clients.hub, resolver, reach, ours),
+            reached=places.find(endpoint.key, place) if places and place else None,
         )
 
-    woken_by = {
+    watches = {
         GATEWAYS: _behind,
+        CLUSTERS: _found_there,
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, woken_by=woken_by, while_paused=while_paused)
+    return Controller(ModelEndpoint, observe, plan, watches=watches, while_paused=while_paused)
 
 
 def while_paused(endpoint: Manifest) -> str:
@@ -99,11 +109,11 @@ def while_paused(endpoint: Manifest) -> str:
     )
 
 
-def _plane(front: Manifest | None, children: Iterable[Manifest]) -> DataPlane:
+def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
     """How endpoints are written; while there is no front door, as they were."""
-    if front is None and BACKEND in map(type_of, children):
+    if gateway is None and BACKEND in map(type_of, children):
         return ENVOY_GATEWAY
-    return front_door(InferenceGateway.parse(front) if front else None).plane
+    return front_door(gateway).plane
 
 
 def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
@@ -113,7 +123,9 @@ def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
     if replica is None or manifest is None or not (_owner(manifest) and _owner(manifest) == _owner(replica)):
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
-    return Site(next(_gateway(cluster), None) if cluster else None)
+    if cluster is None:
+        return Site(None)
+    return Site(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
 def _owner(manifest: Manifest) -> str:
@@ -123,8 +135,13 @@ def _owner(manifest: Manifest) -> str:
     return next((one["uid"] for one in references if one.get("controller") and one["kind"] == kind), "")
 
 
-def _outside(
-    endpoint: ModelEndpoint, children: Iterable[Manifest], hub: Cluster, resolver: Resolver, reach: Reach
+def _outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of ours
+    endpoint: ModelEndpoint,
+    children: Iterable[Manifest],
+    hub: Cluster,
+    resolver: Resolver,
+    reach: Reach,
+    ours: frozenset[str],
 ) -> Outside:
     read = [
         read_url(endpoint.spec.url),
@@ -136,8 +153,15 @@ def _outside(
     addresses = (str(address) for one in found.values() if one for address in one.addresses)
     clusters = hub.find(CLUSTERS)
     hosts = {*(one.host for one in places), *addresses}
-    gateways = frozenset(host for host in hosts if clusters and any(clusters.by("gateway", host)))
-    return Outside(found, gateways, _own_hosts(hub) & hosts)
+    there = {host: [*clusters.by("gateway", host)] if clusters else [] for host in hosts}
+    gateways = frozenset(host for host, some in there.items() if some)
+    closed = frozenset(host for host in gateways if all(map(_is_closed, there[host])))
+    return Outside(found, gateways, closed, ours & hosts)
+
+
+def _is_closed(cluster: Manifest) -> bool:
+    """Whether the gateway of a cluster answers the hub's alone."""
+    return condition(cluster, GatewaySecured.__name__).get("status") == "True"
 
 
 def _gateway(cluster: Manifest) -> Iterator[str]:
@@ -182,32 +206,23 @@ def _going(endpoint: Manifest) -> Iterator[str]:
         yield key_of(endpoint).namespace
 
 
-def outside_of(endpoint: Manifest) -> Iterator[str]:
-    """The place outside that a user's endpoint leads to, as its routing says."""
-    routing = section(endpoint, "status", "routing")
-    read = read_url(routing.get("url") or "") if routing.get("leadsTo") == "Outside" else None
-    if isinstance(read, Backend):
-        yield read.host
+def _outside_at(endpoint: Manifest) -> Iterator[str]:
+    """The hosts outside that a user's endpoint leads to, and is to."""
+    if _owner(endpoint):
+        return
+    urls = {endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url")}
+    read = (read_url(url) for url in urls if url)
+    yield from {one.host for one in read if isinstance(one, Backend)}
 
 
-def outside_at(address: str, hub: Cluster, known_as: Callable[[str], Iterable[str]]) -> Key | None:
-    """An endpoint of a user that leads there, by that address or by a name that is known to stand for it."""
-    endpoints, read = hub.find(ENDPOINTS), read_url(url_of(address))
-    if endpoints is None or not isinstance(read, Backend):
-        return None
-    found = (key_of(one) for host in (read.host, *known_as(read.host)) for one in endpoints.by("outside", host))
-    return min(found, default=None)
-
-
-def is_front_door(address: str, hub: Cluster) -> bool:
-    """Whether that is the front door's own address, or a name of its certificate."""
-    read = read_url(url_of(address))
-    return isinstance(read, Backend) and read.host in _own_hosts(hub)
-
-
-def _own_hosts(hub: Cluster) -> frozenset[str]:
-    ours = find(hub, GATEWAYS, FRONT_DOOR)
-    return hosts_of(InferenceGateway.parse(ours)) if ours else frozenset()
+def _found_there(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The endpoints of users at the address of a cluster's gateway, when that is another, or is closed or opened."""
+    endpoints = hub.find(ENDPOINTS)
+    before, after = (
+        {(at, _is_closed(one)) for at in _gateway(one)} if one else set[tuple[str, bool]]() for one in change
+    )
+    hosts = {host for host, _ in before ^ after}
+    return {key_of(one) for host in hosts for one in endpoints.by("outside", host)} if endpoints else ()
 
 
 def _namespace(route: Manifest) -> Iterator[str]:
@@ -216,6 +231,6 @@ def _namespace(route: Manifest) -> Iterator[str]:
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     CLUSTERS: {"gateway": _gateway},
-    ENDPOINTS: {"going": _going, "outside": outside_of},
+    ENDPOINTS: {"going": _going, "outside": _outside_at},
     HTTP_ROUTE: {"namespace": _namespace},
 }

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.inference_cluster import Isolation
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
+from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import Unreachable
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.resources import (
+from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers import tenancy
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -21,6 +24,7 @@ from modelplane_operator.clients.resources import (
     LIMIT_RANGE,
     NAMESPACE,
     NETWORK_POLICY,
+    NODE,
     POD,
     POD_DISRUPTION_BUDGET,
     POD_MONITOR,
@@ -31,18 +35,18 @@ from modelplane_operator.clients.resources import (
     SERVICE,
     SERVICE_ACCOUNT,
     ResourceType,
-    key_of,
-    labels_of,
-    of,
-    section,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change, Clients, Controller, its_deletion
-from modelplane_operator.controllers.reading import Cluster, applied, find, placed_on
-from modelplane_operator.controllers.reading import children as labelled
-from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.planning.model_replica import Observed, Site, plan
-from modelplane_operator.planning.symptoms import COUNTS, cut_pod, cut_workload, is_ready, symptoms, told
+from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
+from modelplane_operator.planning.nodes import Unfit, pools_of, unfit
+from modelplane_operator.planning.symptoms import (
+    ALL_FIT,
+    WORKLOAD_STATUS,
+    cut_pod,
+    cut_workload,
+    is_ready,
+    symptoms,
+    told,
+)
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica import (
@@ -50,10 +54,14 @@ from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
     POD_MONITORS,
+    Context,
     Lifecycle,
-    Surroundings,
     sources,
 )
+from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import children as labelled
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 CHILDREN = (
     SECRET,
@@ -81,8 +89,11 @@ _OPTIONAL = {
 REPLICAS = of(ModelReplica)
 
 
-INDEXES = {REPLICAS: {"cluster": placed_on}}
-WATCHED_AFAR = (
+INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+    REPLICAS: {"cluster": placed_on},
+    NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
+}
+WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
     Watched(CONFIG_MAP, bare=True, ours=True),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
@@ -93,65 +104,71 @@ and what an account of before this version has no right to."""
 
 
 def controller(
-    originals: Originals, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
+    referenced: ReferencedObjects, gateways: Gateways, lifecycle: Lifecycle, images: Images = TESTED
 ) -> Controller[ModelReplica, Observed]:
-    """`originals` are what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
+    """`referenced`: what engines name on the hub; `gateways` tell whether a cluster that is silent still serves."""
 
     async def observe(replica: ModelReplica, clients: Clients) -> Observed:
         name, uid = replica.spec.cluster_name, replica.metadata.uid or ""
         site, cluster = await _site(name, clients, gateways)
-        around = Surroundings("", frozenset())
+        around = Context("", frozenset())
         children: tuple[Manifest, ...] = ()
         pods: tuple[Manifest, ...] = ()
         fences: tuple[Manifest, ...] = ()
-        namespace = None
+        namespace, of_others = None, tuple[str, ...]()
         if cluster is not None and site.connected:
             homes = (names.remote_namespace(replica.key.namespace),)
             pods = tuple(labelled(cluster, (POD,), uid, homes))
             children = tuple(applied(cluster, CHILDREN, uid, homes))
             if replica.metadata.deletion_timestamp is not None:
                 namespace = _vacant(replica, clients.hub, cluster)
+                if namespace is not None and not children:
+                    of_others = await tenancy.of_others(cluster.kube, *homes)
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
-                around = Surroundings(
+                around = Context(
                     home["metadata"]["uid"],
                     _served(cluster, children),
-                    await _originals(replica, originals),
+                    await _referenced(replica, referenced),
                     _isolation(name, clients.hub),
                     images,
                 )
                 fences = _fences(replica, around.namespace_uid, cluster)
             else:
                 site = replace(site, connected=False)  # its namespace has not been seen yet
-        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, clients.now())
+        nodes = _unfit(cluster) if cluster is not None and site.connected else ALL_FIT
+        now = clients.now()
+        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, now, nodes, of_others)
 
     return Controller(
         ModelReplica,
         observe,
         plan,
-        woken_by={of(InferenceCluster): _on_cluster},
-        woken_from_afar_by={
+        watches={of(InferenceCluster): _on_cluster},
+        remote_watches={
             **dict.fromkeys(CHILDREN, _owner),
             **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
             **dict.fromkeys((DEPLOYMENT, LEADER_WORKER_SET), _on_workload),
             POD: _on_pod,
+            NODE: _on_node,
         },
-        woken_by_connection=_replicas_on,
-        lane=lambda manifest: manifest["spec"].get("clusterName", ""),
+        on_connection=_replicas_on,
+        concurrency_key=lambda manifest: manifest["spec"].get("clusterName", ""),
         while_paused=its_deletion,
     )
 
 
-async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[Site, Cluster | None]:
+async def _site(name: str, clients: Clients, gateways: Gateways) -> tuple[ClusterState, Cluster | None]:
     known = find(clients.hub, of(InferenceCluster), Key("", name))
     try:
         cluster = clients.fleet(name)
     except Unreachable as error:
-        return Site(exists=known is not None, connected=False, error=error if known else None), None
+        return ClusterState(exists=known is not None, connected=False, error=error if known else None), None
     error = cluster.health.error
     gateway = section(known or {}, "status", "gateway")
-    address, port = gateway.get("address"), DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
+    address = gateway.get("address")
+    port = gateway.get("port") or DEFAULT_PORTS["https" if gateway.get("serverName") else "http"]
     serving = error is None or not address or await gateways.answers(name, address, port)
-    return Site(connected=cluster.synced and error is None, error=error, serving=serving), cluster
+    return ClusterState(connected=cluster.synced and error is None, error=error, serving=serving), cluster
 
 
 def _isolation(name: str, hub: Cluster) -> Isolation:
@@ -174,25 +191,36 @@ def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
     )
 
 
-async def _originals(replica: ModelReplica, originals: Originals) -> tuple[Manifest, ...]:
+async def _referenced(replica: ModelReplica, referenced: ReferencedObjects) -> tuple[Manifest, ...]:
     kinds = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
     wanted: dict[tuple[ResourceType, Key], frozenset[str] | None] = {}
+    needed: dict[tuple[ResourceType, Key], frozenset[str]] = {}
     for source in sources(replica):
         place = kinds[source.kind], Key(replica.key.namespace, source.name)
         before = wanted.get(place, frozenset())
         wanted[place] = None if before is None or source.use == "PullSecret" else before | source.keys
-    found = [await originals.find(*place, wanted[place]) for place in sorted(wanted)]
+        if source.required:
+            needed[place] = needed.get(place, frozenset()) | source.needed
+    found = [
+        await referenced.find(
+            *place,
+            wanted[place],
+            waiting=(REPLICAS, replica.key) if place in needed else None,
+            needed=needed.get(place, frozenset()),
+        )
+        for place in sorted(wanted)
+    ]
     return tuple(filter(None, found))
 
 
 def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
-    """The replica's namespace on its cluster, when nothing else of ours needs it."""
+    """The replica's namespace on its cluster, when no other replica needs it.
+
+    What a ModelCache has there is for `of_others` to find: the cache itself keeps nothing, and goes without our doing.
+    """
     namespace = replica.key.namespace
     neighbours = (one for one in _replicas_on(replica.spec.cluster_name, hub) if one.namespace == namespace)
-    caches = hub.find(of(ModelCache))
-    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours) or any(
-        one.namespace == namespace for one in (caches.keys() if caches else ())
-    )
+    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours)
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
 
 
@@ -211,7 +239,7 @@ _owner = owner_of_kind("ModelReplica")
 def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its replica, when it says something else about copies, or somebody has changed it."""
     before, after = (
-        one and (*_identity(one), *(section(one, "status").get(name) for name in COUNTS)) for one in change
+        one and (*_identity(one), *(section(one, "status").get(name) for name in WORKLOAD_STATUS)) for one in change
     )
     return _owner(change, hub) if before != after else ()
 
@@ -220,6 +248,20 @@ def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its replica, when it begins or ceases to answer, or something else is the matter with it."""
     before, after = (one and (*_identity(one), is_ready(one), told(symptoms([one]))) for one in change)
     return _owner(change, hub) if before != after else ()
+
+
+def _on_node(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The replicas on a pool of which a node begins or ceases to be fit for pods."""
+    before, after = (unfit(one) if one else "" for one in change)
+    pool, replicas = labels_of(change.latest).get(labels.POOL, ""), hub.find(REPLICAS)
+    if before == after or replicas is None:
+        return ()
+    return [key_of(one) for one in replicas.by("cluster", change.cluster) if pool in pools_of(one["spec"])]
+
+
+def _unfit(cluster: Cluster) -> Unfit:
+    nodes = cluster.find(NODE)
+    return Unfit(tuple(nodes.by("unfit", True))) if nodes else ALL_FIT  # noqa: FBT003
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:

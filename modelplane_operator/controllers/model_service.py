@@ -7,18 +7,23 @@ passed over. So neither looks at more of the other kind than it has to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, cast
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
-from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.clients.collection import Index
-from modelplane_operator.clients.errors import Forbidden
-from modelplane_operator.clients.resources import (
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.model_service import EndpointsResolved, ModelService
+from modelplane_operator.api.types import of, type_of
+from modelplane_operator.clients.front_door import Asker, Way
+from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers.checks import Checks
+from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.errors import Forbidden
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of
+from modelplane_operator.kube.resources import (
     BACKEND,
     ENDPOINT_SLICE,
     HTTP_ROUTE,
@@ -28,18 +33,19 @@ from modelplane_operator.clients.resources import (
     SECURITY_POLICY,
     SERVICE,
     ResourceType,
-    key_of,
-    labels_of,
-    of,
 )
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change, Clients, Controller, Waker
-from modelplane_operator.controllers.reading import Cluster, applied, find
-from modelplane_operator.controllers.wiring import everyone, owner_of_kind
-from modelplane_operator.planning.model_service import Observed, plan
+from modelplane_operator.planning.answering import judge
+from modelplane_operator.planning.checked import Checked
+from modelplane_operator.planning.model_service import JUDGED, PARENTS, Observed, plan
+from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
-from modelplane_operator.rendering.inference_gateway import KEYS, front_door
+from modelplane_operator.rendering.backend_url import Backend, read_url
+from modelplane_operator.rendering.inference_gateway import KEYS, front_door, models_url
+from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper
+from modelplane_operator.runtime.reading import Cluster, applied, find
+from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
@@ -47,6 +53,14 @@ GATEWAY = Key("", names.DEFAULT_GATEWAY)
 KUBE_SYSTEM = Key("", "kube-system")
 
 Labels = Mapping[str, str]
+
+
+class Route(NamedTuple):
+    """What of a service is asked."""
+
+    way: Way
+    guarded: bool
+    """Whether the gateway is to ask for an API key."""
 
 
 def _place(namespace: str, wanted: Labels) -> tuple[str, ...]:
@@ -70,14 +84,41 @@ def _selecting(service: Manifest) -> Iterator[Hashable]:
     return (_place(key_of(service).namespace, wanted) for wanted in _asked_for(service))
 
 
+def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
+    said = entries(service, "status", "conditions")
+    if any(one.get("reason") == EndpointsResolved.NO_ENDPOINTS.reason for one in said):
+        yield key_of(service).namespace
+
+
 INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
     of(ModelEndpoint): {"labelled": _labelled},
-    of(ModelService): {"selecting": lambda service: {*_selecting(service)}},
+    of(ModelReplica): {"namespace": lambda replica: (key_of(replica).namespace,)},
+    of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
 }
 
 
-def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller[ModelService, Observed]:
-    """The controller, given how Secrets are read, and host and port of the key service."""
+ServiceChecks = Checks[Route, Answer]
+
+
+def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceChecks:
+    """What asks services through the gateway."""
+
+    async def ask(route: Route) -> Answer:
+        return await asker.ask(route.way)
+
+    return Checks(
+        of(ModelService),
+        ask,
+        failed=lambda route, answer: judge(answer, guarded=route.guarded)[0].status != "True",
+        wake=wake,
+        is_steady=lambda route, _: asker.is_unreachable(route.way),
+    )
+
+
+def controller(
+    referenced: ReferencedObjects, keys: tuple[str, int] = KEYS, asking: ServiceChecks | None = None
+) -> Controller[ModelService, Observed]:
+    """The controller, given how Secrets are read, host and port of the key service, and what asks services."""
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
         endpoints = tuple(map(ModelEndpoint.parse, _selected(service, clients.hub)))
@@ -90,28 +131,65 @@ def controller(originals: Originals, keys: tuple[str, int] = KEYS) -> Controller
         for name in sorted({*asked, *(ref.name for ref in refs)}):
             entries = None if name in asked else frozenset(ref.key for ref in refs if ref.name == name)
             try:
-                secrets[name] = await originals.find(SECRET, Key(service.key.namespace, name), entries)
+                place, waiting = Key(service.key.namespace, name), (of(ModelService), service.key)
+                secrets[name] = await referenced.find(
+                    SECRET, place, entries, waiting=waiting, needed=entries or frozenset()
+                )
             except Forbidden as error:  # an answer like another: the guard is written, whoever reads the keys
                 forbidden[name] = str(error)
+        children = tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,)))
         return Observed(
             service,
             endpoints,
             {name: secret for name, secret in secrets.items() if secret},
             known,
-            tuple(applied(clients.hub, CHILDREN, service.metadata.uid or "", (service.key.namespace,))),
-            originals.recheck,
+            children,
+            referenced.recheck,
             clients.now(),
             keys,
             forbidden,
             _uid(clients.hub),
+            _asked(service, known, children, asking) if asking and endpoints else None,
+            None if endpoints else _neighbours(service, clients.hub),
         )
 
-    woken_by: dict[ResourceType, Waker] = {
+    watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _selectors,
+        of(ModelReplica): _lacking,
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
-    return Controller(ModelService, observe, plan, woken_by=woken_by)
+    return Controller(ModelService, observe, plan, watches=watches)
+
+
+def _asked(
+    service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
+) -> Checked[Answer] | None:
+    """What requests have met with by the way that is there now; None while there is none."""
+    address, models = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
+    place = read_url(models) if models else None
+    if gateway is None or address is None or not isinstance(place, Backend) or service.metadata.deletion_timestamp:
+        asking.forget(service.key)
+        return None
+    way = Way(address, place.scheme, place.host, place.port, service_prefix(service.key))
+    guarded = asked_of(service, front_door(gateway).auth) is not None
+    return asking.find(service.key, Route(way, guarded), _revision(children))
+
+
+def _revision(children: Iterable[Manifest]) -> Hashable:
+    """What the gateway is asked for, and what it has said of that."""
+    return tuple(
+        sorted(
+            (key_of(one), type_of(one).kind, one["metadata"].get("uid"), one["metadata"].get("generation"), _said(one))
+            for one in children
+            if type_of(one) in JUDGED
+        )
+    )
+
+
+def _said(child: Manifest) -> tuple[tuple[str, ...], ...]:
+    told = (each for part in PARENTS for one in entries(child, "status", part) for each in entries(one, "conditions"))
+    return tuple((one["type"], one["status"], str(one.get("observedGeneration"))) for one in told)
 
 
 def _uid(hub: Cluster) -> str:
@@ -122,17 +200,42 @@ def _uid(hub: Cluster) -> str:
 
 def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     """The endpoints that the service's entries select, each once."""
-    collection = hub.find(of(ModelEndpoint))
-    if collection is None:
+    informer = hub.find(of(ModelEndpoint))
+    if informer is None:
         return ()
     wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
     near = {_place(service.key.namespace, each) for each in wanted}
-    keys = sorted({key for place in near for key in collection.keys_by("labelled", place)})
-    endpoints = [endpoint for key in keys if (endpoint := collection.get(key)) is not None]
+    keys = sorted({key for place in near for key in informer.keys_by("labelled", place)})
+    endpoints = [endpoint for key in keys if (endpoint := informer.get(key)) is not None]
     chosen = 0
     for bits in matched(wanted, [*map(labels_of, endpoints)]):
         chosen |= bits
     return [endpoints[place] for place in places(chosen)]
+
+
+def _neighbours(service: ModelService, hub: Cluster) -> Neighbours:
+    """What there is in the namespace of a service that selects no endpoint."""
+    namespace, wanted = service.key.namespace, [entry.selector.match_labels for entry in service.spec.endpoints]
+    endpoints, replicas = hub.find(of(ModelEndpoint)), hub.find(of(ModelReplica))
+    near = sorted(replicas.by("namespace", namespace) if replicas else (), key=key_of)
+    carried = [labels_of(one) for one in near]
+    return Neighbours(
+        tuple(labels_of(one) for one in endpoints.by("labelled", (namespace,))) if endpoints else (),
+        tuple(
+            (key_of(one).name, state(one))
+            for one, labels in zip(near, carried, strict=True)
+            if any(asked.items() <= labels.items() for asked in wanted)
+        ),
+    )
+
+
+def _lacking(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The services without endpoints beside a replica, when it says something else of its model."""
+    before, after = ((labels_of(one), state(one)) if one else None for one in change)
+    services = hub.find(of(ModelService))
+    if services is None or before == after:
+        return ()
+    return [*map(key_of, services.by("lacking", key_of(change.latest).namespace))]
 
 
 def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
@@ -140,6 +243,8 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
     services = hub.find(of(ModelService))
     if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
         return
+    if not (change.old and change.new) or labels_of(change.old) != labels_of(change.new):
+        yield from map(key_of, services.by("lacking", key_of(change.latest).namespace))
     for endpoint in filter(None, (change.old, change.new)):
         carried = labels_of(endpoint).items()
         for place in _labelled(endpoint):

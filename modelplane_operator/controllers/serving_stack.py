@@ -5,36 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import GatewaySecured
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.collection import Index
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.errors import ClientError, Unreachable
+from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import (
-    NAMESPACE,
-    NODE,
-    RESOURCE_SLICE,
-    SECRET,
-    SERVICE,
-    ResourceType,
-    annotations_of,
-    entries,
-    key_of,
-    labels_of,
-    of,
-)
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import cluster_of
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
-from modelplane_operator.controllers.loop import Change, Clients, Controller
-from modelplane_operator.controllers.reading import OUR_OWN, Cluster, applied, find
-from modelplane_operator.controllers.wiring import owner_of_kind
+from modelplane_operator.kube.errors import ClientError, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
+from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE, ResourceType
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
+from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find
+from modelplane_operator.runtime.wiring import owner_of_kind
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
 
@@ -45,7 +33,7 @@ INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
     STACKS: {"cluster": lambda stack: (cluster_of(stack),), **connections.INDEXES[STACKS]},
     REPLICAS: {"cluster": lambda replica: (replica["spec"].get("clusterName", ""),)},
 }
-WATCHED_AFAR = (Watched(SECRET, bare=True),)
+WATCHED_REMOTELY = (Watched(SECRET, bare=True),)
 """Of Helm's records the metadata tell enough; their content may be a megabyte each."""
 
 
@@ -85,10 +73,10 @@ def controller(
         ServingStack,
         observe,
         plan,
-        woken_by={CLUSTERS: _with_news, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
-        woken_from_afar_by={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
-        woken_by_connection=_stacks_of,
-        lane=cluster_of,
+        watches={CLUSTERS: _with_news, GATEWAYS: on_gateway(STACKS), SECRET: on_authority(STACKS)},
+        remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
+        on_connection=_stacks_of,
+        concurrency_key=cluster_of,
     )
 
 
@@ -99,13 +87,15 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     charts = await look(site, uid, wanted, clients, homes=homes(stack))
     going = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
+    lacking, having = await _devices(site, clients.hub) if has_driver and not going else ((), ())
     return There(
         charts=charts,
         children=children,
         taken=frozenset() if going else await _taken(stack, site.kube, children),
         definitions=() if going else await ours(site.kube, definitions),
         balancers=await _balancers(site.kube) if going else (),
-        no_devices=await _without_devices(site, clients.hub) if has_driver and not going else (),
+        no_devices=lacking,
+        has_devices=bool(having),
     )
 
 
@@ -120,15 +110,15 @@ async def _balancers(kube: Kube) -> tuple[str, ...]:
     return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
 
 
-async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
-    """Pools that have nodes and declare devices to claim, none of which any of those nodes publishes."""
+async def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Pools that have nodes and declare devices to claim: those whose nodes publish none of them, and the others."""
     cluster = find(hub, CLUSTERS, Key("", site.name))
     declared: dict[str, set[str]] = {
         pool["name"]: {device["driver"] for device in entries(pool, "devices") if device.get("claim") != "Synthetic"}
         for pool in entries(cluster or {}, "status", "gpuPools")
     }
     if not any(declared.values()):
-        return ()
+        return (), ()
     pool_of = {
         node["metadata"]["name"]: labels_of(node)[labels.POOL]
         for node in (await site.kube.list(NODE, selector=labels.POOL, bare=True)).items
@@ -137,7 +127,9 @@ async def _without_devices(site: Cluster, hub: Cluster) -> tuple[str, ...]:
     for one in (await site.kube.list(RESOURCE_SLICE)).items:
         if pool := pool_of.get(one["spec"].get("nodeName", "")):
             published[pool].add(one["spec"]["driver"])
-    return tuple(sorted(pool for pool, drivers in published.items() if declared.get(pool, set()) - drivers))
+    asked = {pool: found for pool in published if (found := declared.get(pool))}
+    lacking = tuple(sorted(pool for pool, drivers in asked.items() if drivers - published[pool]))
+    return lacking, tuple(sorted(asked.keys() - {*lacking}))
 
 
 def _abandoned(stack: ServingStack, name: str, hub: Cluster) -> bool:

@@ -20,10 +20,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.certificate import Certificate, Usage
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import annotations_of, key_of, section
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
 from modelplane_operator.planning.plan import HUB, Issue
 
 AUTHORITY_VALID: Final = timedelta(days=400)

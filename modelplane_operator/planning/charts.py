@@ -18,15 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Part, Release
 from modelplane_operator.api.serving_stack import ComponentState
-from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.clients.helm import Run
-from modelplane_operator.clients.releases import PENDING, UNDECIDED, Content, Revision
-from modelplane_operator.planning.plan import GiveUp, Install, RollBack, Step, Uninstall
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import PENDING, UNDECIDED, Content, Part, Release, Revision, Run
+from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
-LOOK = 5.0  # while Helm runs: what it does before it writes anything, no event tells of
+REQUEUE_AFTER = 5.0  # while Helm runs: what it does before it writes anything, no event tells of
 INSTALLS = Backoff(first=20.0, longest=1800.0)
 UPGRADES = Backoff(first=600.0, longest=4 * 3600.0)  # each attempt restarts pods twice: forth, and back
 
@@ -82,7 +80,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartStatus:
     """How one part stands."""
 
     part: Part
@@ -95,15 +93,15 @@ class Standing:
     """Whether a revision of it is deployed."""
 
 
-def judge(parts: Sequence[Part], seen: Seen) -> tuple[Standing, ...]:
+def judge(parts: Sequence[Part], seen: Seen) -> tuple[PartStatus, ...]:
     """How the parts stand. Of the steps at most one upgrades something, and none while another part is on its way."""
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
-    standings = [_judge(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
-    current = {one.part.name for one in standings if one.state in {"Deployed", "Starting"}}
-    on_its_way = (one for one in standings if one.state in {"Upgrading", "RollingBack"} and not _upgrades(one))
+    statuses = [_judge(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
+    current = {one.part.name for one in statuses if one.state in {"Deployed", "Starting"}}
+    on_its_way = (one for one in statuses if one.state in {"Upgrading", "RollingBack"} and not _upgrades(one))
     busy = next((one.part.name for one in on_its_way), "")
-    turns: list[Standing] = []
-    for one in standings:
+    turns: list[PartStatus] = []
+    for one in statuses:
         if _upgrades(one):
             before = busy or ", ".join(name for name in one.part.after if name not in current)
             if before:
@@ -113,14 +111,14 @@ def judge(parts: Sequence[Part], seen: Seen) -> tuple[Standing, ...]:
     return tuple(turns)
 
 
-def _upgrades(one: Standing) -> bool:
+def _upgrades(one: PartStatus) -> bool:
     """Whether its step is the beginning of an upgrade."""
     return one.runs and isinstance(one.step, Install)
 
 
-def lacking(standings: Iterable[Standing]) -> Iterator[str]:
-    """Why nothing can be served yet, as far as charts go. An upgrade that waits or failed is no reason."""
-    for one in standings:
+def lacking(statuses: Iterable[PartStatus]) -> Iterator[str]:
+    """Which charts are not there or do not work. An upgrade that waits or failed is no reason."""
+    for one in statuses:
         if not one.runs:
             yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
         elif one.state == "Starting":
@@ -141,38 +139,38 @@ def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
     return f"{release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
-def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> Standing:
+def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
     key, cluster = part.release.key, seen.cluster
     run, newest, deployed = seen.runs.get(key), seen.newest(key), seen.deployed(key)
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
-        return Standing(part, _under_way(run, seen.history.get(key, ())), again=LOOK, runs=runs)
+        return PartStatus(part, _under_way(run, seen.history.get(key, ())), again=REQUEUE_AFTER, runs=runs)
     if newest is not None and _another_works(newest, run, seen):
-        again = max(newest.modified + seen.patience - seen.now.timestamp(), LOOK)
+        again = max(newest.modified + seen.patience - seen.now.timestamp(), REQUEUE_AFTER)
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
-        return Standing(part, "Upgrading" if runs else "Installing", message, again=again, runs=runs)
+        return PartStatus(part, "Upgrading" if runs else "Installing", message, again=again, runs=runs)
     if newest is not None and newest.status in PENDING:
-        step = GiveUp(key, newest.secret, newest.uid, newest.version, cluster)
-        return Standing(part, "Upgrading" if runs else "Installing", step=step, again=LOOK, runs=runs)
+        step = MarkFailed(key, newest.secret, newest.uid, newest.version, cluster)
+        return PartStatus(part, "Upgrading" if runs else "Installing", step=step, again=REQUEUE_AFTER, runs=runs)
     if newest is not None and newest.status == "uninstalling":
-        return Standing(part, "Uninstalling", step=Uninstall(key, cluster), again=LOOK)
+        return PartStatus(part, "Uninstalling", step=Uninstall(key, cluster), again=REQUEUE_AFTER)
     failure = _failure(part.release, run, seen)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
             return _roll_back(part, deployed, failure, run, seen)
         if newest.status == "deployed" and _as_asked(newest, part.release, run, seen):
             down = [str(one) for one in seen.workloads if one.release == key and one.down]
-            return Standing(part, "Starting" if down else "Deployed", "; ".join(down), runs=True)
+            return PartStatus(part, "Starting" if down else "Deployed", "; ".join(down), runs=True)
     if failure is not None:
         wait = _until(failure.when, UPGRADES if runs else INSTALLS, failure.count, seen.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
-        return Standing(
-            part, state, failure.words, step=install if wait <= 0 else None, again=max(wait, LOOK), runs=runs
+        return PartStatus(
+            part, state, failure.words, step=install if wait <= 0 else None, again=max(wait, REQUEUE_AFTER), runs=runs
         )
     if missing and not runs:
-        return Standing(part, "Waiting", f"for {', '.join(missing)}")
-    return Standing(part, "Upgrading" if runs else "Installing", step=install, again=LOOK, runs=runs)
+        return PartStatus(part, "Waiting", f"for {', '.join(missing)}")
+    return PartStatus(part, "Upgrading" if runs else "Installing", step=install, again=REQUEUE_AFTER, runs=runs)
 
 
 def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
@@ -228,14 +226,14 @@ def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
     )
 
 
-def _roll_back(part: Part, deployed: Revision, failure: _Failure | None, run: Run | None, seen: Seen) -> Standing:
+def _roll_back(part: Part, deployed: Revision, failure: _Failure | None, run: Run | None, seen: Seen) -> PartStatus:
     words = failure.words if failure else "an earlier change failed"
-    step, again = RollBack(part.release.key, deployed.number, seen.cluster), LOOK
+    step, again = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
         words = f"{words}; going back to revision {deployed.number} failed: {run.error}"
-        again = max(_until(run.ended, INSTALLS, run.failures, seen.now), LOOK)
-        step = step if again <= LOOK else None
-    return Standing(part, "RollingBack", words, step=step, again=again, runs=True)
+        again = max(_until(run.ended, INSTALLS, run.failures, seen.now), REQUEUE_AFTER)
+        step = step if again <= REQUEUE_AFTER else None
+    return PartStatus(part, "RollingBack", words, step=step, again=again, runs=True)
 
 
 def _as_asked(newest: Revision, release: Release, run: Run | None, seen: Seen) -> bool:

@@ -11,12 +11,19 @@ from dataclasses import dataclass, replace
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Condition, Ready, is_true
-from modelplane_operator.api.inference_gateway import ControllerReady, InferenceGatewayStatus, MutualTLSReady
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import GATEWAY, key_of, type_of
+from modelplane_operator.api.inference_gateway import (
+    ControllerReady,
+    InferenceGateway,
+    InferenceGatewayStatus,
+    MutualTLSReady,
+)
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning import inference_gateway as routing
-from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
-from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete
+from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete
 from modelplane_operator.rendering.gateway_stack import (
     EVERYTHING,
     METALLB,
@@ -75,21 +82,23 @@ def _installs(seen: Observed) -> bool:
 def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     gateway = seen.routing.gateway
     wanted = gateway_parts(gateway, seen.allowed)
-    standings = judge(wanted, charts)
-    routable, there = _routable(standings), all(one.runs for one in standings)
+    statuses = judge(wanted, charts)
+    routable, there = _routable(statuses), all(one.runs for one in statuses)
     steps: list[Step] = [Apply(definition) for definition in seen.definitions]
     steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
-    steps += (one.step for one in standings if one.step is not None)
+    steps += (one.step for one in statuses if one.step is not None)
     # What is no longer wanted does its work until what is wanted instead is there, and lets go of what it has made.
     unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there and not _outlived(seen) else ()
     steps += routed.steps if routable else ()
     steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
     # Last, because MetalLB refuses them for some moments after it has come up.
-    if any(one.part.name == METALLB and one.state == "Deployed" for one in standings):
+    if any(one.part.name == METALLB and one.state == "Deployed" for one in statuses):
         steps += map(Apply, render_addresses(gateway))
-    again = [one.again for one in standings if one.again is not None]
-    again += [LOOK] if unwanted else [UNREADY] if any(one.state == "Starting" for one in standings) else [AT_REST]
-    return Plan(tuple(steps), _status(seen, standings, routed), requeue_after=min(again), hold=True)
+    again = [one.again for one in statuses if one.again is not None]
+    again += (
+        [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
+    )
+    return Plan(tuple(steps), _status(seen, statuses, routed), requeue_after=min(again), needs_finalizer=True)
 
 
 def _outlived(seen: Observed) -> bool:
@@ -98,43 +107,43 @@ def _outlived(seen: Observed) -> bool:
     return any((type_of(one), key_of(one)) not in wanted for one in seen.routing.children)
 
 
-def _routable(standings: Iterable[Standing]) -> bool:
+def _routable(statuses: Iterable[PartStatus]) -> bool:
     """Whether there is something that can do what the routing half decides; an address may come later."""
-    return all(one.runs for one in standings if one.part.name != METALLB)
+    return all(one.runs for one in statuses if one.part.name != METALLB)
 
 
-def _status(seen: Observed, standings: Sequence[Standing], routed: Plan) -> InferenceGatewayStatus:
+def _status(seen: Observed, statuses: Sequence[PartStatus], routed: Plan) -> InferenceGatewayStatus:
     """What the routing half says, but for what charts know better."""
-    now, words = seen.routing.now, "; ".join(lacking(standings))
+    now, words = seen.routing.now, "; ".join(lacking(statuses))
     known = seen.routing.gateway.status or InferenceGatewayStatus()
-    said = routed.status if _routable(standings) and isinstance(routed.status, InferenceGatewayStatus) else known
+    said = routed.status if _routable(statuses) and isinstance(routed.status, InferenceGatewayStatus) else known
     if words:
-        conditions = (
-            ControllerReady.INSTALLING.condition(now, message=words),
-            Ready.CREATING.condition(now, message=words),
-        )
+        failed = any(one.state == "Failed" and not one.runs for one in statuses)
+        reason = ControllerReady.INSTALL_FAILED if failed else ControllerReady.INSTALLING
+        controller = reason.condition(now, message=words)
+        conditions = (controller, not_ready(InferenceGateway.definition.kind, controller))
     else:
-        news = {one.type: one for one in (_change(seen, standings), _unpresented(seen, standings, said)) if one}
+        news = {one.type: one for one in (_change(seen, statuses), _unpresented(seen, statuses, said)) if one}
         conditions = tuple(news.get(one.type, one) for one in said.conditions)
     return said.model_copy(update={"conditions": conditions})
 
 
-def _unpresented(seen: Observed, standings: Iterable[Standing], said: InferenceGatewayStatus) -> Condition | None:
+def _unpresented(seen: Observed, statuses: Iterable[PartStatus], said: InferenceGatewayStatus) -> Condition | None:
     """That what runs is not yet what presents the certificate. Once it does, a later version does so, too."""
     known = seen.routing.gateway.conditions
-    settled = all(one.state == "Deployed" for one in standings) or is_true(known, MutualTLSReady)
+    settled = all(one.state == "Deployed" for one in statuses) or is_true(known, MutualTLSReady)
     if settled or not is_true(said.conditions, MutualTLSReady):
         return None
     return MutualTLSReady.PREPARING.condition(seen.routing.now, message="its chart is being changed to present it")
 
 
-def _change(seen: Observed, standings: Iterable[Standing]) -> Condition | None:
+def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
     """What is on its way, or failed, while what was there before answers requests."""
     for reason, states in (
         (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
         (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
     ):
-        words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in standings if one.state in states]
+        words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in statuses if one.state in states]
         if words:
             return reason.condition(seen.routing.now, message="; ".join(words))
     return None
@@ -151,7 +160,7 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
     if seen.balancer:
         return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     words, step = remove(last, charts)
     return _leaving(seen, words, *([step] if step else []))
@@ -160,7 +169,7 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
 def _left_over(seen: Observed) -> Plan:
     """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
     if seen.routing.gateway.metadata.annotations.get(labels.ABANDON) == "true":
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     words = "its charts go as soon as the operator may use Helm on the hub again"
     return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
 
@@ -168,4 +177,4 @@ def _left_over(seen: Observed) -> Plan:
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
     known = seen.routing.gateway.status or InferenceGatewayStatus()
     going = Ready.DELETING.condition(seen.routing.now, message=words)
-    return Plan(steps, known.model_copy(update={"conditions": (going,)}), requeue_after=LOOK)
+    return Plan(steps, known.model_copy(update={"conditions": (going,)}), requeue_after=REQUEUE_AFTER)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.inference_cluster import GpuPool, PublishedDevice
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.clients.resources import Section, entries, labels_of, section
+from modelplane_operator.kube.objects import Manifest, Section, entries, labels_of, section
+from modelplane_operator.planning.nodes import unfit
 from modelplane_operator.planning.symptoms import condition
-from modelplane_operator.scheduling import quantity
+from modelplane_operator.selectors import quantity
 
+_WORDS = 100  # of what a node says of itself
 _KEEPING_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -36,24 +37,35 @@ class Present:
     """What the first of the others lacks."""
     allocatable: Amounts | None = None
     """What the least of them has for pods, in whole processors and Gi; None while none says."""
+    fabrics: Mapping[str, Fabric] = field(default_factory=dict[str, Fabric])
+    """By label, the value that most of the usable nodes have; of labels that were looked for on all nodes."""
 
 
 # What is kept of them -------------------------------------------------------------------------------------------------
 
 
-def cut_node(node: Manifest) -> Manifest:
-    """What matters of a Node, which is large and has news every few minutes."""
-    ready = {"type": "Ready", "status": condition(node, "Ready").get("status", "Unknown")}
+def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
+    """What matters of a Node, which is large and has news every few minutes.
+
+    `fabrics`: the labels by which the fleet tells fabrics. One that a node lacks is kept as empty: it was looked for.
+    """
+    said = condition(node, "Ready")
+    ready = {"type": "Ready", "status": said.get("status", "Unknown")}
+    if ready["status"] != "True":  # of one that is ready, nobody asks since when
+        ready |= {name: str(said[name])[:_WORDS] for name in ("reason", "lastTransitionTime") if said.get(name)}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
     offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}
+    found = {name: str(labels_of(node).get(name, ""))[:_VALUE] for name in sorted(fabrics)}
     return {
         "metadata": {**_identity(node), "labels": pool},
         "spec": {"unschedulable": True} if section(node, "spec").get("unschedulable") else {},
         "status": {"conditions": [ready], **({"allocatable": offered} if offered else {})},
+        **({"fabrics": found} if found else {}),
     }
 
 
+_VALUE = 63  # of a label, as Kubernetes has it
 _UNITS = {"cpu": 1, "memory": 2**30}
 _MOST = {"cpu": 10_000, "memory": 16_000}  # of units: no node has more, and a cluster that lies fills no status
 
@@ -113,8 +125,21 @@ def present(pools: Iterable[GpuPool], seen: Seen) -> dict[str, Present]:
 
 
 def _present(pool: GpuPool, nodes: Sequence[Manifest], stock: _Stock) -> Present:
-    lacking = [words for node in nodes if (words := _lack(node, pool.devices, stock))]
-    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes))
+    judged = [(node, _lack(node, pool.devices, stock)) for node in nodes]
+    lacking = [words for _, words in judged if words]
+    fabrics = _fabrics(nodes, [node for node, words in judged if not words])
+    return Present(len(nodes), len(nodes) - len(lacking), min(lacking, default=""), _least(nodes), fabrics)
+
+
+def _fabrics(nodes: Sequence[Manifest], usable: Sequence[Manifest]) -> dict[str, Fabric]:
+    """The largest fabric by each label; of no nodes where no usable one has the label."""
+    known = set[str].intersection(*(set(section(node, "fabrics")) for node in nodes)) if nodes else set[str]()
+    return {key: _largest(Counter(section(node, "fabrics")[key] for node in usable)) for key in sorted(known)}
+
+
+def _largest(counts: Counter[str]) -> Fabric:
+    value, nodes = min(((v, n) for v, n in counts.items() if v), key=lambda one: (-one[1], one[0]), default=("", 0))
+    return Fabric(value=value, nodes=nodes)
 
 
 def _least(nodes: Sequence[Manifest]) -> Amounts | None:
@@ -127,10 +152,8 @@ def _least(nodes: Sequence[Manifest]) -> Amounts | None:
 def _lack(node: Manifest, devices: Iterable[PublishedDevice], stock: _Stock) -> str:
     """Why a node cannot run what its class says; empty when it can."""
     name = node["metadata"]["name"]
-    if condition(node, "Ready").get("status") != "True":
-        return f"node {name} is not ready"
-    if node["spec"].get("unschedulable"):
-        return f"node {name} is cordoned"
+    if words := unfit(node):
+        return f"node {name} {words}"
     return next((f"node {name} {words}" for device in devices if (words := _short(device, name, stock))), "")
 
 

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.planning.node_pools import problems, published
-from modelplane_operator.planning.plan import Plan, Release
+from modelplane_operator.planning.plan import Plan, RemoveFinalizer
 
 NAMED = 5  # of those who use it; the others are counted
 
@@ -25,27 +26,29 @@ class Observed:
 
 def plan(seen: Observed) -> Plan:
     going = seen.inference_class.metadata.deletion_timestamp is not None
-    steps = () if seen.users else (Release(),)
+    steps = () if seen.users else (RemoveFinalizer(),)
     # A class that is going and was never held is gone before anybody could be told.
-    return Plan(steps, _status(seen, going=going), hold=bool(seen.users) and not going)
+    return Plan(steps, _status(seen, going=going), needs_finalizer=bool(seen.users) and not going)
 
 
 def _status(seen: Observed, *, going: bool) -> InferenceClassStatus:
     wrong = problems(published(seen.inference_class))
     accepted = Accepted.INVALID_DEVICE if wrong else Accepted.AVAILABLE
+    judged = accepted.condition(seen.now, message="; ".join(wrong))
     return InferenceClassStatus(
         clusters=len(seen.users),
         nodes=sum(seen.users.values()),
-        conditions=(accepted.condition(seen.now, message="; ".join(wrong)), _ready(seen, wrong, going=going)),
+        conditions=(judged, _ready(seen, judged, going=going)),
     )
 
 
-def _ready(seen: Observed, wrong: tuple[str, ...], *, going: bool) -> Condition:
+def _ready(seen: Observed, accepted: Condition, *, going: bool) -> Condition:
     if going:
         waiting = f"it stays while clusters have pools of it: {listed(sorted(seen.users))}" if seen.users else ""
         return Ready.DELETING.condition(seen.now, message=waiting)
-    if wrong:
-        return Ready.CREATING.condition(seen.now, message=f"its devices cannot be read as they are: {wrong[0]}")
+    if accepted.status != "True":
+        words = f"its devices cannot be read as they are: {accepted.message}"
+        return not_ready(InferenceClass.definition.kind, accepted, words)
     return Ready.AVAILABLE.condition(seen.now)
 
 

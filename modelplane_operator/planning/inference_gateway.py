@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import (
     TLS,
@@ -18,8 +17,10 @@ from modelplane_operator.api.inference_gateway import (
     MutualTLSReady,
     TLSReady,
 )
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import GATEWAY, GATEWAY_CLASS, ResourceType, key_of, type_of
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import (
@@ -31,6 +32,7 @@ from modelplane_operator.rendering.inference_gateway import (
 )
 from modelplane_operator.rendering.owned import on_hub
 
+KIND: Final = InferenceGateway.definition.kind
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
@@ -67,10 +69,15 @@ def plan(seen: Observed) -> Plan:
 
 
 def _certificates(seen: Observed) -> Iterator[Step]:
-    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched."""
-    if not _mutual_tls(seen)[0].wanted:
-        return
+    """What both sides know each other by, made anew in time. While nobody asks for it, nothing of it is touched.
+
+    Where it was on and nobody has said that it is to end, clusters are closed still: what is there is renewed.
+    """
     gateway, known = seen.gateway, authorities(seen.secrets)
+    reason = _mutual_tls(seen)[0]
+    lost = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik" and bool(known)
+    if not (reason.wanted or lost):
+        return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
     if (authority := new_authority(seen.secrets, seen.now, metadata)) is not None:
         yield authority
@@ -112,11 +119,8 @@ def _began(seen: Observed) -> bool:
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:
     served = f"Models are served through the InferenceGateway named {names.DEFAULT_GATEWAY}; this one does nothing"
-    conditions = (
-        ControllerReady.NOT_SERVED.condition(seen.now, message=served),
-        Ready.CREATING.condition(seen.now, message=served),
-    )
-    return InferenceGatewayStatus(conditions=conditions)
+    told = ControllerReady.NOT_SERVED.condition(seen.now, message=served)
+    return InferenceGatewayStatus(conditions=(told, not_ready(KIND, told)))
 
 
 def _status(seen: Observed) -> InferenceGatewayStatus:
@@ -137,13 +141,15 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     ]
     mutual, why = _mutual_tls(seen)
     healthy = ControllerReady.INSTALLING if controller else ControllerReady.HEALTHY
-    ready = Ready.CREATING if lacking else Ready.AVAILABLE
-    conditions = (
-        healthy.condition(seen.now, message=controller),
-        ready.condition(seen.now, message="; ".join(lacking) or f"Models are reached at {url}"),
-        secured.condition(seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")),
-        mutual.condition(seen.now, message=why),
+    runs = healthy.condition(seen.now, message=controller)
+    listens = secured.condition(
+        seen.now, message=lack or ("" if tls else "Models are reached by http alone: set spec.tls")
     )
+    if lacking:
+        ready = not_ready(KIND, listens if lack and not controller else runs, "; ".join(lacking))
+    else:
+        ready = Ready.AVAILABLE.condition(seen.now, message=f"Models are reached at {url}")
+    conditions = (runs, listens, mutual.condition(seen.now, message=why), ready)
     return InferenceGatewayStatus(address=address, url=url, conditions=conditions)
 
 

@@ -12,10 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import (
     ModelCacheResolved,
@@ -29,13 +27,14 @@ from modelplane_operator.api.model_deployment import (
     Rollout,
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
-from modelplane_operator.clients.resources import annotations_of, key_of, labels_of
+from modelplane_operator.api.reasons import is_trouble, not_ready
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
+from modelplane_operator.planning.shortfall import unplaced
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
-from modelplane_operator.scheduling.need import Ask, NoCache, ask
 from modelplane_operator.scheduling.placement import charges, held_nodes, read
 from modelplane_operator.scheduling.prose import problem, stuck, summary
 from modelplane_operator.scheduling.reasons import (
@@ -51,9 +50,11 @@ from modelplane_operator.scheduling.reasons import (
     ScaledDown,
     Tainted,
 )
+from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fleet
 
+KIND, REPLICA = ModelDeployment.definition.kind, ModelReplica.definition.kind
 DEFAULT_ROLLOUT = Rollout()
 FOLLOWING = timedelta(minutes=5)  # until routes lead to a replica that answers: Traefik takes minutes for thousands
 TOLD = 3  # replicas whose trouble a condition tells
@@ -344,14 +345,14 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
-        if seen.going:
+        if seen.going and key not in seen.endpoint:
             continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
             continue
         replica, cluster = read(ModelReplica.parse(live)), site.cluster
-        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name)
+        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name, cluster.gateway_port)
         # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
         if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
             yield Apply(endpoint)
@@ -367,12 +368,13 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
     needed = [_scheduled(seen, course.decision), _replicas_ready(seen, course, len(ready)), *_cache(seen)]
     progressing = _progressing(seen, course)
     desired = course.decision.desired
-    faults = [one.message for one in needed if one.status != "True"]
+    faults = sorted((one for one in needed if one.status != "True"), key=lambda one: not is_trouble(KIND, one))
     if len(finished) >= desired and not faults and not course.changed:
         whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {desired} ready")
     else:
-        moving = [progressing.message] if progressing.status == "True" else []
-        whole = Ready.CREATING.condition(seen.now, message="; ".join(filter(None, [*faults, *moving])))
+        moving = [progressing] if progressing.status == "True" else []
+        told = "; ".join(one.message for one in (*faults, *moving) if one.message)
+        whole = not_ready(KIND, next(iter(faults), progressing), told)
     return ModelDeploymentStatus(
         conditions=(*needed, progressing, *_allowed(seen, course.target), whole),
         replicas=ReplicaCount(total=_count(seen) if seen.frozen else len(seen.live), ready=len(ready)),
@@ -382,15 +384,14 @@ def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
 
 def _scheduled(seen: Observed, decision: Decision) -> Condition:
     kinds = {type(found): found for found in decision.problems}
-    now, message = seen.now, summary(decision)
+    elsewhere = tuple(found for found in decision.problems if not isinstance(found, CacheNotFound | CacheNotRead))
+    now, message = seen.now, summary(replace(decision, problems=elsewhere))  # ModelCacheResolved tells of the cache
     if InvalidSelector in kinds or Overdrawn in kinds:
         return ReplicasScheduled.INVALID_NODE_SELECTOR.condition(now, message=message)
     if NoClusters in kinds:
         return ReplicasScheduled.NO_CLUSTERS.condition(now, message=message)
-    if decision.missing and not _only_cache(decision.problems):
-        return ReplicasScheduled.INSUFFICIENT_CAPACITY.condition(now, message=message)
-    if any(held.why for held in decision.held):
-        return ReplicasScheduled.INSUFFICIENT_CAPACITY.condition(now, message=message)
+    if (decision.missing and not _only_cache(decision.problems)) or any(held.why for held in decision.held):
+        return unplaced(decision).condition(now, message=message)
     placed = {replica_key(seen.deployment, placement) for placement in decision.placements}
     if decision.missing or not placed <= seen.live.keys():
         return ReplicasScheduled.SCHEDULING.condition(now, message=message)
@@ -409,9 +410,17 @@ def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
     if not seen.live and not course.target.placements:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=counted)
     waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    waiting.sort(key=lambda one: not _fails(one))
     told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
     more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
-    return ReplicasReady.MODEL_STARTING.condition(seen.now, message="; ".join([counted, *told, *more]))
+    reason = ReplicasReady.REPLICAS_FAILING if any(map(_fails, waiting)) else ReplicasReady.MODEL_STARTING
+    return reason.condition(seen.now, message="; ".join([counted, *told, *more]))
+
+
+def _fails(replica: Manifest) -> bool:
+    """Whether a replica says that it is not Ready for something that does not mend by itself."""
+    found = condition(replica, Ready.__name__)
+    return found.get("status") not in {None, "True"} and is_trouble(REPLICA, Condition.model_validate(found))
 
 
 def _where(replica: Manifest) -> str:
@@ -435,13 +444,22 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
         parts = [stuck(course.decision), *(waiting if paced.wait else [])]
         return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(parts))
     if not moving:
-        return Progressing.SETTLED.condition(now)
+        return _starting(seen, course)
     parts = [f"{len(moving)} to be moved, changed or removed"]
     if paced.drain:
         parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
     parts += waiting if paced.wait else []
     reason = Progressing.MOVING if course.surge else Progressing.MOVING_WITHOUT_SURGE
     return reason.condition(now, message="; ".join(parts))
+
+
+def _starting(seen: Observed, course: _Course) -> Condition:
+    """While nothing moves: whether replicas are on their way to answer."""
+    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    failing = sum(map(_fails, waiting))
+    if len(waiting) > failing or course.wanted.keys() - seen.live.keys():
+        return Progressing.STARTING.condition(seen.now)
+    return (Progressing.STALLED if failing else Progressing.SETTLED).condition(seen.now)
 
 
 def _names(keys: Iterable[Key]) -> str:

@@ -17,12 +17,15 @@ from datetime import datetime, timedelta
 
 from modelplane_operator.api import names
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint, ModelEndpointStatus, RoutingReady
-from modelplane_operator.clients.resolver import Resolved
-from modelplane_operator.clients.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE, type_of
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE
+from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
-from modelplane_operator.planning.plan import Apply, Plan, Release, prune
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
@@ -31,6 +34,7 @@ from modelplane_operator.rendering.backend_url import (
     Reach,
     misled,
     parse_url,
+    path_of,
     read_url,
 )
 from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
@@ -40,7 +44,7 @@ from modelplane_operator.rendering.model_replica import replica_prefix
 
 NAMED = 3  # routes that a message names
 PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
-SOON = 0.5  # until a name is resolved
+REQUEUE_SOON = 0.5  # until a name is resolved
 AGAIN = 60.0  # until what a name stands for is worth another look
 
 
@@ -50,6 +54,8 @@ class Site:
 
     gateway: str | None
     """The address of its cluster's gateway; None while that is not known."""
+    port: int | None = None
+    """By which that is reached by http, where it is not 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,21 @@ class Outside:
     resolved: Mapping[str, Resolved | None] = field(default_factory=dict[str, "Resolved | None"])
     """What their names stand for; None where that is being found out. Those that the settings allow are not in it."""
     gateways: frozenset[str] = frozenset()
-    """Those of their hosts and addresses where a cluster's gateway is."""
+    """Those of their hosts and addresses where a cluster's gateway is, as the cluster says."""
+    closed: frozenset[str] = frozenset()
+    """Those of these where it answers the hub's gateway alone."""
     front_door: frozenset[str] = frozenset()
     """Those where our own is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Whether a place outside takes connections, from where the operator is."""
+
+    lack: str
+    """Why not; empty when it does."""
+    certain: bool = field(default=False, kw_only=True)
+    """Whether that is so for whoever asks, and not for the operator alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +111,8 @@ class Observed:
     site: Site | None = None
     """Where its replica is; None for an endpoint of a user."""
     outside: Outside = Outside()
+    reached: Checked[Reached] | None = None
+    """Whether the place takes connections; None where nobody tries."""
 
 
 def plan(seen: Observed) -> Plan:
@@ -112,7 +132,7 @@ def plan(seen: Observed) -> Plan:
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), hold=True)
+    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), needs_finalizer=True)
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -120,7 +140,7 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
     there, wanted = read_url(endpoint.spec.url), read_url(url_of(site.gateway)) if site.gateway else None
     if not isinstance(there, Backend) or not isinstance(wanted, Backend):
         return False
-    same = there.host == wanted.host and there.port in DEFAULT_PORTS.values()
+    same = there.host == wanted.host and there.port in {*DEFAULT_PORTS.values(), site.port}
     named = endpoint.spec.hostname is None or of_cluster(endpoint)
     return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
@@ -128,11 +148,15 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
 def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]) -> float | None:
     """When there may be news that no event tells of."""
     if isinstance(read, _Unresolved):
-        return SOON
+        return REQUEUE_SOON
     news = [
         *([seen.recheck] if seen.endpoint.spec.credentials else []),
         *([AGAIN] if seen.outside.resolved else []),
-        *([max(unlearnt(wanted, seen.children, seen.now).total_seconds(), SOON)] if _kept(seen, wanted) else []),
+        *(
+            [max(unlearnt(wanted, seen.children, seen.now).total_seconds(), REQUEUE_SOON)]
+            if _kept(seen, wanted)
+            else []
+        ),
     ]
     return min(news, default=None)
 
@@ -167,7 +191,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
         return refusal
     places = _places(seen, backend)
-    if places & seen.outside.gateways and not _was_first(seen, backend):
+    if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
     if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
@@ -182,14 +206,16 @@ def _places(seen: Observed, backend: Backend) -> set[str]:
     return {backend.host, *map(str, found.addresses if found else ())}
 
 
-def _was_first(seen: Observed, backend: Backend) -> bool:
-    """Whether routes lead there already, so that what a cluster says of its gateway takes nothing away.
+def _goes_on(seen: Observed, backend: Backend, places: set[str]) -> bool:
+    """Whether routes lead there already, and cannot come to the gateway that a cluster says to be there.
 
-    By https alone: where a name leads is up to whoever runs it, and the gateway of a cluster cannot prove to be it.
+    By https that cannot prove to be this place; by http one that answers the hub's gateway alone answers nothing. One
+    that is open is not reached so: where a name leads is up to whoever runs it, and an address may be waited for.
     """
     known = seen.endpoint.status.routing if seen.endpoint.status else None
     published = known is not None and known.leads_to == "Outside" and known.url == str(backend)
-    return published and backend.scheme == "https" and backend == _led_to(seen)
+    safe = backend.scheme == "https" or places & seen.outside.gateways <= seen.outside.closed
+    return published and safe and backend == _led_to(seen)
 
 
 def _header(seen: Observed) -> Header | NoHeader | None:
@@ -201,7 +227,7 @@ def _leave(seen: Observed, since: datetime) -> Plan:
     """Let go once nobody is led there any more."""
     left = since + PATIENCE - seen.now
     if not seen.routes or left <= timedelta():
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     known = seen.endpoint.status or ModelEndpointStatus()
     message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
     going = Ready.DELETING.condition(seen.now, message=message)
@@ -237,10 +263,40 @@ def _status(
         doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""
         if seen.site is None and _places(seen, read) & seen.outside.gateways:
             doubt += f", although a workload cluster says that its gateway is at {read.host}: one of them is wrong"
+        if seen.site is None and seen.endpoint.spec.rewrite_path is None and path_of(seen.endpoint.spec.url):
+            doubt += ", with the path that clients send: that of spec.url is not used, rewritePath is what names one"
         reason, message = RoutingReady.BACKEND_CONFIGURED, f"Requests go to {routing.url}{doubt}"
-    ready = Ready.AVAILABLE if reason.status == "True" else Ready.CREATING
-    conditions = (reason.condition(now, message=message), ready.condition(now, message=message))
-    return ModelEndpointStatus(routing=routing, conditions=conditions)
+    routable = reason.condition(now, message=message)
+    if routable.status == "True":
+        ready, why = _ready(seen, message)
+        return ModelEndpointStatus(routing=routing, conditions=(routable, ready.condition(now, message=why)))
+    ready = not_ready(ModelEndpoint.definition.kind, routable)
+    return ModelEndpointStatus(routing=routing, conditions=(routable, ready))
+
+
+def _ready(seen: Observed, message: str) -> tuple[Ready, str]:
+    """Whether an endpoint that routes can refer to is Ready: a user's, once its place has taken a connection.
+
+    Later it counts only when several tries in a row have failed, and when others would fare no better.
+    """
+    if seen.reached is None:
+        return Ready.AVAILABLE, message
+    known = next((one for one in seen.endpoint.conditions if one.type == Ready.__name__), None)
+    found = seen.reached.answer
+    if found is not None and not found.lack:
+        return Ready.AVAILABLE, message
+    if found is not None and seen.reached.failing and found.certain:
+        return Ready.UNREACHABLE, found.lack
+    said = (known.message if known else None) or ""
+    doubt = f"{message}, but {found.lack}" if found and not found.certain else ""
+    if known is not None and known.status == "True" and not (doubt and seen.reached.failing):
+        return Ready.AVAILABLE, said if said.startswith(message) else message
+    edited = known is not None and known.observed_generation != seen.endpoint.metadata.generation
+    if known is not None and known.reason == Ready.UNREACHABLE.reason and not edited:
+        return Ready.UNREACHABLE, said
+    if doubt:
+        return Ready.AVAILABLE, doubt
+    return Ready.CREATING, f"{message}; it has taken no connection yet"
 
 
 def _routing(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:

@@ -1,7 +1,7 @@
 """One replica: its objects on its cluster, how it does there, and how it goes.
 
 A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
-the rest is deleted, then the namespace when no other replica needs it.
+the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from datetime import datetime
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Condition, Ready
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import (
     CacheTransfer,
     HeldNodes,
@@ -22,9 +21,12 @@ from modelplane_operator.api.model_replica import (
     ModelReplica,
     ModelReplicaStatus,
 )
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.ownership import was_applied
-from modelplane_operator.clients.resources import (
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, entries, key_of, labels_of, section
+from modelplane_operator.kube.ownership import was_applied
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     HTTP_ROUTE,
@@ -32,17 +34,15 @@ from modelplane_operator.clients.resources import (
     LEADER_WORKER_SET,
     RESOURCE_CLAIM_TEMPLATE,
     SECRET,
-    entries,
-    key_of,
-    labels_of,
-    section,
-    type_of,
 )
-from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.planning.nodes import Unfit
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
+    ALL_FIT,
     condition,
     is_behind,
     is_ready,
+    is_refused,
     refuses_backend,
     symptoms,
     told,
@@ -52,9 +52,9 @@ from modelplane_operator.planning.symptoms import (
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     CannotRender,
+    Context,
     Lifecycle,
     Source,
-    Surroundings,
     render_model_replica,
     sources,
     unheard,
@@ -62,7 +62,8 @@ from modelplane_operator.rendering.model_replica import (
 )
 from modelplane_operator.scheduling.placement import charges, read
 
-SOON = 0.5  # until the first lists of its cluster are in
+KIND = ModelReplica.definition.kind
+REQUEUE_SOON = 0.5  # until the first lists of its cluster are in
 REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
 WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
 # Pods of the shape before may still name these, and could not be made again without them.
@@ -70,7 +71,7 @@ _NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """The replica's cluster, as far as it is known at the moment."""
 
     exists: bool = True
@@ -88,17 +89,21 @@ class Observed:
     """A replica and all that was seen of it."""
 
     replica: ModelReplica
-    site: Site
-    around: Surroundings
+    site: ClusterState
+    around: Context
     children: tuple[Manifest, ...]
     """What we applied on the cluster for this replica."""
     pods: tuple[Manifest, ...]
     namespace: Manifest | None
-    """The namespace on the cluster, when no other replica or cache needs it."""
+    """The namespace on the cluster, when no other replica needs it."""
     fences: tuple[Manifest, ...]
     """What we have put around that namespace; it goes with it."""
     lifecycle: Lifecycle
     now: datetime
+    nodes: Unfit = ALL_FIT
+    """The nodes of its cluster on which pods do not run, or get no more."""
+    of_others: tuple[str, ...] = ()
+    """What others have in that namespace, which then stays: nobody else's is deleted with ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +116,16 @@ class _Engine:
     current: bool
     """Whether the workload has been told its present content."""
     pods: Sequence[Manifest]
-    """Those that answer requests: the followers of a gang do not."""
+    """Those that answer requests, on nodes that are ready: the followers of a gang do not."""
+    stranded: int = 0
+    """How many pods call themselves ready on nodes that are not: what they last said."""
 
     @property
     def answers(self) -> bool:
         """Whether requests find a pod; right after a change, one of the new content must be there already."""
         if self.workload is None or not self.current or is_behind(self.workload):
             return False
-        return bool(section(self.workload, "status").get("updatedReplicas")) and any(map(is_ready, self.pods))
+        return bool(section(self.workload, "status").get("updatedReplicas")) and bool(self.pods)
 
     @property
     def lacks(self) -> str:
@@ -126,7 +133,17 @@ class _Engine:
         if self.workload is None:
             return f"engine {self.name}: no workload yet"
         lacks = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
+        if not lacks and self.stranded:
+            lacks = f"{self.stranded} of its pods on nodes that are not ready"
         return f"engine {self.name}: {lacks}" if lacks else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What keeps a replica from being as it should."""
+
+    reason: ModelAccepted
+    words: str
 
 
 def plan(seen: Observed) -> Plan:
@@ -138,10 +155,10 @@ def plan(seen: Observed) -> Plan:
     if seen.site.error is not None:
         return _out_of_sight(seen, seen.site.error)
     if not seen.site.connected:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     rendered = render_model_replica(seen.replica, _whole(seen), lifecycle=seen.lifecycle)
     if isinstance(rendered, CannotRender):
-        return Plan(status=_judged(seen, _engines(seen, ()), problem=rendered.message))
+        return Plan(status=_judged(seen, _engines(seen, ()), _Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
     engines = _engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
     steps: list[Step] = [Apply(manifest, cluster) for manifest in rendered]
@@ -150,10 +167,12 @@ def plan(seen: Observed) -> Plan:
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
-    return Plan(tuple(steps), _judged(seen, engines, problem=_missing(seen, copied=False)), requeue_after=again)
+    missing = _missing(seen, copied=False)
+    problem = _Problem(ModelAccepted.SOURCE_NOT_FOUND, missing) if missing else None
+    return Plan(tuple(steps), _judged(seen, engines, problem), requeue_after=again)
 
 
-def _around(seen: Observed) -> Surroundings:
+def _around(seen: Observed) -> Context:
     """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
 
     A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
@@ -184,7 +203,7 @@ def _is_pickers(manifest: Manifest, seen: Observed) -> bool:
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
-    if not _is_pooled(seen) or any(is_ready(pod) for pod in seen.pods if _is_pickers(pod, seen)):
+    if not _is_pooled(seen) or any(_runs(pod, seen) for pod in seen.pods if _is_pickers(pod, seen)):
         return ""
     return "no pod of its endpoint picker is ready"
 
@@ -198,13 +217,16 @@ def _engines(seen: Observed, rendered: Iterable[Manifest]) -> Sequence[_Engine]:
         live, present = workloads.get(name), wanted.get(name)
         # What cannot be rendered now leaves the workload as it is, and that is what it is judged by.
         current = live is not None and (present is None or was_applied(live, present))
-        pods = [pod for pod in seen.pods if _serves(pod, name)]
-        found.append(_Engine(engine.name, engine.copies, live, current, pods))
+        ready = [pod for pod in seen.pods if is_ready(pod) and labels_of(pod).get(labels.WORKLOAD) == name]
+        pods = [pod for pod in ready if labels.SERVING in labels_of(pod) and _runs(pod, seen)]
+        stranded = sum(not _runs(pod, seen) for pod in ready)
+        found.append(_Engine(engine.name, engine.copies, live, current, pods, stranded))
     return found
 
 
-def _serves(pod: Manifest, workload: str) -> bool:
-    return labels_of(pod).get(labels.WORKLOAD) == workload and labels.SERVING in labels_of(pod)
+def _runs(pod: Manifest, seen: Observed) -> bool:
+    """Whether a pod is ready, and its node too: of one that is silent, nobody knows."""
+    return is_ready(pod) and not seen.nodes.under(pod)
 
 
 def _keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
@@ -220,7 +242,7 @@ def _copy(seen: Observed, source: Source) -> str:
 
 def _lost(seen: Observed) -> Mapping[Source, str]:
     """What the engines name and the hub does not have, or not whole: in words."""
-    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.originals}
+    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.referenced}
     return {
         source: words
         for source in sources(seen.replica)
@@ -245,42 +267,52 @@ def _missing(seen: Observed, *, copied: bool) -> str:
     return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}" if absent else ""
 
 
-def _whole(seen: Observed) -> Surroundings:
-    """What was seen, but for originals that have lost keys of which the engines have a copy."""
+def _whole(seen: Observed) -> Context:
+    """What was seen, but for referenced objects that have lost keys of which the engines have a copy."""
     has, lost = {child["metadata"]["name"] for child in seen.children}, _lost(seen)
     kept = {(source.kind, source.name) for source in lost if _copy(seen, source) in has}
-    originals = [one for one in seen.around.originals if (one["kind"], one["metadata"]["name"]) not in kept]
-    return replace(_around(seen), originals=tuple(originals))
+    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in kept]
+    return replace(_around(seen), referenced=tuple(referenced))
 
 
 # What is reported -----------------------------------------------------------------------------------------------------
 
 
-def _judged(seen: Observed, engines: Sequence[_Engine], *, problem: str) -> ModelReplicaStatus:
+def _judged(seen: Observed, engines: Sequence[_Engine], problem: _Problem | None) -> ModelReplicaStatus:
     """The conditions of a replica whose cluster was seen. `problem`: what keeps it from being as it should."""
-    now = seen.now
+    now, words = seen.now, problem.words if problem else ""
     absent = [engine.name for engine in engines if engine.workload is None]
     silent = [engine.name for engine in engines if not engine.answers]
-    detour, unpicked, ill = _unrouted(seen), _unpicked(seen), told(symptoms(seen.pods))
+    detour, unpicked, found = _unrouted(seen), _unpicked(seen), symptoms(seen.pods, seen.nodes)
+    ill = told(found)
     if absent:
-        why = problem or f"no workload yet of engine {', '.join(absent)}"
-        accepted = ModelAccepted.DEPLOYING.condition(now, message=why)
-        answers = ModelReady.WAITING_FOR_MODEL.condition(now, message=why)
+        reason = problem.reason if problem else ModelAccepted.DEPLOYING
+        accepted = reason.condition(now, message=words or f"no workload yet of engine {', '.join(absent)}")
+        answers = ModelReady.WAITING_FOR_MODEL.condition(now)
     else:
         kept = _missing(seen, copied=True)
         accepted = ModelAccepted.ACCEPTED.condition(now, message=f"{kept}; the copy of before stays" if kept else "")
         if silent:
             deaf = [unheard(engine) for engine in seen.replica.spec.engines if engine.name in silent]
-            why = _sentence(problem, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
-            answers = ModelReady.MODEL_STARTING.condition(now, message=why)
+            reason = found[0].reason if found else ModelReady.MODEL_STARTING
+            why = _sentence(words, f"no pod of engine {', '.join(silent)} answers", *deaf, ill)
+            answers = reason.condition(now, message=why)
         elif unpicked:
             answers = ModelReady.PICKER_NOT_READY.condition(now, message=_sentence(unpicked, ill))
         elif detour:
-            answers = ModelReady.MODEL_STARTING.condition(now, message=detour)
+            refused = any(map(is_refused, _routes(seen)))
+            reason = ModelReady.ROUTE_REFUSED if refused else ModelReady.MODEL_STARTING
+            answers = reason.condition(now, message=detour)
         else:
             answers = ModelReady.SERVING.condition(now)
-    lacks = _sentence(problem, *(engine.lacks for engine in engines), unpicked, detour)
-    whole = Ready.CREATING.condition(now, message=_sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
+    lacks = _sentence(words, *(engine.lacks for engine in engines), unpicked, detour)
+    if problem:
+        why = problem.reason.condition(now)
+    elif absent or answers.status != "True":
+        why = accepted if absent else answers
+    else:
+        why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
+    whole = not_ready(KIND, why, _sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
     return _status(
         (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
     )
@@ -348,7 +380,7 @@ def _waiting(seen: Observed, why: str) -> Plan:
     now = seen.now
     conditions = (
         ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=why),
-        ModelReady.WAITING_FOR_MODEL.condition(now, message=why),
+        ModelReady.WAITING_FOR_MODEL.condition(now),
         Ready.CREATING.condition(now, message=why),
     )
     return Plan(status=_status(conditions))
@@ -380,12 +412,12 @@ def _teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
     if not seen.site.exists:  # nobody can reach what may be left there
-        return Plan((Release(),))
+        return Plan((RemoveFinalizer(),))
     if seen.site.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
         return Plan(status=_going(seen, why), failure=seen.site.error)
     if not seen.site.connected:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not _is_pickers(child, seen)]
     # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
     # nobody waits for the minutes that they have.
@@ -396,9 +428,9 @@ def _teardown(seen: Observed) -> Plan:
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
-    if seen.namespace is not None and not _is_going(seen.namespace):
-        return Plan((delete(seen.namespace, cluster=cluster), Release()))
-    return Plan((Release(),))
+    if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
+        return Plan((delete(seen.namespace, cluster=cluster), RemoveFinalizer()))
+    return Plan((RemoveFinalizer(),))
 
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:

@@ -6,20 +6,20 @@ The route and the address stay whatever becomes of the endpoints: a client then 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import assert_never
 
-from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.bounds import SUBDOMAIN
-from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import EndpointRouting, ModelEndpoint
 from modelplane_operator.api.model_endpoint import RoutingReady as Routed
 from modelplane_operator.api.model_service import (
     LISTED,
+    Answering,
     AuthReady,
     EndpointsResolved,
     ModelService,
@@ -27,18 +27,26 @@ from modelplane_operator.api.model_service import (
     ResolvedEndpoint,
     RoutingReady,
 )
-from modelplane_operator.clients.resources import HTTP_ROUTE, SECURITY_POLICY, key_of, type_of
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
+from modelplane_operator.planning.answering import answering, unguarded
+from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune
+from modelplane_operator.planning.selection import Neighbours, why_none
 from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.hops import mark_of
-from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, hosts_of, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
 from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
 
+KIND = ModelService.definition.kind
 NAMED = 3  # how many of a kind a message names
 NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
@@ -69,6 +77,10 @@ class Observed:
     """By name, the Secrets that the operator may not read, and what the API server says."""
     hub: str = ""
     """The uid of kube-system, which no other hub has; empty while that is not known."""
+    asked: Checked[Answer] | None = None
+    """What requests through the gateway meet with; None where none are sent."""
+    near: Neighbours | None = None
+    """What there is in its namespace, for a service that selects no endpoint."""
 
     @property
     def door(self) -> FrontDoor:
@@ -112,10 +124,15 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
 
     And by nothing else: the operator has looked at that, and knows that a replica's endpoint leads to that replica.
     """
-    routing = _published(endpoint)
+    routing = _published(endpoint, seen.children)
     backend = read_url(routing.url or endpoint.spec.url) if routing and routing.backend_name else None
     if routing is None or not isinstance(backend, Backend):
+        said = next((one for one in endpoint.conditions if one.type == Routed.__name__), None)
+        if said is not None and said.reason == Routed.INVALID_URL.reason:  # nothing comes of waiting
+            return Unusable(endpoint.key, "with a URL that cannot be used", said.message or "")
         return Unusable(endpoint.key, "waiting for Backend")
+    if seen.gateway and backend.host in hosts_of(seen.gateway):
+        return Unusable(endpoint.key, "that would lead back to this hub's own gateway")
     path, name = routing.rewrite_path, asked_name(routing.hostname, backend)
     if len(path or "") > LONGEST_PATH:  # or no endpoint of the service could be routed to
         return Unusable(endpoint.key, f"with a rewritePath of more than {LONGEST_PATH} characters")
@@ -126,20 +143,19 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    # Nobody proves by http to be the gateway of a cluster, which may have told any name: of the front door's, say.
-    told = backend.scheme == "http" and backend.address is None
-    credentials, outside = endpoint.spec.credentials, told or routing.leads_to == "Outside"
+    # Nobody proves by http to be the gateway of a cluster, which may have told any place: one of the front door's, say.
+    credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
     if credentials is None:
-        return Target(backend, path=path, name=name, outside=outside)
+        return Target(backend, path=path, name=name, unproven=unproven)
     header = read_credentials(credentials, seen.secrets.get(credentials.secret_ref.name))
     if isinstance(header, NoHeader):
         named = credentials.secret_ref.name
         refused = f"Secret {named} may not be read: {seen.forbidden[named]}" if named in seen.forbidden else ""
         return Unusable(endpoint.key, "without credentials", refused or header.message)
-    return Target(backend, header, path, name, outside=outside)
+    return Target(backend, header, path, name, unproven=unproven)
 
 
-def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:
+def _published(endpoint: ModelEndpoint, children: Iterable[Manifest]) -> EndpointRouting | None:
     """How routes refer to an endpoint, as the operator has looked at it."""
     status = endpoint.status
     routing = status.routing if status else None
@@ -148,34 +164,97 @@ def _published(endpoint: ModelEndpoint) -> EndpointRouting | None:
     # An operator of before published less. The rest of what it looked at is in the spec, unless that was edited since.
     looked_at = next((one.observed_generation for one in status.conditions if one.type == Routed.__name__), None)
     if looked_at != endpoint.metadata.generation:
-        return None
+        return _as_written(endpoint, routing, children)
     spec = endpoint.spec
     return routing.model_copy(update={"rewrite_path": spec.rewrite_path, "hostname": spec.hostname})
+
+
+def _as_written(
+    endpoint: ModelEndpoint, routing: EndpointRouting, children: Iterable[Manifest]
+) -> EndpointRouting | None:
+    """How the last route refers to an endpoint that nobody looks at again until its pause ends; None without one.
+
+    By https alone: an older operator's routes followed edits of it, and by http one may lead to another's replica.
+    """
+    paused = endpoint.metadata.annotations.get(labels.PAUSED) == "true"
+    if not paused or not (routing.url or "").startswith("https:"):
+        return None
+    backend = names.endpoint_backend(*endpoint.key)
+    rules = (rule for one in children if type_of(one) == HTTP_ROUTE for rule in entries(one, "spec", "rules"))
+    refs = (ref for rule in rules for ref in entries(rule, "backendRefs") if ref.get("name") == backend)
+    ref = next(refs, None)
+    if ref is None:
+        return None
+    rewrites = [section(one, "urlRewrite") for one in entries(ref, "filters") if "urlRewrite" in one]
+    path = next((section(one, "path").get("replacePrefixMatch") for one in rewrites), None)
+    hostname = next((one.get("hostname") for one in rewrites), None)
+    return routing.model_copy(update={"rewrite_path": path, "hostname": hostname})
 
 
 def _status(
     seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
-    resolved, counted = _resolved(seen.service, groups, lacking)
-    routing, routed = _routing(seen, shared, wanted, models=models, counted=counted)
-    auth = _auth(seen)
-    keyless = auth[1] if auth and auth[0].status != "True" else ""
-    short = keyless or _short(seen.service, groups, shared) or (counted if lacking else "")
-    if routing.status != "True":
-        ready, why = Ready.CREATING, routed
+    resolved, counted = _resolved(seen, groups, lacking)
+    routing, routed = _routing(seen, shared, wanted, models=models)
+    answers = _answers(seen, routed=routing.status == "True")
+    auth = _auth(seen, answers)
+    short = _short(seen.service, groups, shared) or (counted if lacking else "")
+    judged = [
+        reason.condition(seen.now, message=message)
+        for reason, message in ((resolved, counted), (routing, routed), *([auth] if auth else []))
+    ]
+    asked = [answers[0].condition(seen.now, message=answers[1])] if answers else []
+    troubled = [one for one in judged if one.status != "True"]
+    silent = [one for one in asked if one.reason == Answering.NOT_ANSWERED.reason]
+    if routing.status != "True" and models is not None and not shared:
+        ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {counted}")
+    elif troubled:
+        ready = not_ready(KIND, troubled[-1])
+    elif silent:
+        ready = not_ready(KIND, silent[0], f"{silent[0].message}. {routed}")
+    elif short:
+        ready = Ready.PARTIAL.condition(seen.now, message=short)
     else:
-        ready, why = (Ready.CREATING, short) if short else (Ready.AVAILABLE, routed)
-    judged = ((resolved, counted), (routing, routed), *([auth] if auth else []), (ready, why))
+        reason, words = _ready(seen, answers, routed)
+        ready = reason.condition(seen.now, message=words)
     each = zip(shared, fitted([share.weight for share in shared]), strict=True)
     return ModelServiceStatus(
+        endpoint_count=len(shared),
         address=service_url(seen.service.key, models) if models else None,
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
-        conditions=tuple(reason.condition(seen.now, message=message) for reason, message in judged),
+        conditions=(*judged, *asked, ready),
     )
 
 
-def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
+def _answers(seen: Observed, *, routed: bool) -> tuple[Answering, str] | None:
+    """Whether requests are answered; None where nobody asks, and nobody did."""
+    asked_before = any(one.type == Answering.__name__ for one in seen.service.conditions)
+    if not routed or seen.asked is None:
+        nowhere = Answering.ASKING, "Requests lead nowhere yet: see RoutingReady"
+        return nowhere if seen.asked or asked_before else None
+    return answering(seen.service, seen.asked, guarded=asked_of(seen.service, seen.door.auth) is not None)
+
+
+def _ready(seen: Observed, answers: tuple[Answering, str] | None, routed: str) -> tuple[Ready, str]:
+    """Whether a service that has all of its routes is Ready: by whether it answers, if that can be known."""
+    reason, words = answers or (None, "")
+    match reason:
+        case None | Answering.ANSWERED | Answering.KEY_ASKED:
+            return Ready.AVAILABLE, routed
+        case Answering.GATEWAY_UNREACHABLE:
+            return Ready.AVAILABLE, f"{routed}; whether they are answered is not known. {words}"
+        case Answering.NOT_ANSWERED:
+            return Ready.CREATING, words
+        case Answering.ASKING if is_true(seen.service.conditions, Ready):
+            return Ready.AVAILABLE, routed
+        case Answering.ASKING:
+            return Ready.CREATING, "The gateway has accepted the route; no request through it was answered yet"
+        case _:
+            assert_never(reason)
+
+
+def _auth(seen: Observed, answers: tuple[Answering, str] | None) -> tuple[AuthReady, str] | None:
     """Whether all Secrets hold keys, and what keeps clients with theirs out; None where no key is asked for."""
     wanted = asked_of(seen.service, seen.door.auth)
     if wanted is None and seen.gateway is None:
@@ -194,13 +273,15 @@ def _auth(seen: Observed) -> tuple[AuthReady, str] | None:
         if not digests(secret):
             holds = f"Secret {name} holds no API key: write one as a line of printable ASCII under its client's name"
             return AuthReady.NO_KEYS, holds
+    if seen.asked and answers and (broken := unguarded(seen.asked, answers[0])):
+        return broken, f"{broken.meaning.rstrip('.')}: see Answering"
     return AuthReady.KEYS_FOUND, f"Requests need an API key of Secret {' or '.join(wanted)}"
 
 
-def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
-    matched = sum(map(len, groups))
+def _resolved(seen: Observed, groups: Groups, lacking: Sequence[Unusable]) -> tuple[EndpointsResolved, str]:
+    service, matched = seen.service, sum(map(len, groups))
     if not matched:
-        return EndpointsResolved.NO_ENDPOINTS, "No ModelEndpoints matched the configured selectors"
+        return EndpointsResolved.NO_ENDPOINTS, why_none(service, seen.near)
     # `matchLabels: {model: }` is stored without the label: whoever forgot a value has to see what that means
     everything = any(not entry.selector.match_labels for entry in service.spec.endpoints)
     every = ["empty matchLabels select every endpoint in this namespace"] if everything else []
@@ -208,15 +289,15 @@ def _resolved(service: ModelService, groups: Groups, lacking: Sequence[Unusable]
 
 
 def _routing(
-    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None, counted: str
+    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None
 ) -> tuple[RoutingReady, str]:
     if models is None:
         none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
         return RoutingReady.WAITING_FOR_GATEWAY, none
     if not shared:
-        return RoutingReady.CONFIGURING, f"No endpoint can answer. {counted}"
-    if waiting := next(_waiting(seen, wanted), ""):
-        return RoutingReady.CONFIGURING, waiting
+        return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
+    if waiting := next(_waiting(seen, wanted), None):
+        return waiting
     return RoutingReady.ROUTE_CONFIGURED, f"{len(shared)} endpoint(s) get requests"
 
 
@@ -229,21 +310,22 @@ def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
         yield f"{len(some)} {lack}{f' ({told}{more})' if told else ''}"
 
 
-def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[str]:
+def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[RoutingReady, str]]:
     """What the gateway has not done with each of the routes and policies, as they were observed."""
     live = {(type_of(one), key_of(one)): one for one in seen.children}
     for kind, key in ((type_of(one), key_of(one)) for one in wanted if type_of(one) in JUDGED):
         name, child = f"{kind.kind} {key.name}", live.get((kind, key))
         if child is None:
-            yield f"{name} is not there yet"
+            yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        said = _said_of(child, seen.door.plane.controller)
+        aspects = _said_of(child, seen.door.plane.controller)
         for aspect in JUDGED[kind]:
-            condition = said.get(aspect)
+            condition = aspects.get(aspect)
             if condition is None or condition.get("observedGeneration") != child["metadata"].get("generation"):
-                yield f"The gateway has not looked at {name} yet"
+                yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
             elif condition["status"] != "True":
-                yield f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
+                said = f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
+                yield RoutingReady.ROUTE_REFUSED, said
 
 
 def _said_of(child: Manifest, controller: str) -> Mapping[str, Manifest]:

@@ -1,7 +1,8 @@
 """How the gateway of a cluster comes to answer nobody but the hub's, and how a running one gets there unnoticed.
 
 First it listens by https too, then the hub's gateway learns the way, then endpoints lead there, and only when no
-request can come by http any more is that closed. A gateway that has never been open is never opened.
+request can come by http any more is that closed. A gateway that has never been open is never opened: until its
+certificate can be made, it waits.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import GATEWAY, SECRET, key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import GATEWAY, SECRET
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
 from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, works
@@ -38,19 +39,25 @@ class Hub:
     """Why it does not."""
     known: bool = field(default=True)
     """Whether it is told what is wanted. Until it is, gateways of clusters stay as they are, open or closed."""
+    began: bool = field(default=False)
+    """Whether clusters did answer the hub's gateway alone, or may be about to."""
 
 
 def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
-    if gateway is None or gateway.metadata.deletion_timestamp:
-        return Hub(known=False, why=f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}")
-    said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
     found = trust(authorities(secrets), now)
+    began = found is not None
+    if gateway is None or gateway.metadata.deletion_timestamp:
+        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}"
+        return Hub(found, known=False, began=began, why=why)
+    said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
+    offered = gateway.spec.backend == "Traefik"
     if said is None:
-        return Hub(found, known=False, why="the InferenceGateway has not been looked at yet")
+        began = began or (offered and gateway.spec.mutual_tls != "Never")
+        return Hub(found, known=False, began=began, why="the InferenceGateway has not been looked at yet")
     reason = next((one for one in MutualTLSReady if one.reason == said.reason), MutualTLSReady.NOT_OFFERED)
     why = f"InferenceGateway {gateway.metadata.name} says {said.reason}: {said.message or reason.meaning}"
     # A Traefik of which the operator has only lost sight opens nothing; to say so takes another spec.
-    doubted = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik"
+    doubted = reason is MutualTLSReady.NOT_OFFERED and offered
     ready = reason is MutualTLSReady.READY
     return Hub(found, reason.wanted, ready, "" if ready else why, known=not doubted)
 
@@ -66,9 +73,17 @@ class Doors:
     server_name: str | None
     """What it proves to be; None until it does."""
 
+    @property
+    def shut(self) -> bool:
+        """Whether there is to be no gateway yet: it could only answer anybody."""
+        return not self.https and not self.http
+
     def issued(self) -> Iterator[Issue]:
         if self.issue is not None:
             yield self.issue
+
+
+SHUT: Final = Doors(https=False, http=False, issue=None, server_name=None)
 
 
 def doors(  # noqa: PLR0917 - what decides
@@ -92,8 +107,11 @@ def doors(  # noqa: PLR0917 - what decides
     if not hub.known or (hub.wanted and hub.trust is None):
         https = held is not None if live is None else is_guarded(live)
         named = known == name or (held is not None and live is not None and secured(live))
-        http = not https if live is None else is_open(live)
-        return Doors(https, http, issue=None, server_name=name if https and named else None)
+        http = not (https or hub.wanted or hub.began) if live is None else is_open(live)
+        # A certificate that is there is renewed all the same: whom to trust was known when it was made.
+        again = leaf(certificate(owner), name, "server", hub.trust, now, cluster) if held and hub.trust else None
+        due = again is not None and not is_current(held, again, now)
+        return Doors(https, http, issue=again if due else None, server_name=name if https and named else None)
     if hub.trust is None or not (hub.wanted or held is not None):
         return Doors(https=False, http=True, issue=None, server_name=None)
     issue = leaf(certificate(owner), name, "server", hub.trust, now, cluster)
@@ -107,6 +125,11 @@ def doors(  # noqa: PLR0917 - what decides
         issue=None if is_current(held, issue, now) else issue,
         server_name=name if proves and not leaves else None,
     )
+
+
+def waits(why: str) -> str:
+    """What is said of a gateway that is not made yet (`Doors.shut`)."""
+    return f"its gateway is to answer the hub's gateway alone, and waits until it can: {why}"
 
 
 def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetime) -> timedelta:

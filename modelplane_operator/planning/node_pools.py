@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
-from modelplane_operator.api.inference_cluster import GpuPool, NodePool, PublishedDevice
+from modelplane_operator.api.inference_cluster import Fabric, GpuPool, NodePool, PublishedDevice
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.scheduling.cluster import read_device
@@ -75,13 +75,14 @@ def counted(
     """The resolved pools, each with the nodes that models can count on.
 
     A pool that is autoscaled counts its maximum. Another counts what is usable of the nodes that are there, but no more
-    than it says; what it says where there are none. While nodes cannot be seen, what was counted last. What nodes have
-    for pods stays known when they go.
+    than it says. While nodes cannot be seen, what was counted last; without that, what it says. What nodes have for
+    pods stays known when they go. The largest fabric is that of nodes that are there: one that is autoscaled grows.
     """
     of = {pool.name: pool for pool in pools}
     last = tuple(last)
     before = {pool.name: pool.nodes for pool in last}
     offered = {pool.name: pool.allocatable for pool in last}
+    largest = {pool.name: pool.largest_fabric for pool in last}
 
     def number(pool: GpuPool) -> int:
         most, found, known = declared(of[pool.name]), nodes.get(pool.name), before.get(pool.name)
@@ -89,14 +90,22 @@ def counted(
             return most
         if found is None:
             return most if known is None else min(most, known)
-        return min(most, found.usable) if found.nodes else most
+        return min(most, found.usable)
 
     def offer(pool: GpuPool) -> dict[str, Amounts]:
         found = nodes.get(pool.name)
         known = (found.allocatable if found else None) or offered.get(pool.name)
         return {"allocatable": known} if known else {}
 
-    return tuple(pool.model_copy(update={"nodes": number(pool), **offer(pool)}) for pool in resolved)
+    def fabric(pool: GpuPool) -> dict[str, Fabric]:
+        declared_fabric, found = of[pool.name].fabric, nodes.get(pool.name)
+        key = declared_fabric.topology_key if declared_fabric else None
+        if key is None or of[pool.name].max_node_count:
+            return {}
+        known = largest.get(pool.name) if found is None else found.fabrics.get(key)
+        return {"largest_fabric": known} if known else {}
+
+    return tuple(pool.model_copy(update={"nodes": number(pool), **offer(pool), **fabric(pool)}) for pool in resolved)
 
 
 def declared(pool: NodePool) -> int:

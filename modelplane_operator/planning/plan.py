@@ -5,17 +5,18 @@ A plan is a fixpoint: planning over the result of its own steps gives steps that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from modelplane_operator.api import labels
-from modelplane_operator.api import release as helm
-from modelplane_operator.api.base import Key, Status
+from modelplane_operator.api.base import Status
 from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import HUB, SECRET, ResourceType, key_of, labels_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube import releases as helm
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -90,33 +91,29 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """Take our finalizer off the object that the plan is for: nothing of it is left anywhere."""
-
-    def __str__(self) -> str:
-        return "release the object"
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
+class AddFinalizer:
     """Have our finalizer on an object of the hub that somebody else made, so that it stays while we need it."""
 
     type: ResourceType
     key: Key
 
     def __str__(self) -> str:
-        return f"guard {_named(self.type, self.key, HUB)}"
+        return f"add our finalizer to {_named(self.type, self.key, HUB)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Unguard:
-    """Take our finalizer off it: we do not need it any more."""
+class RemoveFinalizer:
+    """Take our finalizer off it: we do not need it any more.
 
-    type: ResourceType
-    key: Key
+    Without a type and a key, off the object that the plan is for: nothing of it is left anywhere.
+    """
+
+    type: ResourceType | None = None
+    key: Key | None = None
 
     def __str__(self) -> str:
-        return f"unguard {_named(self.type, self.key, HUB)}"
+        whom = _named(self.type, self.key, HUB) if self.type and self.key else "the object"
+        return f"remove our finalizer from {whom}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ class Uninstall:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class MarkFailed:
     """Have a revision of a Helm release count as failed that nobody works on any more. Nothing is uninstalled by it."""
 
     release: Key
@@ -167,7 +164,7 @@ class GiveUp:
     cluster: str = HUB
 
     def __str__(self) -> str:
-        return f"give up what was begun with {_release(self.release, self.cluster)}"
+        return f"mark as failed what was begun with {_release(self.release, self.cluster)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +191,12 @@ Step: TypeAlias = (
     | Replace
     | Issue
     | Delete
-    | Release
-    | Guard
-    | Unguard
+    | AddFinalizer
+    | RemoveFinalizer
     | Install
     | RollBack
     | Uninstall
-    | GiveUp
+    | MarkFailed
     | RenewToken
 )
 
@@ -215,19 +211,24 @@ class Plan:
     requeue_after: float | None = None
     failure: ClientError | None = None
     """What keeps us from doing more; it is told and tried again like a step that failed."""
-    hold: bool = field(default=False)
+    needs_finalizer: bool = field(default=False)
     """Whether our finalizer must be on the object even if no step leaves the hub (a cloud call does)."""
 
 
-def outside(step: Step) -> bool:
+def creates_external_objects(step: Step) -> bool:
     """Whether a step leaves something behind where the hub's garbage collector does not reach."""
     return isinstance(step, Install) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
 
 
-def delete(child: Manifest, *, cluster: str = HUB, propagation: Propagation = "Background") -> Delete:
+# In the background a gang's workers are told when their leader has ended, and hold their devices for as long again.
+_PROPAGATION: Mapping[ResourceType, Propagation] = {LEADER_WORKER_SET: "Foreground"}
+
+
+def delete(child: Manifest, *, cluster: str = HUB) -> Delete:
     """The step that deletes an observed child of ours."""
-    owner = labels_of(child).get(labels.OWNER_UID, "")
-    return Delete(type_of(child), key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
+    owner, kind = labels_of(child).get(labels.OWNER_UID, ""), type_of(child)
+    propagation = _PROPAGATION.get(kind, "Background")
+    return Delete(kind, key_of(child), child["metadata"]["uid"], owner, cluster, propagation)
 
 
 def prune(

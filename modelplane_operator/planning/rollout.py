@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from modelplane_operator.api.base import Key
+from modelplane_operator.kube.objects import Key
 
 PATIENCE = timedelta(seconds=60)  # with routes that do not change: from the end of the grace
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Condition, Ready
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.serving_stack import (
     ComponentStatus,
     Installed,
@@ -21,8 +20,10 @@ from modelplane_operator.api.serving_stack import (
     ServingStackStatus,
     StackGatewayStatus,
 )
-from modelplane_operator.clients.errors import ClientError
-from modelplane_operator.clients.resources import (
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import (
     ENVOY_PROXY,
     GATEWAY,
     GATEWAY_CLASS,
@@ -30,13 +31,11 @@ from modelplane_operator.clients.resources import (
     POLICIES,
     RESOURCE_QUOTA,
     SECRET,
-    key_of,
-    type_of,
 )
-from modelplane_operator.planning.charts import LOOK, Seen, Standing, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
-from modelplane_operator.planning.mutual_tls import Doors, Hub, doors
-from modelplane_operator.planning.plan import Apply, Plan, Release, Step, delete, prune
+from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
+from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
@@ -51,7 +50,7 @@ from modelplane_operator.rendering.serving_stack import (
 CHILDREN = (NAMESPACE, RESOURCE_QUOTA, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
 """What we make on the cluster beside charts, each after what it needs; it goes in the reverse order."""
 
-SOON = 0.5  # until a connection that has just begun has seen everything
+REQUEUE_SOON = 0.5  # until a connection that has just begun has seen everything
 UNREADY = 15.0  # until we look again for what no event tells of: pods that come up, devices that are published
 NAMED = 3  # of many, in a message
 LISTED = 32  # components in a status
@@ -72,6 +71,8 @@ class There:
     """Load balancers of the gateway; looked for when the gateway is to go."""
     no_devices: tuple[str, ...] = ()
     """Pools that have nodes, none of which publishes the devices that the pool's class declares."""
+    has_devices: bool = field(default=False)
+    """Whether another pool's nodes do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def plan(seen: Observed) -> Plan:
         words = f"cluster {seen.cluster} does not answer: {seen.silence}"
         return Plan(status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.silence)
     if seen.there is None:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     return _in_service(seen, seen.there)
 
 
@@ -115,30 +116,41 @@ def plan(seen: Observed) -> Plan:
 def _in_service(seen: Observed, there: There) -> Plan:
     stack, charts = seen.stack, there.charts
     wanted = parts(stack)
-    standings = judge(wanted, charts)
+    statuses = judge(wanted, charts)
     removals = {key: remove(key, charts) for key in sorted(charts.releases - {part.release.key for part in wanted})}
-    problems = [*lacking(standings), *_gateway_problems(standings, there), *_device_problems(there)]
-    ready = Ready.CREATING.condition(seen.now, message="; ".join(problems)) if problems else None
-    address = _address(there)
     opened = _doors(seen, there)
+    closing = [
+        *lacking(one for one in statuses if one.part.needed),
+        *_gateway_problems(seen, statuses, there, opened),
+    ]
+    degrading = [*lacking(one for one in statuses if not one.part.needed)]
+    (degrading if there.has_devices else closing).extend(_device_problems(there))
+    problems = [*closing, *degrading]
+    installed = _installed(seen, statuses, [words for words, _ in removals.values()])
+    failed = any(one.state == "Failed" and not one.runs and one.part.needed for one in statuses)
+    why = installed if failed else Installed.INSTALLING.condition(seen.now)
+    ready = (Ready.DEGRADED if degrading else Ready.AVAILABLE).condition(seen.now, message="; ".join(degrading))
+    if closing:
+        ready = not_ready(ServingStack.definition.kind, why, "; ".join(problems))
+    address = _address(there)
     gateway = StackGatewayStatus(address=address, server_name=opened.server_name, http=opened.http) if address else None
     status = ServingStackStatus(
         conditions=(
-            _installed(seen, standings, [words for words, _ in removals.values()]),
-            ready or Ready.AVAILABLE.condition(seen.now),
+            installed,
+            ready,
             *_verified(seen),
         ),
         gateway=gateway,
-        components=(*(_reported(one, charts) for one in standings), *_removed(removals))[:LISTED],
+        components=(*(_reported(one, charts) for one in statuses), *_removed(removals))[:LISTED],
     )
-    again = [one.again for one in standings if one.again is not None]
+    again = [one.again for one in statuses if one.again is not None]
     again += [UNREADY] if problems else []
-    again += [LOOK] if removals else []
-    steps = (*_steps(seen, there, standings), *(step for _, step in removals.values() if step))
+    again += [REQUEUE_AFTER] if removals else []
+    steps = (*_steps(seen, there, statuses), *(step for _, step in removals.values() if step))
     return Plan(steps, status, requeue_after=min(again, default=None))
 
 
-def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Iterator[Step]:
+def _steps(seen: Observed, there: There, statuses: Iterable[PartStatus]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
     stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, there)
     before = (*render_namespaces(stack), *render_before(stack))
@@ -146,10 +158,10 @@ def _steps(seen: Observed, there: There, standings: Iterable[Standing]) -> Itera
     for manifest in (*there.definitions, *before):
         if not (manifest["kind"] == "Namespace" and manifest["metadata"]["name"] in there.taken):
             yield Apply(manifest, cluster)
-    for one in standings:
+    for one in statuses:
         if one.step is not None:
             yield one.step
-    if all(one.runs for one in standings if one.part.name == ENVOY):
+    if all(one.runs for one in statuses if one.part.name == ENVOY):
         yield from opened.issued()
         for manifest in gateway:
             yield Apply(manifest, cluster)
@@ -167,9 +179,9 @@ def _doors(seen: Observed, there: There) -> Doors:
     return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
-def _gateway_problems(standings: Iterable[Standing], there: There) -> Iterator[str]:
-    if all(one.runs for one in standings if one.part.name == ENVOY) and not _address(there):
-        yield "the gateway has no address yet"
+def _gateway_problems(seen: Observed, statuses: Iterable[PartStatus], there: There, opened: Doors) -> Iterator[str]:
+    if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
+        yield waits(seen.hub.why) if opened.shut else "the gateway has no address yet"
 
 
 def _device_problems(there: There) -> Iterator[str]:
@@ -196,7 +208,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
     return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
 
 
-def _reported(one: Standing, charts: Seen) -> ComponentStatus:
+def _reported(one: PartStatus, charts: Seen) -> ComponentStatus:
     deployed = charts.deployed(one.part.release.key)
     held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
@@ -208,13 +220,13 @@ def _reported(one: Standing, charts: Seen) -> ComponentStatus:
     )
 
 
-def _installed(seen: Observed, standings: Iterable[Standing], removals: Sequence[str]) -> Condition:
+def _installed(seen: Observed, statuses: Iterable[PartStatus], removals: Sequence[str]) -> Condition:
     """What most needs to be known, of all charts."""
     said = {
-        Installed.FAILED: [one for one in standings if one.state == "Failed"],
-        Installed.ROLLED_BACK: [one for one in standings if one.state in {"RollingBack", "RolledBack"}],
-        Installed.INSTALLING: [one for one in standings if not one.runs],
-        Installed.UPGRADING: [one for one in standings if one.state in {"Upgrading", "Waiting"}],
+        Installed.FAILED: [one for one in statuses if one.state == "Failed"],
+        Installed.ROLLED_BACK: [one for one in statuses if one.state in {"RollingBack", "RolledBack"}],
+        Installed.INSTALLING: [one for one in statuses if not one.runs],
+        Installed.UPGRADING: [one for one in statuses if one.state in {"Upgrading", "Waiting"}],
     }
     for reason, concerned in said.items():
         if concerned:
@@ -248,11 +260,11 @@ def _teardown(seen: Observed) -> Plan:
         return _leaving(seen, f"{len(seen.replicas)} replicas are on cluster {seen.cluster}: {some}")
     if seen.silence is not None:
         if seen.abandoned:
-            return Plan((Release(),))
+            return Plan((RemoveFinalizer(),))
         words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
         return replace(_leaving(seen, f"{words}: {seen.silence}"), failure=seen.silence)
     if seen.there is None:
-        return Plan(requeue_after=SOON)
+        return Plan(requeue_after=REQUEUE_SOON)
     return _uninstalled(seen, seen.there)
 
 
@@ -269,7 +281,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _leaving(seen, "; ".join(words for words, _ in going), *(step for _, step in going if step))
     if left:
         return _deleting(seen, *left)
-    return Plan((Release(),))
+    return Plan((RemoveFinalizer(),))
 
 
 def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
@@ -288,4 +300,4 @@ def _deleting(seen: Observed, *going: Manifest) -> Plan:
 
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
     deleting = Ready.DELETING.condition(seen.now, message=words)
-    return Plan(steps, _as_before(seen, deleting), requeue_after=LOOK)
+    return Plan(steps, _as_before(seen, deleting), requeue_after=REQUEUE_AFTER)

@@ -9,22 +9,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.clients.resources import Section, entries, section
+from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.kube.objects import Manifest, Section, entries, section
+from modelplane_operator.planning.nodes import Unfit
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
 # Waiting for these mends nothing by itself; the kubelet's other words (ContainerCreating) are steps on the way.
-_STUCK = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-    }
-)
+_STUCK = {
+    "ErrImagePull": ModelReady.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": ModelReady.IMAGE_PULL_FAILED,
+    "InvalidImageName": ModelReady.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": ModelReady.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": ModelReady.CANNOT_START,
+    "CreateContainerError": ModelReady.CANNOT_START,
+    "RunContainerError": ModelReady.CANNOT_START,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,10 @@ class Symptom:
     """What is the matter with one pod; the graver is told first."""
 
     gravity: int
-    """0: it cannot run at all; 1: it has no node; 2: it is on its way."""
+    """0: it cannot run at all; 1: it has no node, or one that is not ready; 2: it is on its way."""
     pod: str
     words: str
+    reason: ModelReady = ModelReady.MODEL_STARTING
 
     def __str__(self) -> str:
         return f"pod {self.pod} {self.words}"
@@ -45,7 +45,7 @@ def cut_pod(pod: Manifest) -> Manifest:
     metadata, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
     conditions = [_cut(one, _CONDITION) for one in entries(status, "conditions") if one.get("type") in _TOLD]
     containers = {
-        name: [{"name": one.get("name", ""), **_cut(one, _COUNTS), **_states(one)} for one in found]
+        name: [{"name": one.get("name", ""), **_cut(one, _CONTAINER), **_states(one)} for one in found]
         for name in _CONTAINERS
         if (found := entries(status, name))
     }
@@ -67,16 +67,16 @@ def cut_workload(workload: Manifest) -> Manifest:
 
     Its spec is the pods', with all that a tenant writes.
     """
-    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), COUNTS)}
+    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), WORKLOAD_STATUS)}
 
 
-COUNTS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
+WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _TOLD = frozenset({"Ready", "PodScheduled"})
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
-_COUNTS = ("ready", "started", "restartCount")
+_CONTAINER = ("ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
 _STATE = ("reason", "message", "exitCode", "startedAt")
 
@@ -105,9 +105,12 @@ def is_ready(pod: Manifest) -> bool:
     return condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
 
 
-def symptoms(pods: Iterable[Manifest]) -> tuple[Symptom, ...]:
+ALL_FIT = Unfit()
+
+
+def symptoms(pods: Iterable[Manifest], nodes: Unfit = ALL_FIT) -> tuple[Symptom, ...]:
     """What is the matter with those pods that are not ready, the gravest first."""
-    found = [_symptom(pod) for pod in pods if not is_ready(pod)]
+    found = [_symptom(pod, nodes) for pod in pods if not is_ready(pod) or nodes.under(pod)]
     return tuple(sorted(found, key=lambda one: (one.gravity, one.pod)))
 
 
@@ -129,49 +132,81 @@ def _of_type(conditions: Iterable[Section], kind: str) -> Section:
     return next((one for one in conditions if one["type"] == kind), nothing)
 
 
-def _symptom(pod: Manifest) -> Symptom:
+def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
     name, status = pod["metadata"]["name"], section(pod, "status")
+    down = nodes.under(pod)
     if pod["metadata"].get("deletionTimestamp"):
-        return Symptom(2, name, "is ending")
+        return Symptom(2, name, f"is ending on {down}" if down else "is ending")
+    if down:
+        return Symptom(1, name, f"is on {down}", ModelReady.NOT_ANSWERING)
     for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
-        if words := _container(container):
-            return Symptom(0, name, f"{container['name']}: {words}")
+        reason, words = _container(container)
+        if words:
+            return Symptom(0, name, f"{container['name']}: {words}{_log_of(pod, container)}", reason)
     if status.get("phase") == "Failed":
-        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}")
+        return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Symptom(1, name, f"has no node: {_reason(scheduled)}")
+        kept = nodes.kept_from(pod)
+        words = f"has no node: {_reason(scheduled)}{f'; {kept}' if kept else ''}"
+        return Symptom(1, name, words, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if words := _unanswered(pod, container):
-            return Symptom(2, name, f"{container['name']}: {words}")
-    return Symptom(2, name, "is starting")  # the steps on the way would each be a write, and are soon over
+            known = container.get("started") or container.get("restartCount")
+            reason = ModelReady.NOT_ANSWERING if known else ModelReady.MODEL_STARTING
+            return Symptom(2, name, f"{container['name']}: {words}", reason)
+    return _on_its_way(pod)
 
 
-def _container(status: Section) -> str:
-    """Why a container does not run; empty when it does, or is about to."""
+def _on_its_way(pod: Manifest) -> Symptom:
+    """What a pod does with whose containers nothing seems wrong."""
+    name, containers = pod["metadata"]["name"], entries(pod, "status", "containerStatuses")
+    if containers and all(one.get("ready") for one in containers):
+        since = condition(pod, "Ready").get("lastTransitionTime")
+        words = f"is not ready{f' since {since}' if since else ''}, though its containers are"
+        return Symptom(2, name, words, ModelReady.NOT_ANSWERING)
+    since = condition(pod, "PodScheduled").get("lastTransitionTime")
+    # The steps on the way would each be a write, and are soon over.
+    return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
+
+
+def _container(status: Section) -> tuple[ModelReady, str]:
+    """Why a container does not run; no words when it does, or is about to."""
     waiting = section(status, "state", "waiting")
     if waiting.get("reason") == "CrashLoopBackOff":
-        return f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
-    if waiting.get("reason") in _STUCK:
-        return _reason(waiting)
+        return ModelReady.CRASH_LOOP, f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
+    if stuck := _STUCK.get(waiting.get("reason", "")):
+        return stuck, _reason(waiting)
     ended = section(status, "state", "terminated")
-    return _end(ended) if ended.get("exitCode") else ""
+    return ModelReady.CRASH_LOOP, _end(ended) if ended.get("exitCode") else ""
 
 
 def _unanswered(pod: Manifest, status: Section) -> str:
     """Since when and where a container that runs does not answer, and how to see why; empty when it does."""
     since = section(status, "state", "running").get("startedAt")
     asked = section(_spec_of(pod, status["name"]), "readinessProbe", "httpGet")
-    if status.get("ready") or not since or not asked:
+    if status.get("ready") or not since:
         return ""
-    where = f"no answer on port {asked.get('port')} at {asked.get('path')}"
+    where = f"no answer on port {asked.get('port')} at {asked.get('path')}" if asked else "not ready"
     # Of one that has started, it is the pod that says since when.
     lost = condition(pod, "Ready").get("lastTransitionTime") if status.get("started") else None
     ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     before = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
-    why = f", the last for {_end(ended)}" if restarts and ended else ""
-    log = f"kubectl logs -n {pod['metadata'].get('namespace')} {pod['metadata']['name']} -c {status['name']}"
-    return f"{where} since {lost or since}{before}{why}; its log says more: {log}"
+    why = f", the last with {_end(ended)}" if restarts and ended else ""
+    return f"{where} since {lost or since}{before}{why}{_log(pod, status)}"
+
+
+def _log_of(pod: Manifest, status: Section) -> str:
+    """How to see why a container has ended; empty when it has not."""
+    if section(status, "state", "terminated"):
+        return _log(pod, status)
+    return _log(pod, status, " --previous") if section(status, "lastState", "terminated") else ""
+
+
+def _log(pod: Manifest, status: Section, which: str = "") -> str:
+    metadata = pod["metadata"]
+    command = f"kubectl logs -n {metadata.get('namespace')} {metadata['name']} -c {status['name']}{which}"
+    return f"; its log says more: {command}"
 
 
 def _spec_of(pod: Manifest, container: str) -> Section:
@@ -219,6 +254,14 @@ def is_unseen(route: Manifest) -> bool:
     return seen < route["metadata"].get("generation", 0)
 
 
+def is_refused(route: Manifest) -> bool:
+    """Whether the gateway of a route has looked at it as it is now, and does not accept it."""
+    return unrouted(route).startswith(_REFUSED)
+
+
+_REFUSED = "the gateway does not accept the route"
+
+
 def unrouted(route: Manifest) -> str:
     """Why requests do not pass a route of ours at its only gateway; empty when they do."""
     parents = entries(route, "status", "parents")
@@ -229,7 +272,7 @@ def unrouted(route: Manifest) -> str:
         if found.get("observedGeneration", 0) < route["metadata"].get("generation", 0):
             return "the gateway has not seen the latest change of the route"
         if found.get("status") != "True":
-            return f"the gateway does not accept the route: {_reason(found)}"
+            return f"{_REFUSED}: {_reason(found)}"
     return ""
 
 

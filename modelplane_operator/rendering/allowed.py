@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from modelplane_operator.api.inference_cluster import InferenceCluster, PodIsolation
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.isolation import PodIsolation
 from modelplane_operator.api.shared import (
     Capabilities,
     Capability,

@@ -13,10 +13,9 @@ from typing import Final, assert_never
 
 from modelplane_operator.api import names
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.inference_gateway import FrontDoor
 from modelplane_operator.rendering.owned import on_hub
 

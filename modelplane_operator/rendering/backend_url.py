@@ -155,6 +155,13 @@ def read_url(url: str) -> Backend | InvalidUrl:
     return Backend(scheme, str(host), port)
 
 
+def path_of(url: str) -> str:
+    """The path of a URL; empty where it has none but `/`, or is no URL."""
+    parts = _URL.fullmatch(url)
+    path = re.split("[?#]", parts["rest"], maxsplit=1)[0] if parts else ""
+    return "" if path == "/" else path
+
+
 def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUrl | None:
     """Why a name may not be dialled, given what it stands for; None when it may."""
     if reach.allows(name):

@@ -5,13 +5,13 @@ It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.serving_stack import Listener, StackGateway
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
 from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.owned import Owner, owner_labels
@@ -32,6 +32,14 @@ _TARGET: Final[Manifest] = {"group": "gateway.networking.k8s.io", "kind": "Gatew
 # The web server of most engines, uvicorn, ends idle connections after five seconds.
 _IDLE: Final = "4s"
 HTTP: Final = (Listener(name="http", port=80, protocol="HTTP"),)
+
+
+def own_port(listeners: Sequence[Listener]) -> int | None:
+    """The port by which a gateway with these listeners is reached by http; None for the usual one."""
+    ports = [listener.port for listener in listeners if listener.protocol == "HTTP"]
+    return ports[0] if ports and HTTP[0].port not in ports else None
+
+
 HTTPS_PORT: Final = 443
 _HTTPS: Final[Manifest] = {
     "name": "mutual-tls",
@@ -91,7 +99,8 @@ def render_cluster_gateway(
 ) -> tuple[Manifest, ...]:
     """What makes up the gateway, in the order in which each needs the ones before.
 
-    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody.
+    `https`: by its certificate, to whoever proves to be this hub's gateway. `http`: to anybody. A Gateway has at least
+    one listener: where it is to have neither, there is none yet.
     """
     wanted = gateway or StackGateway()
     namespaced = {
@@ -121,28 +130,32 @@ def render_cluster_gateway(
             },
         },
         *([_hub_only(namespaced)] if https else ()),  # first, so that nobody else is ever answered
-        {
-            "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "Gateway",
-            "metadata": namespaced,
-            "spec": {
-                "gatewayClassName": wanted.class_name,
-                "listeners": [
-                    {
-                        "name": listener.name,
-                        "port": listener.port,
-                        "protocol": listener.protocol,
-                        "allowedRoutes": {"namespaces": {"from": "All"}},
-                    }
-                    for listener in (wanted.listeners or HTTP if http else ())
-                ]
-                + ([_HTTPS] if https else []),
-            },
-        },
+        *([_gateway(namespaced, wanted, https=https, http=http)] if https or http else ()),
         # Last: the gateway does not wait for a cluster whose access was given before these were asked for.
         client_policy(namespaced, _TARGET, headers=_UNSTEERED),
         backend_policy(namespaced, _TARGET, idle=_IDLE),
     )
+
+
+def _gateway(metadata: Manifest, wanted: StackGateway, *, https: bool, http: bool) -> Manifest:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": metadata,
+        "spec": {
+            "gatewayClassName": wanted.class_name,
+            "listeners": [
+                {
+                    "name": listener.name,
+                    "port": listener.port,
+                    "protocol": listener.protocol,
+                    "allowedRoutes": {"namespaces": {"from": "All"}},
+                }
+                for listener in (wanted.listeners or HTTP if http else ())
+            ]
+            + ([_HTTPS] if https else []),
+        },
+    }
 
 
 def certificate(owner: Owner) -> Manifest:

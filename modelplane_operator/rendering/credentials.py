@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.hops import RESERVED
 
 INJECTED = "credential"  # the key of a Secret that Envoy Gateway injects from

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from modelplane_operator.api.release import Release
+from modelplane_operator.kube.releases import Release
 
 DIGESTS: Final[Mapping[str, str]] = {
     "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0": (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 _VERSION: Final = "gateway.envoyproxy.io/v1alpha1"
 # Load balancers and firewalls forget what is silent, after 240 s (Azure) or 350 s (AWS) and without a word.

@@ -7,7 +7,7 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 # Each cloud heeds its own, and passes over the others'.
 INTERNAL: Final[Mapping[str, str]] = {

@@ -15,7 +15,7 @@ from typing import Final
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.model_endpoint import RELAY, slice_labels
 from modelplane_operator.rendering.owned import on_hub

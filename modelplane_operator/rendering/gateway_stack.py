@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGateway, Software
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Part, Release
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.releases import Part, Release
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAMESPACE, ENVOY_REPOSITORY
 from modelplane_operator.rendering.gateway_pods import LEAVE, LOST, life_cycle, traefik_values
 from modelplane_operator.rendering.inference_gateway import TRAEFIK as TRAEFIK_PLANE

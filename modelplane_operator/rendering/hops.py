@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 RESERVED: Final = "x-modelplane-"  # what headers of ours begin with: no credentials are sent in one
 MOST_MATCHES: Final = 8  # of a rule: the least that an implementation of the Gateway API takes

@@ -9,9 +9,8 @@ from typing import Final, Literal
 
 from modelplane_operator.api import names
 from modelplane_operator.api.auth import Auth
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
@@ -92,19 +91,23 @@ def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -
     return sorted({found for member in members for found in left_out(member.template, may)})
 
 
-def render_endpoint(deployment: ModelDeployment, place: Place, gateway: str, server_name: str = "") -> Manifest:
+def render_endpoint(
+    deployment: ModelDeployment, place: Place, gateway: str, server_name: str = "", port: int | None = None
+) -> Manifest:
     """The endpoint of a replica that answers, behind the gateway of its cluster.
 
-    `server_name`: what that gateway proves to be, by https; without it, it is reached by http.
+    `server_name`: what that gateway proves to be, by https; without it, it is reached by http, by `port`
+    where that is not 80.
     """
     prefix = replica_prefix(replica_key(deployment, place))
     proved = {"hostname": server_name} if server_name else {}
+    where = url_of(gateway, "https") if server_name else f"{url_of(gateway)}{f':{port}' if port else ''}"
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
         "metadata": {**_metadata(deployment, place), "finalizers": [labels.FINALIZER]},  # it would be set first of all
         "spec": {
-            "url": f"{url_of(gateway, 'https' if server_name else 'http')}{prefix}v1",
+            "url": f"{where}{prefix}v1",
             "rewritePath": prefix,
             **proved,
         },

@@ -23,8 +23,9 @@ from ipaddress import IPv4Address
 from typing import Final, assert_never
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.rendering.backend_url import DEFAULT_PORTS, Backend, Fault, InvalidUrl, read_url
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane
@@ -163,7 +164,7 @@ def _injection(endpoint: ModelEndpoint, header: Header | None) -> Sequence[Manif
 
 def slice_labels(service: str) -> dict[str, str]:
     """What ties an EndpointSlice of ours to its Service."""
-    return {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: labels.FIELD_MANAGER}
+    return {labels.SERVICE_NAME: service, labels.SLICE_MANAGER: FIELD_MANAGER}
 
 
 def provable(endpoint: ModelEndpoint, backend: Backend, plane: DataPlane) -> Backend | InvalidUrl:

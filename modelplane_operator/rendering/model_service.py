@@ -14,10 +14,9 @@ from itertools import islice
 from typing import assert_never
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import api_keys, two_passes
 from modelplane_operator.rendering.hops import MOST_MATCHES, marked, refusals
 from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
@@ -51,7 +50,7 @@ def render_model_service(
     """
     groups = grouped(shared)
     secrets = api_keys.asked_of(service, door.auth)
-    mark = door.mark if any(share.target.outside for share in shared) else ""
+    mark = door.mark if any(share.target.unproven for share in shared) else ""
     rules = _rules(service.key, groups, door.plane, mark=mark, guarded=secrets is not None)
     # Where clients come by https alone, their rule has a route of its own: the gateway calls itself by http.
     first = [[next(rules)]] if door.tls_only else []
@@ -206,7 +205,7 @@ def _headers(target: Target, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     added = [{"name": header.name, "value": header.value}] if header else []
     others = header.name.lower() != AUTHORIZATION.lower() if header else guarded
     changes = {
-        "set": [*added, *([marked(mark)] if mark and target.outside else [])],
+        "set": [*added, *([marked(mark)] if mark and target.unproven else [])],
         "remove": [AUTHORIZATION] if others else [],
     }
     if kept := {change: those for change, those in changes.items() if those}:

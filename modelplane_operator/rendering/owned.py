@@ -6,7 +6,7 @@ from typing import Any
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.base import Resource
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.kube.objects import Manifest
 
 Owner = Resource[Any, Any]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
-from modelplane_operator.api.model import Manifest
-from modelplane_operator.api.release import Part, Release
 from modelplane_operator.api.serving_stack import (
     ComponentName,
     ComponentOverride,
@@ -18,6 +15,8 @@ from modelplane_operator.api.serving_stack import (
     ServingStackSpec,
     Versions,
 )
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.releases import Part, Release
 from modelplane_operator.rendering.cluster_gateway import (
     ENVOY_CHART,
     ENVOY_NAMESPACE,
@@ -64,6 +63,8 @@ class Component:
     """What has to be deployed before."""
     pods: PodSecurity = "baseline"
     """What its pods keep to, with the values that we give it."""
+    needed: bool = field(default=True)
+    """Whether no model can be served without it, once what needs it is deployed."""
 
     @property
     def release(self) -> Key:
@@ -163,6 +164,7 @@ STACK: Final = (
         version=lambda versions: versions.cert_manager,
         values=lambda _: {"crds": {"enabled": True, "keep": False}},
         pods="restricted",
+        needed=False,
     ),
     # Labels the nodes that have GPUs; the driver's plugin runs where the label is.
     Component(
@@ -173,6 +175,7 @@ STACK: Final = (
         version=lambda versions: versions.node_feature_discovery,
         values=lambda _: {"worker": {"tolerations": [_GPU_TOLERATION]}},
         pods="privileged",  # its workers read the node's own files
+        needed=False,
     ),
     Component(
         "leader-worker-set",
@@ -189,6 +192,7 @@ STACK: Final = (
         version=lambda versions: versions.prometheus,
         values=_prometheus_values,
         pods="privileged",  # the exporter of each node sees all of it
+        needed=False,
     ),
     Component(
         "ai-gateway-crds",
@@ -259,6 +263,7 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
                 one.name,
                 _release(one, spec, overrides.get(one.name), ours),
                 tuple(name for name in one.after if name in there),
+                one.needed,
             )
             for one in wanted
         ),
@@ -275,6 +280,7 @@ def parts(stack: ServingStack) -> tuple[Part, ...]:
                     extra.digest,
                 ),
                 tuple(one.name for one in wanted),
+                needed=False,
             )
             for extra in spec.extra_charts
         ),

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
 
@@ -36,8 +36,8 @@ class Target:
     """What takes the place of the service's prefix; None leaves the path as it is."""
     name: str | None = None
     """What it is asked by; None for the client's own word."""
-    outside: bool = field(default=False)
-    """Whether it may lead anywhere: a user's, or by a name that nobody proves."""
+    unproven: bool = field(default=False)
+    """Whether nobody proves there to be the gateway of a cluster: it may lead anywhere, and back to us."""
 
 
 @dataclass(frozen=True, slots=True)

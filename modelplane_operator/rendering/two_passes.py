@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.shares import Group, Share, fitted
 
@@ -81,7 +80,7 @@ def _credentials(share: Share, *, mark: str, guarded: bool) -> Iterator[Manifest
 
     Nobody gets a key that was for us.
     """
-    header, added = share.target.header, [marked(mark)] if mark and share.target.outside else []
+    header, added = share.target.header, [marked(mark)] if mark and share.target.unproven else []
     if header is None:
         yield _headers(set=added, remove=[HEADER, *([AUTHORIZATION] if guarded else [])])
         return

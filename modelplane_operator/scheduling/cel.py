@@ -11,13 +11,13 @@ docs/selector-language.md lists the differences.
 from dataclasses import dataclass, field
 
 from modelplane_operator.scheduling.remembering import remembered
-from modelplane_operator.scheduling.selectors.compile import Program, compile_expression
-from modelplane_operator.scheduling.selectors.cost import LIMIT, worst_cost
-from modelplane_operator.scheduling.selectors.device import Attribute, Device, Version
-from modelplane_operator.scheduling.selectors.evaluate import BUDGET, Frame
-from modelplane_operator.scheduling.selectors.reasons import nearness, reason
-from modelplane_operator.scheduling.selectors.syntax import Fault, SelectorError, parse
-from modelplane_operator.scheduling.selectors.values import EvaluationError, OutOfBudget
+from modelplane_operator.selectors.compile import Program, compile_expression
+from modelplane_operator.selectors.cost import LIMIT, worst_cost
+from modelplane_operator.selectors.device import Attribute, Device, Version
+from modelplane_operator.selectors.evaluate import BUDGET, Frame
+from modelplane_operator.selectors.reasons import nearness, reason
+from modelplane_operator.selectors.syntax import Fault, SelectorError, parse
+from modelplane_operator.selectors.values import EvaluationError, OutOfBudget
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
@@ -14,9 +15,11 @@ from modelplane_operator.scheduling.cel import Device, Version
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.taints import Taint
 
+WHY = 300  # characters of a cluster's message: it goes into the status of whatever finds no place
+
 
 @dataclass(frozen=True, slots=True)
-class OfferedDevice:
+class NodeDevice:
     """One kind of device on every node of a pool."""
 
     name: str
@@ -28,10 +31,10 @@ class OfferedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer(Content):
+class NodeShape(Content):
     """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
 
-    devices: tuple[OfferedDevice, ...]
+    devices: tuple[NodeDevice, ...]
     __hash__ = Content.__hash__
 
 
@@ -39,11 +42,11 @@ class Offer(Content):
 class Profile(Content):
     """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[NodeShape, ...]
     __hash__ = Content.__hash__
 
 
-class Standing(Enum):
+class ClusterPhase(Enum):
     """Whether a cluster can be used now."""
 
     READY = "Ready"
@@ -53,6 +56,13 @@ class Standing(Enum):
     GOING = "being deleted"
 
 
+class Largest(NamedTuple):
+    """The fabric of a pool that has most nodes."""
+
+    value: str
+    nodes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The pools of a cluster in their published order."""
@@ -60,6 +70,8 @@ class Pools:
     names: tuple[str, ...]
     nodes: tuple[int, ...]
     profile: Profile
+    fabrics: tuple[Largest | None, ...] = ()
+    """The largest fabric of each, where a gang may need no more nodes; empty when no pool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +83,15 @@ class Cluster:
     taints: tuple[Taint, ...]
     pools: Pools
     gateway: str
-    standing: Standing
+    phase: ClusterPhase
     server_name: str = ""
     """What its gateway proves to be, by https; without it, it is reached by http."""
+    gateway_port: int | None = None
+    """By which it is reached by http, where that is not 80."""
     why: str = ""
-    """The reason of its Ready condition, when that is not True."""
+    """What its Ready condition says, when that is not True."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Pools of which nothing is published, and their classes."""
     unhealthy_since: datetime | None = None
     drained_by_force: bool = False
     """Whether replicas that are to leave it go even though no other cluster has a place for them."""
@@ -88,40 +104,53 @@ def read(
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
-    standing = _standing(cluster, ready, gateway, unreachable_since)
+    phase = _phase(cluster, ready, gateway, unreachable_since)
     return Cluster(
         name=cluster.metadata.name,
         labels=cluster.metadata.labels,
         taints=tuple(Taint(taint.key, taint.value or "", taint.effect) for taint in cluster.spec.taints),
         pools=pools if pools is not None else read_pools(status.gpu_pools if status else ()),
         gateway=gateway,
-        standing=standing,
+        phase=phase,
         server_name=(status.gateway.server_name or "") if status and status.gateway else "",
-        why=ready.reason if ready and ready.status != "True" else "",
-        unhealthy_since=_unhealthy_since(standing, ready, unreachable_since),
+        gateway_port=status.gateway.port if status and status.gateway else None,
+        why=_why(ready) if ready and ready.status != "True" else "",
+        unknown=_unknown(cluster),
+        unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
 
-def _standing(
+def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
-) -> Standing:
+) -> ClusterPhase:
     if cluster.metadata.deletion_timestamp is not None:
-        return Standing.GOING
+        return ClusterPhase.GOING
     if unreachable_since is not None:
-        return Standing.UNREACHABLE
+        return ClusterPhase.UNREACHABLE
     if ready is None or ready.status != "True":
-        return Standing.NOT_READY
-    return Standing.READY if gateway else Standing.NO_GATEWAY
+        return ClusterPhase.NOT_READY
+    return ClusterPhase.READY if gateway else ClusterPhase.NO_GATEWAY
+
+
+def _why(ready: Condition) -> str:
+    message = ready.message or ""
+    cut = message if len(message) <= WHY else f"{message[: WHY - 3]}..."
+    return f"{ready.reason}: {cut}" if cut else ready.reason
+
+
+def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
+    published = {pool.name for pool in cluster.status.gpu_pools} if cluster.status else set[str]()
+    return tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published)
 
 
 def _unhealthy_since(
-    standing: Standing, ready: Condition | None, unreachable_since: datetime | None
+    phase: ClusterPhase, ready: Condition | None, unreachable_since: datetime | None
 ) -> datetime | None:
-    match standing:
-        case Standing.UNREACHABLE:
+    match phase:
+        case ClusterPhase.UNREACHABLE:
             return unreachable_since
-        case Standing.NOT_READY:
+        case ClusterPhase.NOT_READY:
             return ready.last_transition_time if ready else None
         case _:
             return None
@@ -134,17 +163,23 @@ def read_pools(pools: Iterable[GpuPool]) -> Pools:
     return Pools(
         names=tuple(pool.name for pool in published),
         nodes=tuple(_count(pool.nodes) for pool in published),
-        profile=Profile(tuple(Offer(tuple(map(read_device, pool.devices))) for pool in published)),
+        profile=Profile(tuple(NodeShape(tuple(map(read_device, pool.devices))) for pool in published)),
+        fabrics=tuple(map(_largest, published)) if any(pool.largest_fabric for pool in published) else (),
     )
+
+
+def _largest(pool: GpuPool) -> Largest | None:
+    found = pool.largest_fabric
+    return Largest(found.value, _count(found.nodes)) if found else None
 
 
 def _count(number: int | None) -> int:
     return max(number or 0, 0)
 
 
-def read_device(device: PublishedDevice) -> OfferedDevice:
+def read_device(device: PublishedDevice) -> NodeDevice:
     """One published device; never raises: a value that cannot be read is an error for selectors that read it."""
-    return OfferedDevice(
+    return NodeDevice(
         name=device.name,
         count=_count(device.count),
         claimable=device.claim != "Synthetic",

@@ -7,11 +7,11 @@ being deleted, until the cluster is back, and its nodes stay charged. Nothing ne
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from modelplane_operator.scheduling.cluster import Cluster, Standing
+from modelplane_operator.scheduling.cluster import Cluster, ClusterPhase
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.need import Ask
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Displaced, Lost
+from modelplane_operator.scheduling.requirement import Ask
 
 
 def lost(
@@ -65,7 +65,7 @@ def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None
 
 def _short(replica: Replica, site: Site) -> Displaced | None:
     """The first of its pools that is known to have fewer nodes than its replicas take."""
-    if site.cluster.standing is not Standing.READY:
+    if site.cluster.phase is not ClusterPhase.READY:
         return None
     free = dict(zip(site.cluster.pools.names, site.free, strict=True))
     return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
@@ -78,7 +78,7 @@ def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | Non
     """
     if cluster.unhealthy_since is None:
         return None
-    if cluster.standing is not Standing.UNREACHABLE and replica.ready:
+    if cluster.phase is not ClusterPhase.UNREACHABLE and replica.ready:
         return None
     return cluster.unhealthy_since + after
 

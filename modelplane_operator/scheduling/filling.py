@@ -7,9 +7,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from modelplane_operator.scheduling.decision import Refusal, tally
-from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Placement, Replica, charges
 from modelplane_operator.scheduling.reasons import Reason, Spare
+from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import Settled
 from modelplane_operator.scheduling.survey import Answer, Fit, Fleet, answer, placed
 
@@ -22,7 +22,7 @@ class Filled:
     refusals: tuple[Refusal, ...] = ()
 
 
-def fill(need: Need, wanted: int, settled: Settled, namesakes: Iterable[Replica], fleet: Fleet) -> Filled:
+def fill(requirement: Requirement, wanted: int, settled: Settled, namesakes: Iterable[Replica], fleet: Fleet) -> Filled:
     """Find places for so many replicas, as far as there are any.
 
     A cluster that has none of ours comes before all that have one. Those the survey names, in order; the others, which
@@ -31,25 +31,25 @@ def fill(need: Need, wanted: int, settled: Settled, namesakes: Iterable[Replica]
     sites = dict(settled.sites)
     loads = Counter(replica.cluster for replica in settled.staying)
     taken = _taken(namesakes)
-    answers = {name: answer(need, sites[name]) for name in loads}
+    answers = {name: answer(requirement, sites[name]) for name in loads}
     queue = [(loads[name], found.usage, name) for name, found in answers.items() if isinstance(found, Fit)]
     heapify(queue)
-    survey = fleet.survey(need, limit=wanted + 1, apart=frozenset(loads))
+    survey = fleet.survey(requirement, limit=wanted + 1, apart=frozenset(loads))
     fresh = deque(survey.candidates)
     placements: list[Placement] = []
     while len(placements) < wanted and (fresh or queue):
         site = fresh.popleft() if fresh else sites[heappop(queue)[2]]
         name = site.cluster.name
-        answers[name] = found = answer(need, site)
+        answers[name] = found = answer(requirement, site)
         if not isinstance(found, Fit):
             continue
         index = next(number for number in count() if number not in taken[name])
-        placement = Placement(name, index, site.cluster.gateway, placed(need.engines, found.chosen, site))
+        placement = Placement(name, index, site.cluster.gateway, placed(requirement.engines, found.chosen, site))
         placements.append(placement)
         taken[name].add(index)
         loads[name] += 1
         sites[name] = site.charged(charges(placement.engines))
-        answers[name] = found = answer(need, sites[name])
+        answers[name] = found = answer(requirement, sites[name])
         if isinstance(found, Fit):
             heappush(queue, (loads[name], found.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(fresh))

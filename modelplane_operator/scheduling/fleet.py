@@ -10,25 +10,25 @@ This is the one place of the package that changes; whatever it hands out is a va
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, takewhile
 from typing import TypeVar, cast
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cel import Device
-from modelplane_operator.scheduling.cluster import Offer, Pools, Profile
+from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
-from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Owner, Placement, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
+from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
 # Views are kept for so many needs in any case, and for more as long as all of them together remember at most so many
@@ -39,7 +39,7 @@ MOST_VIEWS = 4_096  # a need has up to `SELECTOR_TEXT` characters of selectors, 
 
 SORTED_AGAIN = 16  # when more than one in so many places of a view may have changed, all are sorted again
 
-Shared = TypeVar("Shared", Offer, Profile)
+Shared = TypeVar("Shared", NodeShape, Profile)
 
 Entry = tuple[Nearness, str]
 """A cluster's place within its group: nearness, then name."""
@@ -70,14 +70,14 @@ class _Place:
 class _View:
     """Every cluster's answer to one need, as of a revision of the fleet."""
 
-    need: Need
+    requirement: Requirement
     revision: int = 0
     places: dict[str, _Place] = field(default_factory=dict[str, _Place])
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
 
     def put(self, sites: Sequence[Site]) -> None:
         """Ask these clusters, as far as their answers may be others than before."""
-        engines = [OnNodes(engine) for engine in self.need.engines]
+        engines = [OnNodes(engine) for engine in self.requirement.engines]
         known: dict[Profile, Hosting] = {}
         sort = len(sites) > len(self.places) // SORTED_AGAIN
         for site in sites:
@@ -89,7 +89,7 @@ class _View:
                 hosting = place.hosting
             elif (hosting := known.get(profile)) is None:
                 hosting = known[profile] = hosts_by(engines, profile)
-            found = answer(self.need, site, hosting)
+            found = answer(self.requirement, site, hosting)
             if place is not None and not sort:
                 self._leave(place)
             place = self.places[name] = _Place(site, hosting, found.group, (found.nearness, name))
@@ -133,13 +133,13 @@ class FleetModel:
     def __init__(self) -> None:
         self._sites: dict[str, Site] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
-        self._interned: dict[Offer | Profile, Offer | Profile] = {}
+        self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
         self._contents = 0  # offers and profiles that are published, each as often as it is
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._observed: dict[Key, Replica] = {}
         self._assumed: dict[Key, Replica] = {}
         self._named: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
-        self._views: OrderedDict[Need, _View] = OrderedDict()
+        self._views: OrderedDict[Requirement, _View] = OrderedDict()
         self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
         self._revision = 0
         self._devices: frozenset[Device] | None = None  # None: pools have changed since somebody asked
@@ -218,35 +218,35 @@ class FleetModel:
         named = self._named.get((namespace, deployment), {})
         return tuple(named[key] for key in sorted(named))
 
-    def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
-        view = self._view(need)
+    def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
+        view = self._view(requirement)
         kept_apart = Counter(view.places[name].group for name in apart if name in view.places)
         fitting = view.among(Fit.group, apart)
         return Survey(
             candidates=tuple(self._sites[name] for name in islice(fitting, limit)),
             fitting=len(view.groups.get(Fit.group, ())) - kept_apart[Fit.group],
             refusals=tuple(
-                self._refusal(need, next(view.among(group, apart)), count)
+                self._refusal(requirement, next(view.among(group, apart)), count)
                 for group in sorted(view.groups)
                 if group != Fit.group and (count := len(view.groups[group]) - kept_apart[group])
             ),
         )
 
-    def _refusal(self, need: Need, nearest: str, count: int) -> Refusal:
-        found = answer(need, self._sites[nearest])
+    def _refusal(self, requirement: Requirement, nearest: str, count: int) -> Refusal:
+        found = answer(requirement, self._sites[nearest])
         return Refusal(count, nearest, Spare() if isinstance(found, Fit) else found)
 
     # How it is kept ------------------------------------------------------------------------------------------------
 
-    def _view(self, need: Need) -> _View:
-        view = self._views.get(need)
+    def _view(self, requirement: Requirement) -> _View:
+        view = self._views.get(requirement)
         if view is None:
-            view = self._views[need] = _View(need)
+            view = self._views[requirement] = _View(requirement)
             view.put(tuple(self._sites.values()))
             while len(self._views) > min(max(LEAST_VIEWS, MOST_ANSWERS // max(self.size, 1)), MOST_VIEWS):
                 self._views.popitem(last=False)
         else:
-            self._views.move_to_end(need)
+            self._views.move_to_end(requirement)
             since = takewhile(lambda change: change[1] > view.revision, reversed(self._changes.items()))
             view.put([self._sites[name] for name, _ in since])
         view.revision = self._revision
@@ -306,7 +306,8 @@ class FleetModel:
         self._contents += _contents(read) - (_contents(known[1]) if known else 0)
         if len(self._interned) > 2 * self._contents + 64:
             self._interned.clear()  # the contents that are gone go with it; those in use come back as they are read
-        pools = Pools(read.names, read.nodes, self._intern(Profile(tuple(map(self._intern, read.profile.offers)))))
+        profile = self._intern(Profile(tuple(map(self._intern, read.profile.offers))))
+        pools = replace(read, profile=profile)
         self._published[name] = (published, pools)
         return pools
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from modelplane_operator.scheduling import cel
 from modelplane_operator.scheduling.assignment import assign
-from modelplane_operator.scheduling.cluster import Offer, OfferedDevice, Profile
-from modelplane_operator.scheduling.need import EngineNeed, MemberNeed, Request
+from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
 from modelplane_operator.scheduling.placement import Claim
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike
 from modelplane_operator.scheduling.remembering import remembered
+from modelplane_operator.scheduling.requirement import EngineRequirement, MemberRequirement, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,22 @@ Hosting = Hosts | Unmatched | Claimless | Unhosted
 KEPT_BYTES = 32 << 20
 
 
-def _size_of_match(member: MemberNeed, _: Offer) -> int:
+def _size_of_match(member: MemberRequirement, _: NodeShape) -> int:
     texts = sum(len(selector.text) for request in member.requests for selector in request.selectors)
     return 1_500 + texts
 
 
-def _size_on_node(engine: EngineNeed, offer: Offer) -> int:
+def _size_on_node(engine: EngineRequirement, offer: NodeShape) -> int:
     return 500 + sum(_size_of_match(member, offer) for member in engine.members)
 
 
-def _size_of_hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> int:
-    offer = next(iter(profile.offers), Offer(()))
+def _size_of_hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> int:
+    offer = next(iter(profile.offers), NodeShape(()))
     return 1_000 * (1 + len(profile.offers)) + sum(_size_on_node(engine, offer) for engine in engines)
 
 
 @remembered(most=KEPT_BYTES, size=_size_of_match)
-def match(member: MemberNeed, offer: Offer) -> Match | Miss:
+def match(member: MemberRequirement, offer: NodeShape) -> Match | Miss:
     """Give every request of a pod one device entry of its node, if possible one that pods claim; or say what lacks."""
     requests = member.requests
     devices = sorted(offer.devices, key=lambda device: not device.claimable)  # stable: else as published
@@ -109,7 +109,7 @@ def match(member: MemberNeed, offer: Offer) -> Match | Miss:
     )
 
 
-def _cost(request: Request, device: OfferedDevice) -> int | None:
+def _cost(request: Request, device: NodeDevice) -> int | None:
     matched = all(cel.evaluate(selector, device.device).matched for selector in request.selectors)
     return request.count if matched else None
 
@@ -124,7 +124,7 @@ class _OnNode(NamedTuple):
 
 
 @remembered(most=KEPT_BYTES, size=_size_on_node)
-def _on_node(engine: EngineNeed, offer: Offer) -> _OnNode:
+def _on_node(engine: EngineRequirement, offer: NodeShape) -> _OnNode:
     found = [match(member, offer) for member in engine.members]
     claims = tuple(fit.claims if isinstance(fit, Match) else () for fit in found)
     return _OnNode(
@@ -135,20 +135,20 @@ def _on_node(engine: EngineNeed, offer: Offer) -> _OnNode:
     )
 
 
-class OnNodes(dict[Offer, _OnNode]):
+class OnNodes(dict[NodeShape, _OnNode]):
     """One engine on nodes with each of many offers: looked up for every pool of a fleet, and mostly the same few."""
 
-    def __init__(self, engine: EngineNeed) -> None:
+    def __init__(self, engine: EngineRequirement) -> None:
         super().__init__()
         self.engine = engine
 
-    def __missing__(self, offer: Offer) -> _OnNode:
+    def __missing__(self, offer: NodeShape) -> _OnNode:
         found = self[offer] = _on_node(self.engine, offer)
         return found
 
 
 @remembered(most=KEPT_BYTES, size=_size_of_hosts)
-def hosts(engines: tuple[EngineNeed, ...], profile: Profile) -> Hosting:
+def hosts(engines: tuple[EngineRequirement, ...], profile: Profile) -> Hosting:
     """Where each engine can run, if nodes were free; or what is in the way of the first that cannot."""
     return hosts_by([OnNodes(engine) for engine in engines], profile)
 
@@ -190,7 +190,7 @@ def _options(on_nodes: OnNodes, profile: Profile) -> tuple[Option, ...] | Unmatc
     return tuple(options) or _unhosted(engine, profile, pools, claiming)
 
 
-def _nearest(engine: EngineNeed, profile: Profile, matched: int) -> Unmatched:
+def _nearest(engine: EngineRequirement, profile: Profile, matched: int) -> Unmatched:
     """The first member that nothing matches, and the pool that comes nearest to it."""
     member = next(member for place, member in enumerate(engine.members) if not matched >> place & 1)
     misses = [
@@ -202,7 +202,7 @@ def _nearest(engine: EngineNeed, profile: Profile, matched: int) -> Unmatched:
     return Unmatched(engine.name, member.role, pool, miss)
 
 
-def _unhosted(engine: EngineNeed, profile: Profile, pools: Sequence[_OnNode], claiming: int) -> Unhosted:
+def _unhosted(engine: EngineRequirement, profile: Profile, pools: Sequence[_OnNode], claiming: int) -> Unhosted:
     """The pool that does for most members, and the first for which it does not."""
     does = [pool.matched & ~(claiming & ~pool.claiming) for pool in pools]
     place = max(range(len(pools)), key=lambda at: (does[at].bit_count(), -at))
@@ -211,13 +211,13 @@ def _unhosted(engine: EngineNeed, profile: Profile, pools: Sequence[_OnNode], cl
     return Unhosted(engine.name, place, lacking.role, None if isinstance(found, Match) else found)
 
 
-def _miss(requests: Sequence[Request], offer: Offer) -> Miss:
+def _miss(requests: Sequence[Request], offer: NodeShape) -> Miss:
     """Of the requests that this node cannot meet, the one that is farthest off: it must be seen to in any case."""
     misses = [miss for request in requests if (miss := _missed(request, offer)) is not None]
     return max(misses, key=lambda miss: miss.nearness, default=Contended(tuple(r.name for r in requests)))
 
 
-def _missed(request: Request, offer: Offer) -> Miss | None:
+def _missed(request: Request, offer: NodeShape) -> Miss | None:
     """Why no device of the node meets the request by itself: the device that comes nearest to it."""
     misses: list[Miss] = []
     for device in offer.devices:
@@ -228,7 +228,7 @@ def _missed(request: Request, offer: Offer) -> Miss | None:
     return min(misses, key=lambda miss: miss.nearness, default=Unlike(request.name, "", "the pool has no devices", ()))
 
 
-def _compared(request: Request, device: OfferedDevice) -> Miss | None:
+def _compared(request: Request, device: NodeDevice) -> Miss | None:
     verdicts = [cel.evaluate(selector, device.device) for selector in request.selectors]
     unmet = [verdict for verdict in verdicts if not verdict.matched]
     if unmet:

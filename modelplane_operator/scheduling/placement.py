@@ -9,10 +9,11 @@ from typing import Any, Final, cast
 import orjson
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key, Metadata
+from modelplane_operator.api.base import Metadata
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember
+from modelplane_operator.kube.objects import Key
 
 MOST_DIGITS: Final = 9
 INDICES: Final = 2000  # as many as a deployment can have on one cluster, while all of them are replaced

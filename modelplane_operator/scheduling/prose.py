@@ -3,7 +3,9 @@
 Equal decisions read the same, and neither grows with the fleet.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import assert_never
 
 from modelplane_operator.scheduling.decision import Decision, Refusal
@@ -38,14 +40,18 @@ from modelplane_operator.scheduling.reasons import (
     Problem,
     Reason,
     ScaledDown,
+    Scattered,
     Spare,
     Split,
     Tainted,
     TooFewDevices,
     TooSmall,
+    UnknownPools,
     Unlike,
     Unreachable,
 )
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _GROUPS = 6  # of refusals in a summary; a page shows all
 _NEAREST = 2  # examples in a summary
@@ -68,26 +74,42 @@ def summary(decision: Decision) -> str:
     return "; ".join(parts)
 
 
-def explain(decision: Decision) -> str:
-    """The whole decision, one line for every replica and every kind of refusal."""
-    clusters = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
+def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapping[str, Reason] | None = None) -> str:
+    """The whole decision, one line for every replica and every kind of refusal.
+
+    `ill`: what is wrong with clusters, for their replicas. `clusters`, when given: what each says to one replica more.
+    """
+    checked = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
     held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
+    now = Counter(placement.cluster for placement in decision.placements)
     waiting = ((found.replica.key.name, found.replica.cluster, reason_to_move(found.why)) for found in decision.stuck)
     sections = (
         ("problems", [problem(found) for found in decision.problems]),
-        ("placed", [_placement(found, new=found in decision.new) for found in decision.placements]),
+        (
+            "placed",
+            [_placement(found, new=found in decision.new) + _ill(found.cluster, ill) for found in decision.placements],
+        ),
         ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
-        ("left as they are", [f"{name} on {cluster}: {why}" for name, cluster, why in held]),
+        ("left as they are", [f"{name} on {cluster}: {why}{_ill(cluster, ill)}" for name, cluster, why in held]),
         ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
         ("not chosen", [f"{group(found)}; {_nearest(found)}" for found in decision.refusals]),
     )
-    lines = [f"{_counts(decision)}; {clusters}"]
+    lines = [f"{_counts(decision)}; {checked}"]
     for title, entries in sections:
         if entries:
             more = [f"  and {len(entries) - _LINES} more"] if len(entries) > _LINES else []
             lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
+    if clusters is not None:
+        every = (
+            f"  {name}: {_of(now[name], 'replica')}; one more: {_why(why)}" for name, why in sorted(clusters.items())
+        )
+        lines += ["every cluster:", *every]
     return "\n".join(lines)
+
+
+def _ill(cluster: str, ill: Mapping[str, str]) -> str:
+    return f"; {ill[cluster]}" if cluster in ill else ""
 
 
 def problem(found: Problem) -> str:
@@ -163,8 +185,13 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     match why:
         case Full(engine, pool, needs, free, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+        case TooSmall(engine, pool, nodes=0):
+            return f"engine {engine} fits pool {pool}, which has no usable node"
         case TooSmall(engine, pool, needs, nodes):
             return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+        case Scattered(engine, pool, needs, fabric, nodes):
+            most = f"{fabric} has most, {nodes}" if fabric else "no usable node has the label of its topologyKey"
+            return f"engine {engine} needs {_of(needs, 'node')} on one fabric of pool {pool}, {most}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
@@ -180,6 +207,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split(engine, pool, role, missed):
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
+        case UnknownPools(pools):
+            named = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
+            return f"nothing is known of pool {named}, and no other has the devices"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
@@ -201,12 +231,14 @@ def remedy(why: Reason) -> str:
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
+        case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools() | TooSmall(nodes=0):
+            return "see the conditions of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
+        case Scattered():
+            return "no waiting helps: more nodes on one fabric, or an engine of fewer nodes"
         case Crowded():
             return "free nodes, or enlarge one of these pools"
-        case NoGateway() | NotReady() | Unreachable() | NoPools():
-            return "see the conditions of that InferenceCluster"
         case Tainted():
             return "remove the taint, or tolerate it"
         case NothingToClaim():
@@ -222,8 +254,12 @@ def remedy(why: Reason) -> str:
 
 
 def _nearest(found: Refusal) -> str:
-    helps = remedy(found.reason)
-    return f"{found.nearest}: {reason(found.reason)}{f' ({helps})' if helps else ''}"
+    return f"{found.nearest}: {_why(found.reason)}"
+
+
+def _why(why: Reason) -> str:
+    helps = remedy(why)
+    return f"{reason(why)}{f' ({helps})' if helps else ''}"
 
 
 def miss(found: Miss) -> str:
@@ -247,6 +283,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with too few free nodes for engine {engine}"
         case TooSmall(engine):
             return f"{count} with too small pools for engine {engine}"
+        case Scattered(engine):
+            return f"{count} without a fabric that is large enough for engine {engine}"
         case Crowded():
             return f"{count} with too few free nodes for all engines together"
         case NoGateway():
@@ -259,6 +297,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with a taint"
         case Split(engine):
             return f"{count} without one pool for all of engine {engine}"
+        case UnknownPools():
+            return f"{count} with pools of which nothing is known"
         case NothingToClaim(engine) | NoMatch(engine):
             return f"{count} without devices for engine {engine}"
         case NoPools():

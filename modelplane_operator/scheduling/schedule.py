@@ -28,13 +28,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.scheduling.cluster import Standing
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.need import Ask
 from modelplane_operator.scheduling.placement import Placement, Replica
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
@@ -50,6 +49,7 @@ from modelplane_operator.scheduling.reasons import (
     ScaledDown,
     Tainted,
 )
+from modelplane_operator.scheduling.requirement import Ask
 from modelplane_operator.scheduling.settling import Settled, settle
 from modelplane_operator.scheduling.survey import Fleet
 from modelplane_operator.scheduling.taints import NO_EXECUTE, untolerated
@@ -76,7 +76,7 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     stuck = [(replica, why) for replica, why in movable.values() if replica.key not in gone]
     missing = max(ask.replicas, 0) - len(settled.staying)
     wanted = 0 if ask.problems else missing + len(stuck)
-    filled = fill(ask.need, wanted, settled, namesakes, fleet) if wanted else Filled()
+    filled = fill(ask.requirement, wanted, settled, namesakes, fleet) if wanted else Filled()
 
     found = max(len(filled.placements) - missing, 0)
     moving, stuck = stuck[:found], stuck[found:]
@@ -141,9 +141,9 @@ def to_move(
 
 
 def _drained(ask: Ask, site: Site) -> Going | Tainted | None:
-    if site.cluster.standing is Standing.GOING:
+    if site.cluster.phase is ClusterPhase.GOING:
         return Going()
-    if taint := untolerated(site.cluster.taints, ask.need.tolerations, {NO_EXECUTE}):
+    if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
 
@@ -174,7 +174,7 @@ def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequen
 
 def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
     site = sites.get(replica.cluster)
-    if site is None or site.cluster.standing is not Standing.READY:
+    if site is None or site.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 

@@ -3,11 +3,10 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from modelplane_operator.api.base import Key
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Held
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
-from modelplane_operator.scheduling.need import Ask, EngineNeed, Need
 from modelplane_operator.scheduling.placement import (
     EnginePlacement,
     MemberPlacement,
@@ -17,7 +16,8 @@ from modelplane_operator.scheduling.placement import (
     larger,
 )
 from modelplane_operator.scheduling.reasons import Outdated, Refused
-from modelplane_operator.scheduling.survey import Fit, fit, placed, unhosted
+from modelplane_operator.scheduling.requirement import Ask, EngineRequirement, Requirement
+from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
 
 Engines = tuple[EnginePlacement, ...]
 
@@ -59,7 +59,7 @@ def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> S
     # Those that need no more than they have come first: they are sure of their nodes.
     waiting: list[Replica] = []
     for replica in staying:
-        pinned = _pinned(ask.need, replica, room[replica.cluster])
+        pinned = _pinned(ask.requirement, replica, room[replica.cluster])
         if pinned is not None and _needs_no_more(pinned, replica):
             keep(replica, pinned)
         else:
@@ -67,7 +67,7 @@ def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> S
     while True:
         still: list[tuple[Replica, Refused]] = []
         for replica in waiting:
-            match _refitted(ask.need, replica, room[replica.cluster]):
+            match _refitted(ask.requirement, replica, room[replica.cluster]):
                 case tuple() as engines:
                     keep(replica, engines)
                 case refused:
@@ -86,16 +86,18 @@ def _needs_no_more(engines: Engines, replica: Replica) -> bool:
     return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
 
 
-def _pinned(need: Need, replica: Replica, site: Site) -> Engines | None:
+def _pinned(requirement: Requirement, replica: Replica, site: Site) -> Engines | None:
     """The present shape in the replica's own pools, whether or not they have room; None when they do not match."""
     known = {engine.name: engine for engine in replica.engines}
-    if len(need.engines) != len(replica.engines) or any(engine.name not in known for engine in need.engines):
+    if len(requirement.engines) != len(replica.engines) or any(
+        engine.name not in known for engine in requirement.engines
+    ):
         return None
-    engines = [_pinned_engine(engine, known[engine.name], site) for engine in need.engines]
+    engines = [_pinned_engine(engine, known[engine.name], site) for engine in requirement.engines]
     return tuple(filter(None, engines)) if None not in engines else None
 
 
-def _pinned_engine(engine: EngineNeed, was: EnginePlacement, site: Site) -> EnginePlacement | None:
+def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: Site) -> EnginePlacement | None:
     if [member.role for member in engine.members] != [member.role for member in was.members]:
         return None
     pools = site.cluster.pools
@@ -110,14 +112,23 @@ def _pinned_engine(engine: EngineNeed, was: EnginePlacement, site: Site) -> Engi
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
-def _refitted(need: Need, replica: Replica, site: Site) -> Engines | Refused:
+def _has_room(requirement: Requirement, engines: Engines, site: Site) -> bool:
+    pools = site.cluster.pools
+    return all(nodes <= site.free_in(pool) for pool, nodes in charges(engines).items()) and all(
+        gathers(engine, nodes, pools, pools.names.index(pool))
+        for engine, placed in zip(requirement.engines, engines, strict=True)
+        for pool, nodes in charges([placed]).items()
+    )
+
+
+def _refitted(requirement: Requirement, replica: Replica, site: Site) -> Engines | Refused:
     """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
     own = site.released(replica.charges)
-    pinned = _pinned(need, replica, own)
-    if pinned is not None and all(nodes <= own.free_in(pool) for pool, nodes in charges(pinned).items()):
+    pinned = _pinned(requirement, replica, own)
+    if pinned is not None and _has_room(requirement, pinned, own):
         return pinned
-    hosting = hosts(need.engines, own.cluster.pools.profile)
+    hosting = hosts(requirement.engines, own.cluster.pools.profile)
     if not isinstance(hosting, Hosts):
         return unhosted(own, hosting)
-    found = fit(need.engines, hosting, own)
-    return placed(need.engines, found.chosen, own) if isinstance(found, Fit) else found
+    found = fit(requirement.engines, hosting, own)
+    return placed(requirement.engines, found.chosen, own) if isinstance(found, Fit) else found

@@ -6,11 +6,10 @@ from typing import NamedTuple, Protocol
 
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cel import Device
-from modelplane_operator.scheduling.cluster import Standing
+from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
-from modelplane_operator.scheduling.need import EngineNeed, Need
 from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
 from modelplane_operator.scheduling.reasons import (
     Crowded,
@@ -24,12 +23,15 @@ from modelplane_operator.scheduling.reasons import (
     NothingToClaim,
     NotReady,
     Refused,
+    Scattered,
     Spare,
     Split,
     Tainted,
     TooSmall,
+    UnknownPools,
     Unreachable,
 )
+from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
@@ -85,37 +87,42 @@ class Fleet(Protocol):
         """Replicas under a deployment's name, by their own names; some may be of one that had the name before."""
         ...
 
-    def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
+    def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
         """What all clusters, but for those kept apart, answer to the need; at most so many candidates."""
         ...
 
 
-def answer(need: Need, site: Site, hosting: Hosting | None = None) -> Answer:
+def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None) -> Answer:
     """Whether the cluster takes one more replica; `hosting` says which of its pools could, when that is known.
 
     What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
     hardware.
     """
     cluster = site.cluster
-    for key, wanted in need.labels:
+    for key, wanted in requirement.labels:
         if cluster.labels.get(key) != wanted:
             return LabelDiffers(key, wanted, cluster.labels.get(key))
-    if cluster.standing is Standing.GOING:
+    if cluster.phase is ClusterPhase.GOING:
         return Going()
     if not cluster.pools.names:
         return _unusable(site) or NoPools()
-    hosting = hosting or hosts(need.engines, cluster.pools.profile)
+    hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        return unhosted(site, hosting)
-    if cluster.taints and (taint := untolerated(cluster.taints, need.tolerations, KEEPS_OFF)):
+        return UnknownPools(cluster.unknown) if cluster.unknown else unhosted(site, hosting)
+    if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
-    if cluster.standing is not Standing.READY and (why := _unusable(site)):
+    if cluster.phase is not ClusterPhase.READY and (why := _unusable(site)):
         return why
-    return fit(need.engines, hosting, site)
+    return fit(requirement.engines, hosting, site)
 
 
-def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Crowded:
+def fit(engines: Sequence[EngineRequirement], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Scattered | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
+    if site.cluster.pools.fabrics:
+        gathered = _gathered(engines, hosts, site.cluster.pools)
+        if isinstance(gathered, Scattered):
+            return gathered
+        hosts = gathered
     chosen = _choose(hosts.options, site.free)
     if chosen is not None:
         return Fit(chosen, _usage(hosts.pools, site))
@@ -135,7 +142,34 @@ def fit(engines: Sequence[EngineNeed], hosts: Hosts, site: Site) -> Fit | Full |
     )
 
 
-def _short(engine: EngineNeed, options: Sequence[Option], site: Site) -> Full | TooSmall:
+def _gathered(engines: Sequence[EngineRequirement], hosts: Hosts, pools: Pools) -> Hosts | Scattered:
+    """The options that leave no gang without a fabric for all of it."""
+    rows: list[tuple[Option, ...]] = []
+    for engine, options in zip(engines, hosts.options, strict=True):
+        row = tuple(option for option in options if gathers(engine, option.nodes, pools, option.pool))
+        if not row:
+            return _scattered(engine, options, pools)
+        rows.append(row)
+    return Hosts(tuple(rows), tuple(sorted({option.pool for row in rows for option in row})))
+
+
+def gathers(engine: EngineRequirement, nodes: int, pools: Pools, pool: int) -> bool:
+    """Whether one fabric of the pool has the nodes that each gang of an engine needs, of so many in all."""
+    largest = pools.fabrics[pool] if pools.fabrics else None
+    return largest is None or not engine.gangs or nodes // engine.gangs <= largest.nodes
+
+
+def _scattered(engine: EngineRequirement, options: Sequence[Option], pools: Pools) -> Scattered:
+    """The fabric that is nearest to having enough nodes for a gang."""
+    told = [
+        Scattered(engine.name, pools.names[option.pool], option.nodes // engine.gangs, *largest)
+        for option in options
+        if (largest := pools.fabrics[option.pool]) is not None
+    ]
+    return min(told, key=lambda found: found.nearness)
+
+
+def _short(engine: EngineRequirement, options: Sequence[Option], site: Site) -> Full | TooSmall:
     """The pool that is nearest to having enough nodes for an engine: in all, if none ever has, else free ones."""
     pools = site.cluster.pools
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
@@ -159,7 +193,7 @@ def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> t
     return None if bins is None else tuple(row[pool] for row, pool in zip(by_pool, bins, strict=True))
 
 
-def placed(engines: Sequence[EngineNeed], chosen: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
+def placed(engines: Sequence[EngineRequirement], chosen: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
     """The engines on the pools that were chosen for them."""
     names = site.cluster.pools.names
     return tuple(
@@ -184,12 +218,12 @@ def _usage(pools: Sequence[int], site: Site) -> float:
 
 
 def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
-    match site.cluster.standing:
-        case Standing.NOT_READY:
+    match site.cluster.phase:
+        case ClusterPhase.NOT_READY:
             return NotReady(site.cluster.why)
-        case Standing.UNREACHABLE:
+        case ClusterPhase.UNREACHABLE:
             return Unreachable()
-        case Standing.NO_GATEWAY:
+        case ClusterPhase.NO_GATEWAY:
             return NoGateway()
         case _:
             return None

@@ -26,7 +26,7 @@ class Contract:
 
 @cache
 def contracts() -> dict[str, Contract]:
-    facts = yaml.safe_load((HERE / "contract.yaml").read_text())
+    facts = yaml.load((HERE / "contract.yaml").read_text(), Loader=yaml.CSafeLoader)
     return {kind: Contract(kind, dict(_expanded(of["fields"])), of.get("rules", {})) for kind, of in facts.items()}
 
 

@@ -39,7 +39,7 @@ class Row:
 
 def rows() -> Iterator[Row]:
     text = (Path(__file__).parent / "admission.yaml").read_text().replace("LONG", LONG).replace("HUGE", HUGE)
-    for group in yaml.safe_load(text):
+    for group in yaml.load(text, Loader=yaml.CSafeLoader):
         places = group["of"] if isinstance(group["of"], dict) else {group["of"]: ""}
         for of, place in places.items():
             for name, changes in group.get("accept", {}).items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.conditions import MESSAGE_LENGTH, ConditionType, Ready, Synced, is_true, merge
+from tests.support.manifests import ROOT
 
 BEFORE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 NOW = BEFORE + timedelta(minutes=5)
@@ -34,7 +36,7 @@ def test_a_new_status_moves_the_time_of_the_transition() -> None:
 
     merged = merge(known, [Ready.AVAILABLE.condition(NOW)])
 
-    assert merged == (Ready.AVAILABLE.condition(NOW), Synced.RECONCILE_SUCCESS.condition(BEFORE))
+    assert merged == (Synced.RECONCILE_SUCCESS.condition(BEFORE), Ready.AVAILABLE.condition(NOW))
     assert is_true(merged, Ready)
     assert not is_true(known, Ready)
 
@@ -48,3 +50,10 @@ def test_reasons_are_words_that_scripts_can_compare(condition: type[ConditionTyp
     assert all(reason.reason.isalnum() and reason.reason[0].isupper() for reason in condition)
     assert len({reason.reason for reason in condition}) == len(condition)
     assert all(reason.meaning.endswith(".") for reason in condition)
+
+
+def test_the_table_of_reasons_has_all_that_a_person_has_to_do_something_about() -> None:
+    rows = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    told = {name for row in rows if row.startswith("| `") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+    assert {one.reason for of in ALL for one in of if one.severity == "Warning"} - told == set()

@@ -22,11 +22,13 @@ KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.k
 DEFINITIONS = """
 InferenceGateway  inferencegateways  ig    Cluster     GATEWAY=.spec.backend ADDRESS=.status.address
 InferenceClass    inferenceclasses   icl   Cluster     CLUSTERS=.status.clusters NODES=.status.nodes
-InferenceCluster  inferenceclusters  ic    Cluster     SOURCE=.spec.cluster.source GATEWAY=.status.gateway.address
-ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas.ready
-ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName
-ModelEndpoint     modelendpoints     me    Namespaced  URL=.spec.url
-ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address
+InferenceCluster  inferenceclusters  ic    Cluster     SOURCE=.spec.cluster.source GATEWAY=.status.gateway.address \
+    POOLS=.status.pools NODES=.status.nodes VERSION=.status.observed.version TAINTS=.status.taints
+ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas.ready DESIRED=.spec.replicas \
+    PLACED=.status.replicas.total MODEL=.status.model
+ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName NODES=.status.nodes POOL=.status.pool
+ModelEndpoint     modelendpoints     me    Namespaced  URL=.spec.url STATE=.status.conditions[?(@.type=='Ready')].reason
+ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address ENDPOINTS=.status.endpointCount
 ModelCache        modelcaches        mc    Namespaced  SOURCE=.spec.huggingFace.repo READY=.status.summary.ready
 ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address
 GKECluster        gkeclusters        gke   Namespaced  REGION=.spec.region
@@ -146,6 +148,11 @@ def test_definition_is_the_one_users_know(row: str) -> None:
         "SYNCED=.status.conditions[?(@.type=='Synced')].status",
         "READY=.status.conditions[?(@.type=='Ready')].status",
         "AGE=.metadata.creationTimestamp",
+        *(["SUMMARY=.status.summary"] if name != "ModelCache" else []),
+    ]
+    assert [column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")] == [
+        *(["MODEL"] if name == "ModelDeployment" else []),
+        *(["SUMMARY"] if name != "ModelCache" else []),
     ]
     assert version["schema"]["openAPIV3Schema"]["required"] == ["spec"]
     assert version["schema"]["openAPIV3Schema"]["properties"]["metadata"]["properties"]["name"]["maxLength"] == 63

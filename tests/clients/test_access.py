@@ -10,8 +10,9 @@ import orjson
 import pytest
 import yaml
 
-from modelplane_operator.clients.access import Token, read_kubeconfig, read_token, with_token
-from modelplane_operator.clients.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.clients.access import read_kubeconfig, read_token, with_token
+from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.kube.tokens import Token
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 CANARY = "canary-4711"
@@ -124,7 +125,8 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({"current-context": None}, "no context named ''"),
+        ({"current-context": None}, "has no current-context: write the name"),
+        ({"contexts": [{"name": "c", "context": {"cluster": "c"}}]}, "current context names no user"),
         ({"current-context": 1}, "current-context is not a string"),
         ({"clusters": "c"}, "no cluster named 'c'"),
         ({"users": [{"name": "u", "user": {"token": one}} for one in "ab"]}, "more than one user named 'u'"),

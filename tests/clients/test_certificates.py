@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from modelplane_operator.api import names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.certificate import Certificate, Usage
 from modelplane_operator.clients.certificates import UnusableAuthorityError, secret_data
+from modelplane_operator.kube.objects import Key
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SIGNER = Key(names.SYSTEM_NAMESPACE, "signer")

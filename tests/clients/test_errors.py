@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.clients.errors import LONGEST_PAUSE, pause
+from modelplane_operator.clients.errors import LONGEST_PAUSE, origin, pause
+from modelplane_operator.clients.repeats import Repeats
 
 NOW = datetime(2026, 11, 22, 16, 0, 0, tzinfo=UTC)
 
@@ -47,3 +48,15 @@ def test_nothing_that_a_server_says_is_too_strange(said: str) -> None:
     found = pause(said, now=NOW)
 
     assert found is None or 0 < found <= LONGEST_PAUSE
+
+
+def test_a_defect_is_counted_by_where_it_arises() -> None:
+    repeats = Repeats()
+
+    def broken() -> int | None:
+        try:
+            raise RuntimeError("a defect")
+        except RuntimeError as error:
+            return repeats.worth(("reconcile failed", type(error), origin(error)))
+
+    assert [broken() for _ in range(4)] == [1, 2, None, 4]

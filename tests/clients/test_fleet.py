@@ -17,17 +17,17 @@ import pytest
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Drop, Flood, Hang, Match, Rule
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.backoff import Backoff
 from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP, key_of
+from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import shrink_tls_buffers
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.clients.conftest import ConfigMap
 from tests.support.waiting import SECONDS, until
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.fleet
 SHORT = Backoff(first=0.02, longest=0.1)
 PAUSE = Backoff(first=1.0, longest=60.0)
 QUICK = Pace(
-    beat=0.1,
+    probe_interval=0.1,
     deadline=0.5,
     again=0.05,
     backoff=SHORT,
@@ -65,8 +65,8 @@ async def a_fleet(pace: Pace = QUICK, *, watched: Watched = CONFIG_MAPS, **more:
 
 
 def seen(connection: Connection, key: Key) -> bool:
-    collection = connection.find(CONFIG_MAP)
-    return collection is not None and collection.get(key) is not None
+    informer = connection.find(CONFIG_MAP)
+    return informer is not None and informer.get(key) is not None
 
 
 async def test_our_objects_on_a_cluster_are_seen_and_others_are_not(
@@ -100,7 +100,11 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
     kube: Kube, access_through: Access, proxy: FaultProxy, config_map: ConfigMap, namespace: str
 ) -> None:
     changes: list[bool] = []
-    async with a_fleet(on_health=lambda _, health: changes.append(health.answers)) as fleet:
+    asked_with: list[Kube] = []
+    async with a_fleet(
+        on_health=lambda _, health: changes.append(health.answers),
+        on_return=lambda name: asked_with.append(fleet.cluster(name).kube),
+    ) as fleet:
         fleet.set("one", access_through)
         one = fleet.cluster("one")
         await until(lambda: one.synced and one.health.answers, "the cluster to be connected")
@@ -115,6 +119,8 @@ async def test_a_cluster_that_is_cut_off_is_refused_at_once_and_comes_back_with_
         await until(lambda: one.health.answers, "the cluster to be back")
         await until(lambda: seen(one, Key(namespace, "missed")), "what happened meanwhile")
         assert changes == [True, False, True]
+        await until(lambda: bool(asked_with), "its return to be told")
+        assert asked_with == [one.kube], "whoever is woken by its return can ask it"
         assert [watch.lists for watch in one.watches] == [1], "it resumed where it was"
 
 
@@ -180,12 +186,12 @@ async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
 ) -> None:
     await proxy.add(Rule(Match(), Hang()))
     told: list[tuple[str, bool]] = []
-    turn = asyncio.Semaphore(1)
-    async with a_fleet(turn=turn, on_health=lambda name, health: told.append((name, health.answers))) as fleet:
+    slots = asyncio.Semaphore(1)
+    async with a_fleet(slots=slots, on_health=lambda name, health: told.append((name, health.answers))) as fleet:
         fleet.set("hanging", access_through)
         fleet.set("lively", access)
         await until(lambda: fleet.cluster("lively").synced, "the lively one to be seen")
-        await until(lambda: not turn.locked(), "the turn to be over")
+        await until(lambda: not slots.locked(), "the turn to be over")
 
         assert told == [("hanging", False), ("lively", True)]
 
@@ -193,15 +199,15 @@ async def test_clusters_in_turn_wait_for_one_that_hangs_until_it_is_given_up(
 async def test_a_new_leader_looks_again_cluster_by_cluster(
     kube: Kube, access: Access, config_map: ConfigMap, namespace: str
 ) -> None:
-    turn = asyncio.Semaphore(1)
-    async with a_fleet(turn=turn, watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)) as fleet:
+    slots = asyncio.Semaphore(1)
+    async with a_fleet(slots=slots, watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)) as fleet:
         fleet.set("one", access)
         one = fleet.cluster("one")
-        await until(lambda: any(watch.asleep for watch in one.watches) and not turn.locked(), "nothing to watch")
+        await until(lambda: any(watch.idle for watch in one.watches) and not slots.locked(), "nothing to watch")
         theirs = key_of(await kube.create(config_map("theirs", labels=OURS)))
-        async with turn:
+        async with slots:
             one.look_again()
-            await asyncio.sleep(3 * QUICK.beat)
+            await asyncio.sleep(3 * QUICK.probe_interval)
             assert [watch.lists for watch in one.watches] == [1], "it is another one's turn"
             assert not one.synced
 
@@ -212,14 +218,14 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
 async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does_not_wait_for_it(
     access_through: Access, proxy: FaultProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("modelplane_operator.clients.connection.MEETING_SECONDS", 1000.0)
+    monkeypatch.setattr("modelplane_operator.clients.connection.INITIAL_SYNC_SECONDS", 1000.0)
     unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
     async with a_fleet(
         replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)
     ) as fleet:
         fleet.set("one", access_through)
         one = fleet.cluster("one")
-        await until(lambda: any(watch.asleep for watch in one.watches), "all but the answer")
+        await until(lambda: any(watch.idle for watch in one.watches), "all but the answer")
         assert one.health.last_contact is None
         one.look_again()
         await proxy.remove(unanswered)

@@ -20,14 +20,14 @@ from localfleet.apiserver import free_ports
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, Match, Rule
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Release
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, Run, digest_of, located
-from modelplane_operator.clients.releases import Revision, given_up, revisions
-from modelplane_operator.clients.resources import CONFIG_MAP, JOB, SECRET
+from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, digest_of, located
+from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Release, Revision, Run
+from modelplane_operator.kube.resources import CONFIG_MAP, JOB, SECRET
 from tests.support.api import Api
 from tests.support.charts import pack
 from tests.support.helm import kill, noted_helm, process
@@ -195,6 +195,7 @@ def test_records_that_helm_cannot_have_written_are_passed_over(namespace: str, n
     assert bool(found) == ((namespace, name, version) == ("apps", "a", "1"))
 
 
+@pytest.mark.fleet
 async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> None:
     for key in (Key("apps", "--kubeconfig=/etc/other"), Key("--all-namespaces", "a"), Key("apps", "a b")):
         with pytest.raises(HelmError, match="cannot be a Helm release"):
@@ -202,6 +203,7 @@ async def test_what_cannot_be_a_release_is_not_given_to_helm(scene: Scene) -> No
     assert scene.helm.runs(scene.cluster.name) == {}
 
 
+@pytest.mark.fleet
 def test_a_kubeconfig_that_is_written_is_read_the_same(api: Api) -> None:
     access = read_kubeconfig(api.server.kubeconfig.read_text())
     proxied = replace(access, token=CANARY, proxy="http://proxy.example", server_name="other")
@@ -342,7 +344,7 @@ async def test_a_killed_helm_leaves_a_release_that_goes_on_without_being_uninsta
     assert "another operation (install/upgrade/rollback) is in progress" in blocked.error
 
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(given_up(stuck))
+    await scene.cluster.kube.replace(marked_failed(stuck))
     assert (await scene.install(scene.release(replicas=2))).error == ""
     assert scene.states() == [(3, "deployed"), (2, "failed"), (1, "superseded")]
     assert [one.interrupted for one in scene.records()] == [False, True, False]
@@ -356,7 +358,7 @@ async def test_a_killed_first_install_goes_on_over_what_is_there(scene: Scene) -
     kill(scene.folder)
     await scene.ended()
     stuck = await scene.cluster.kube.get(SECRET, scene.records()[0].secret)
-    await scene.cluster.kube.replace(given_up(stuck))
+    await scene.cluster.kube.replace(marked_failed(stuck))
 
     assert (await scene.install()).error == ""
     assert scene.states() == [(2, "deployed"), (1, "superseded")]
@@ -407,7 +409,7 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_
     if of == "fleet":
         scene.helm._slots = asyncio.Semaphore(1)
     else:
-        scene.helm._lanes[scene.cluster.name] = asyncio.Semaphore(1)
+        scene.helm._slots_by_cluster[scene.cluster.name] = asyncio.Semaphore(1)
     scene.helm.install(scene.cluster, scene.release(hang=True), wait=False)
     await scene.running()
     scene.helm.install(scene.cluster, scene.release(hang=True, again=True), wait=False)
@@ -446,7 +448,7 @@ async def test_a_server_that_stops_answering_in_the_middle_leaves_a_release_that
     await until(lambda: bool(scene.records()), "the watch to show it")
     assert scene.states() == [(1, "pending-install")]
     stuck = await kube.get(SECRET, scene.records()[0].secret)
-    await kube.replace(given_up(stuck))
+    await kube.replace(marked_failed(stuck))
     assert (await scene.install()).error == ""
     assert scene.states()[0] == (2, "deployed")
 

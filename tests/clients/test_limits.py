@@ -6,27 +6,29 @@ import asyncio
 import base64
 import gzip
 import os
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiohttp import web
 
 from localfleet import binaries
 from localfleet.faultproxy.floods import FLOODS
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import ApiError, Misbehaving, ServerFault, Unreachable
 from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.limits import MIB, Bucket, Limits, Share
+from modelplane_operator.clients.limits import KIB, MIB, Bucket, Limits, Share
+from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.releases import content, revisions
-from modelplane_operator.clients.resources import CONFIG_MAP, ResourceType
-from modelplane_operator.clients.watching import ListWatch
+from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
 from tests.clients.conftest import Flooding
 
 SMALL = Limits(answer=MIB, page=MIB, listing=4 * MIB, objects=5000, at_once=100)
@@ -115,39 +117,111 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
 ) -> None:
     access, server = flooding
     server.kind = kind
-    collection = Collection(CONFIG_MAP, asyncio.get_running_loop().time)
+    informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time)
     async with connect(access, limits=replace(Limits(), kept=MIB)) as kube:
-        following = ListWatch(kube, collection, lambda: 0.5)
+        following = Reflector(kube, informer, lambda: 0.5)
         following._version = begins_at
-        following.kept = lambda: max(collection.size, following.reading)
+        following.kept = lambda: max(informer.size, following.reading)
         with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
             await following.run()
-    assert collection.size < 2 * MIB
+    assert informer.size < 2 * MIB
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.Request], web.Response]) -> AsyncIterator[Access]:
+    """A server that has one list."""
+
+    async def answered(request: web.Request) -> web.Response:
+        return answer(request)
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", answered)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Access(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+
+
+LARGE = 20
+
+
+def of_large_objects(request: web.Request) -> web.Response:
+    """Far more than a list may keep, an object to a page."""
+    number = int(request.query.get("continue", "0"))
+    metadata = {"name": f"m-{number}", "namespace": "team", "uid": f"u-{number}", "resourceVersion": "1"}
+    more = {"continue": str(number + 1)} if number + 1 < LARGE else {}
+    item = {"metadata": metadata, "data": {"arguments": "x" * (900 * KIB)}}
+    return web.json_response({"metadata": {"resourceVersion": "1", **more}, "items": [item]})
+
+
+async def test_what_is_kept_of_a_list_counts_and_not_what_is_cut_off() -> None:
+    def cut(manifest: dict[str, Any]) -> dict[str, Any]:
+        return {"metadata": manifest["metadata"]}
+
+    limits = replace(SMALL, listing=2 * MIB)
+    async with serving(of_large_objects) as access, connect(access, limits=limits) as kube:
+        informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
+        await Reflector(kube, informer, lambda: 0.5)._list()
+        assert informer.count == LARGE
+        with pytest.raises(Misbehaving, match="the list has more than the 2 MiB that are allowed"):
+            await kube.list(CONFIG_MAP)
+    tight = replace(SMALL, listing=MIB)
+    async with serving(of_large_objects) as access, connect(access, limits=tight) as kube:
+        informer = Informer(CONFIG_MAP, asyncio.get_running_loop().time, keeping=cut)
+        with pytest.raises(Misbehaving, match="the list has more than the 16 MiB that are allowed"):
+            await Reflector(kube, informer, lambda: 0.5)._list()
+
+
+async def test_who_cannot_answer_without_pages_is_not_blamed_for_it() -> None:
+    """All at once is what is asked for when pages have passed twice."""
+
+    def answer(request: web.Request) -> web.Response:
+        if "limit" in request.query:
+            return web.json_response({"kind": "Status", "code": 410, "message": "too old"}, status=410)
+        return web.Response(body=b"[" + b" " * 2 * MIB, content_type="application/json")
+
+    async with serving(answer) as access, connect(access, limits=SMALL) as kube:
+        with pytest.raises(Gone, match="without pages it is too long"):
+            await kube.list(CONFIG_MAP)
+        assert not kube._wire.offence.done()
 
 
 # Helm -----------------------------------------------------------------------------------------------------------------
 
 
-def record(inflated: bytes) -> dict[str, Any]:
-    """A Secret that says to be one of Helm's."""
-    payload = base64.b64encode(base64.b64encode(gzip.compress(inflated))).decode()
+def record(*inflated: tuple[bytes, int]) -> dict[str, Any]:
+    """A Secret that says to be one of Helm's, of texts that are repeated so often: made piece by piece."""
+    packed = BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb") as file:
+        for piece, times in inflated:
+            for _ in range(times):
+                file.write(piece)
+    payload = base64.b64encode(base64.b64encode(packed.getvalue())).decode()
     return {"metadata": {"namespace": "team", "name": "bomb"}, "data": {"release": payload}}
 
 
 @pytest.mark.parametrize(
     ("inflated", "error", "words"),
     [
-        (b'"' + b" " * 800 * MIB, Misbehaving, "Secret team/bomb inflates to more than the 16 MiB that are allowed"),
-        (b'{"config": [{}' + b",{}" * (5 * MIB) + b"]}", Misbehaving, "values, and 2097152 are allowed"),
-        (b"[" * MIB, ServerFault, "is not a record of Helm's"),
-        (b"[]", ServerFault, "is not a record of Helm's"),
-        (b"", ServerFault, "is not a record of Helm's"),
+        (
+            [(b'"', 1), (b" " * MIB, 800)],
+            Misbehaving,
+            "Secret team/bomb inflates to more than the 16 MiB that are allowed",
+        ),
+        ([(b'{"config": [{}', 1), (b",{}" * 1024, 5 * 1024), (b"]}", 1)], Misbehaving, "values, and 2097152 are"),
+        ([(b"[" * MIB, 1)], ServerFault, "is not a record of Helm's"),
+        ([(b"[]", 1)], ServerFault, "is not a record of Helm's"),
+        ([], ServerFault, "is not a record of Helm's"),
     ],
     ids=["inflated", "values", "nested", "no object", "empty"],
 )
-def test_a_record_of_helms_that_is_a_bomb_does_not_go_off(inflated: bytes, error: type[ApiError], words: str) -> None:
-    secret = record(inflated)
-    del inflated
+def test_a_record_of_helms_that_is_a_bomb_does_not_go_off(
+    inflated: list[tuple[bytes, int]], error: type[ApiError], words: str
+) -> None:
+    secret = record(*inflated)
     with peak() as grown, pytest.raises(error, match=words):
         content(secret)
     assert grown() < ROOM

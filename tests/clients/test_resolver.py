@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from modelplane_operator.clients.ranges import joined
-from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolved, Resolver
-from tests.clients.test_watching import until
+from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolver
+from modelplane_operator.kube.resolved import Resolved
+from tests.clients.test_reflector import until
 
 
 class Names:

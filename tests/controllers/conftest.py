@@ -11,20 +11,21 @@ from datetime import UTC, datetime
 import pytest
 
 from modelplane_operator.api import ModelCache, labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.errors import NotLeading
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP, HUB, key_of, of
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
-from modelplane_operator.controllers.loop import Clients, Controller, reconcile
-from modelplane_operator.controllers.queue import Outcome
-from modelplane_operator.planning.plan import Plan, Release, Step, delete
+from modelplane_operator.kube.errors import NotLeading
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import CONFIG_MAP, HUB
+from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
+from modelplane_operator.runtime.loop import Clients, Controller, reconcile
+from modelplane_operator.runtime.queue import Outcome
 from tests.api.contract import rich
 from tests.clients.conftest import (  # noqa: F401 - fixtures
     Manifest,
@@ -50,7 +51,7 @@ class Seen:
 
     cache: ModelCache
     children: tuple[Manifest, ...]
-    afar: tuple[Manifest, ...]
+    remote: tuple[Manifest, ...]
     now: datetime
 
 
@@ -105,12 +106,12 @@ class World:
     async def seen(self, manifest: Manifest) -> None:
         """Wait until the operator's watch has seen this version."""
         kind = CACHES if manifest["kind"] == "ModelCache" else CONFIG_MAP
-        collection = self.hub.find(kind)
-        assert collection is not None
+        informer = self.hub.find(kind)
+        assert informer is not None
         version = int(manifest["metadata"]["resourceVersion"])
 
         def there() -> bool:
-            entry = collection.entry(key_of(manifest))
+            entry = informer.entry(key_of(manifest))
             return entry is not None and entry.version >= version
 
         await until(there, f"the watch to show {manifest['kind']} at {version}")
@@ -143,9 +144,9 @@ def available(seen: Seen, *steps: Step) -> Plan:
 
 def torn_down(seen: Seen) -> Plan:
     """Delete all that is afar, and let go when it is gone."""
-    if seen.afar:
-        return Plan(tuple(delete(one, cluster=WORKER) for one in seen.afar))
-    return Plan((Release(),))
+    if seen.remote:
+        return Plan(tuple(delete(one, cluster=WORKER) for one in seen.remote))
+    return Plan((RemoveFinalizer(),))
 
 
 @asynccontextmanager

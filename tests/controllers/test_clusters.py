@@ -20,9 +20,11 @@ from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.controllers import connections, inference_class, inference_cluster, operator
-from modelplane_operator.controllers.operator import Build, assemble
-from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.controllers import connections, inference_class, inference_cluster
+from modelplane_operator.runtime import operator
+from modelplane_operator.runtime.operator import Build, assemble
+from modelplane_operator.runtime.world import Kinds, World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
 from tests.support.hub import SYSTEM, Hub
@@ -82,9 +84,12 @@ def kinds(world: World) -> Kinds:
         inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
     )
     return Kinds(
-        controllers=(inference_class.CONTROLLER, inference_cluster.controller(known, Gateways(time.monotonic))),
+        controllers=(
+            inference_class.CONTROLLER,
+            inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic)),
+        ),
         listeners=(known.listen,),
-        watched_afar=inference_cluster.WATCHED_AFAR,
+        watched_remotely=inference_cluster.watched_remotely(),
         indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
     )
 
@@ -274,8 +279,8 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
         hub.until(lambda: published(hub) == "81Gi", "the rest of its work to be done")
         assert hub.reason("ic", "worker-1", "ClusterReady") == "ClusterRunning"
         assert stored(hub) == second
-        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
-        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=180s")
     hub.kubectl("delete", "-f", str(access), on="worker-1")
 
 
@@ -297,8 +302,8 @@ def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
         hub.says("worker-1", "BackendReady", "BackendHealthy")
         hub.kubectl("apply", "-f", str(now), on="worker-1")
         hub.says("worker-1", "Synced", "ReconcileSuccess")
-        hub.kubectl("delete", "ic", "worker-1", "--timeout=60s")
-        hub.kubectl("delete", "icl", "h100", "--timeout=60s")
+        hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+        hub.kubectl("delete", "icl", "h100", "--timeout=180s")
     hub.kubectl("delete", "-f", str(now), on="worker-1")
 
 

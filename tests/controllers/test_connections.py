@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.collection import Collection
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import CONFIG_MAP, SECRET
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers.connections import CLUSTERS, INDEXES, STACKS, Connections
+from modelplane_operator.kube.resources import CONFIG_MAP, SECRET
 
 Manifest = dict[str, Any]
 
@@ -50,13 +50,13 @@ class Hub:
 
         self.fleet = Fleet(store, opened)
         self.connections = Connections(self.fleet, self.told.append)
-        self.clusters = Collection(CLUSTERS, now=lambda: 0.0, indexes=INDEXES[CLUSTERS])
-        self.stacks = Collection(STACKS, now=lambda: 0.0, indexes=INDEXES[STACKS])
-        self.secrets = Collection(SECRET, now=lambda: 0.0)
-        for collection in (self.clusters, self.stacks, self.secrets, Collection(CONFIG_MAP, now=lambda: 0.0)):
-            self.connections.listen(collection)
+        self.clusters = Informer(CLUSTERS, now=lambda: 0.0, indexes=INDEXES[CLUSTERS])
+        self.stacks = Informer(STACKS, now=lambda: 0.0, indexes=INDEXES[STACKS])
+        self.secrets = Informer(SECRET, now=lambda: 0.0)
+        for informer in (self.clusters, self.stacks, self.secrets, Informer(CONFIG_MAP, now=lambda: 0.0)):
+            self.connections.listen(informer)
 
-    def see(self, what: Collection, manifest: Manifest, *, gone: bool = False) -> None:
+    def see(self, what: Informer, manifest: Manifest, *, gone: bool = False) -> None:
         version = str(next(self.versions))
         metadata = {**manifest["metadata"], "resourceVersion": version, "uid": manifest["metadata"]["name"]}
         what.seen(Event("DELETED" if gone else "MODIFIED", {**manifest, "metadata": metadata}))

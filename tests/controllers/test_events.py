@@ -9,12 +9,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from modelplane_operator.api.conditions import Condition, ConditionStatus
-from modelplane_operator.clients.errors import Unreachable
+from modelplane_operator.api import KINDS, Kind
+from modelplane_operator.api.conditions import Condition, ConditionStatus, ConditionType
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import EVENT
-from modelplane_operator.controllers.events import NOTE_LENGTH, OF_ONE_OBJECT, QUEUED, Recorder, Transition, event
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.runtime.events import (
+    KEPT,
+    MESSAGE_LENGTH,
+    MINUTE,
+    OF_ONE_OBJECT,
+    QUEUED,
+    SERIES,
+    Recorder,
+    Transition,
+    again,
+    event,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -23,12 +35,16 @@ def condition(status: ConditionStatus, reason: str, kind: str = "Ready", message
     return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=NOW)
 
 
-def subject(uid: str = "u", namespace: str | None = "ml") -> dict[str, Any]:
-    metadata = {"name": "m", "uid": uid, "resourceVersion": "7", **({"namespace": namespace} if namespace else {})}
+def subject(uid: str = "u", namespace: str | None = "ml", version: int = 7) -> dict[str, Any]:
+    metadata = {"name": "m", "uid": uid, "resourceVersion": str(version)}
+    metadata |= {"namespace": namespace} if namespace else {}
     return {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelCache", "metadata": metadata}
 
 
 TRUE, CREATING = condition("True", "Available"), condition("False", "Creating")
+
+
+OF = {"ReplicasScheduled": "ModelDeployment", "Progressing": "ModelDeployment", "RoutingReady": "ModelEndpoint"}
 
 
 @pytest.mark.parametrize(
@@ -36,15 +52,16 @@ TRUE, CREATING = condition("True", "Available"), condition("False", "Creating")
     [
         (None, TRUE, "Normal"),
         (None, CREATING, None),  # every new object has much that is not there yet
-        (None, condition("False", "InvalidURL"), "Warning"),
+        (None, condition("False", "InvalidURL", "RoutingReady"), "Warning"),
         (None, condition("True", "ReconcileSuccess", "Synced"), None),
+        (None, condition("True", "ReplicasCreated", "ReplicasScheduled"), "Normal"),
         (CREATING, TRUE, "Normal"),
-        (CREATING, condition("False", "Starting"), "Normal"),
         (CREATING, condition("False", "Creating", message="2 of 3"), None),
+        (CREATING, condition("False", "WhatANewerVersionSays"), None),
         (TRUE, CREATING, "Warning"),
         (TRUE, condition("Unknown", "Unreachable"), "Warning"),
         (TRUE, condition("False", "Deleting"), "Normal"),
-        (CREATING, condition("False", "NoClusters"), "Warning"),
+        (CREATING, condition("False", "NoClusters", "ReplicasScheduled"), "Warning"),
         (condition("False", "Settled", "Progressing"), condition("True", "Moving", "Progressing"), "Normal"),
         (condition("True", "Moving", "Progressing"), condition("False", "Settled", "Progressing"), "Normal"),
         (condition("True", "ReconcileSuccess", "Synced"), condition("False", "ReconcileError", "Synced"), "Warning"),
@@ -53,9 +70,34 @@ TRUE, CREATING = condition("True", "Available"), condition("False", "Creating")
     ],
 )
 def test_what_is_told_and_how(before: Condition | None, after: Condition, told: str | None) -> None:
-    transition = Transition(before, after)
+    transition = Transition(OF.get(after.type, "InferenceGateway"), before, after)
 
     assert (transition.kind if transition.worth_telling else None) == told
+
+
+REASONS = [(kind, one) for kind in KINDS for of in kind.definition.conditions for one in of]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), REASONS, ids=[f"{kind.definition.kind}-{one.type}-{one.reason}" for kind, one in REASONS]
+)
+def test_every_reason_says_which_event_it_makes(kind: Kind, reason: ConditionType) -> None:
+    """Beside the reason, and not by how it sounds; and the Event has a word for it even when nobody wrote any."""
+    if reason.status != "True":
+        assert len(reason.value) == 4, "say STEP, NEWS or WARNING beside it"
+    after = condition(reason.status, reason.reason, reason.type)
+    transition = Transition(kind.definition.kind, condition("False", "Before", reason.type), after)
+    expected = {"Step": None, "Normal": "Normal", "Warning": "Warning"}[reason.severity]
+
+    assert (transition.kind if transition.worth_telling else None) == expected
+    assert transition.message == f"{reason.type} is {reason.status}: {reason.meaning}"[:MESSAGE_LENGTH]
+
+
+def test_what_nobody_mends_but_a_person_is_a_warning() -> None:
+    warnings = {one.reason for _, one in REASONS if one.severity == "Warning"}
+
+    assert warnings >= {"NotPermitted", "UnsupportedSource", "CertificateUnusable", "RolledBack"}
+    assert {one.reason for _, one in REASONS if one.severity == "Warning" and one.status == "True"} == {"Degraded"}
 
 
 @dataclass
@@ -64,6 +106,7 @@ class Told:
 
     now: float = 0.0
     counts: Counter[str] = field(default_factory=Counter[str])
+    version: int = 0
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,19 +120,54 @@ class Told:
         raise Unreachable("the hub is away")
 
     def flap(self, reason: str, uid: str = "u") -> None:
-        self.recorder.record(subject(uid), TRUE, condition("False", reason))
+        self.version += 1
+        self.recorder.record(subject(uid, version=self.version), TRUE, condition("False", reason))
+
+    def written(self) -> list[tuple[str, int]]:
+        """What would have been written by now: reasons, and how often each has happened."""
+        found: list[tuple[str, int]] = []
+        while not self.recorder._queue.empty():
+            series = self.recorder._queue.get_nowait()
+            series.queued = False
+            found.append((series.manifest["reason"], series.manifest["count"]))
+        return found
 
 
-async def test_the_same_again_within_a_minute_is_told_once() -> None:
+async def test_the_same_again_is_counted_in_the_same_event_once_a_minute() -> None:
     told = Told()
-    for _ in range(3):
-        told.flap("Gone")
+    told.flap("Gone")
+    told.flap("Gone")
+    assert told.written() == [("Gone", 2)]  # nobody had written it yet
+    told.flap("Gone")
     told.flap("Gone", uid="another")
-    told.now = 61.0
+    assert told.written() == [("Gone", 1)]
+    told.now = MINUTE + 1
     told.flap("Gone")
 
-    assert told.recorder._queue.qsize() == 3
+    assert told.written() == [("Gone", 4)]
     assert told.counts == {"repeated": 2}
+
+
+async def test_what_comes_again_after_long_is_another_event() -> None:
+    told = Told()
+    told.flap("Gone")
+    assert told.written() == [("Gone", 1)]
+    told.now = SERIES + 1
+    told.flap("Gone")
+
+    assert told.written() == [("Gone", 1)]
+    assert len(told.recorder._series) == 1
+
+
+async def test_ready_does_not_tell_again_what_another_condition_has_told() -> None:
+    told = Told()
+    gone = subject(version=8)
+    told.recorder.record(gone, None, condition("False", "NoClusters", "ArtifactReady"))
+    told.recorder.record(gone, TRUE, condition("False", "NoClusters"))
+    assert told.written() == [("NoClusters", 1)]
+    told.recorder.record(subject(version=9), TRUE, condition("False", "NoClusters"))
+
+    assert told.written() == [("NoClusters", 1)]
 
 
 async def test_one_object_is_told_of_so_often_a_minute_and_no_more() -> None:
@@ -116,6 +194,20 @@ async def test_of_what_belongs_to_another_only_bad_news_is_told() -> None:
     assert told.recorder._queue.qsize() == 1
 
 
+async def test_the_log_has_no_lines_of_what_belongs_to_another_and_one_of_what_flaps() -> None:
+    told = Told()
+    replica = subject("replica")
+    replica["metadata"]["ownerReferences"] = [{"kind": "ModelDeployment", "name": "d", "uid": "o", "controller": True}]
+
+    with capture_logs() as lines:
+        for _ in range(3):
+            told.flap("Gone")
+            told.recorder.record(replica, TRUE, CREATING)
+            told.recorder.record(replica, CREATING, TRUE)
+
+    assert [(line["key"], line["reason"]) for line in lines if line["log_level"] == "info"] == [("ml/m", "Gone")]
+
+
 async def test_what_was_told_long_ago_is_forgotten() -> None:
     told = Told()
     for number in range(5):
@@ -134,6 +226,15 @@ async def test_when_too_many_wait_the_newest_are_lost_and_counted() -> None:
     assert told.counts == {"lost": 2}
 
 
+async def test_no_more_than_so_many_events_are_kept_for_what_may_come_again() -> None:
+    told = Told()
+    for number in range(KEPT + 5):
+        told.flap("Gone", uid=str(number))
+        told.written()
+
+    assert len(told.recorder._series) == KEPT
+
+
 async def test_a_hub_that_is_away_costs_the_event_and_nothing_else() -> None:
     told = Told()
     told.flap("Gone")
@@ -146,22 +247,26 @@ async def test_a_hub_that_is_away_costs_the_event_and_nothing_else() -> None:
     assert told.counts == {"failed": 1}
 
 
-def test_a_note_is_cut_where_kubernetes_would_refuse_it() -> None:
-    long = condition("False", "Gone", message="ä" * NOTE_LENGTH)
+def test_a_message_is_cut_where_kubernetes_would_refuse_it() -> None:
+    long = condition("False", "Gone", message="ä" * MESSAGE_LENGTH)
 
-    note = event(subject(), Transition(TRUE, long), "op", NOW)["note"]
+    message = event(subject(), Transition("ModelCache", TRUE, long), "op", NOW)["message"]
 
-    assert note.startswith("Ready is False: ää")
-    assert NOTE_LENGTH - 1 <= len(note.encode()) <= NOTE_LENGTH
+    assert message.startswith("Ready is False: ää")
+    assert MESSAGE_LENGTH - 1 <= len(message.encode()) <= MESSAGE_LENGTH
 
 
 @pytest.mark.fleet
 @pytest.mark.parametrize("namespaced", [True, False])
 async def test_the_server_takes_events_about_all_objects(kube: Kube, namespace: str, namespaced: bool) -> None:  # noqa: FBT001
     about = subject(namespace=namespace if namespaced else None)
-    long = condition("Unknown", "Gone", message="ä" * NOTE_LENGTH)
+    long = Transition("ModelCache", TRUE, condition("Unknown", "Gone", message="ä" * MESSAGE_LENGTH))
+    made = event(about, long, "op", datetime.now(UTC))
+    named = {**made, "metadata": {**made["metadata"], "name": f"m.{namespace}"}}
 
-    stored = await kube.create(event(about, Transition(TRUE, long), "op", datetime.now(UTC)))
+    stored = await kube.create(named)
+    repeated = await kube.replace({**again(stored, long, 2, datetime.now(UTC)), "metadata": stored["metadata"]})
 
-    assert stored["kind"] == EVENT.kind
     assert stored["metadata"]["namespace"] == (namespace if namespaced else "default")
+    assert stored["lastTimestamp"]
+    assert (repeated["count"], repeated["series"]["count"]) == (2, 2)

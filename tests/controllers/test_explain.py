@@ -17,9 +17,9 @@ pytestmark = pytest.mark.fleet
 READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-11-21T11:40:00Z"}
 
 
-async def explain(api: Api, deployment: str) -> tuple[int | None, str]:
+async def explain(api: Api, deployment: str, *flags: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "modelplane_operator", "explain", deployment),
+        *(sys.executable, "-m", "modelplane_operator", "explain", deployment, *flags),
         f"--kubeconfig={api.server.kubeconfig}",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -54,13 +54,13 @@ async def cluster(api: Api) -> AsyncIterator[None]:
 
 async def test_a_replica_is_placed_and_the_other_finds_no_node(api: Api, cluster: None) -> None:
     stored = await api.create(deployment("80Gi"))
-    status, said = await explain(api, "default/explained")
+    status, said = await explain(api, "default/explained", "--every-cluster")
     await api.delete(stored)
 
     assert status == 0
     assert "1 of 2" in said
-    assert "berlin" in said
     assert "needs 1 node" in said
+    assert "every cluster:\n  berlin: 1 replica; one more: engine vllm needs 1 node" in said
 
 
 async def test_the_nearest_miss_is_named_with_its_value(api: Api, cluster: None) -> None:

@@ -12,14 +12,15 @@ import pytest
 
 from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, names
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import connect
-from modelplane_operator.clients.resources import JOB, NAMESPACE, SECRET, of
 from modelplane_operator.controllers import gateway_stack, serving_stack
 from modelplane_operator.controllers.inference_gateway import CHILDREN
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import JOB, NAMESPACE, SECRET
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
@@ -94,11 +95,11 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
         pack(tmp_path / "mirror", "traefik", version, {**SIMPLE, "values.yaml": "hang: true\n"})
     near = [Watched(of(InferenceGateway), None), *map(Watched, CHILDREN), Watched(NAMESPACE, None)]
     near += [Watched(SECRET, None, namespace=names.SYSTEM_NAMESPACE)]
-    afar = [*serving_stack.WATCHED_AFAR, Watched(JOB, None)]
+    remote = [*serving_stack.WATCHED_REMOTELY, Watched(JOB, None)]
     access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
     async with connect(access) as kube:
         await kube.create(FRONT_DOOR)
-        async with watching(access, near, afar, name="again") as seen:
+        async with watching(access, near, remote, name="again") as seen:
             controller = gateway_stack.controller(definitions, helm=True)
             door = FrontDoor(kube, tmp_path, *seen, controller, Key("", "default"))
             yield door

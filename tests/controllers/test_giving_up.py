@@ -9,14 +9,14 @@ import gzip
 import orjson
 import pytest
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection, Watched
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import HUB, SECRET, key_of
 from modelplane_operator.clients.store import Store
-from modelplane_operator.controllers.steps import Actor
-from modelplane_operator.planning.plan import GiveUp
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.planning.plan import MarkFailed
+from modelplane_operator.runtime.steps import Actor
 from tests.clients.conftest import Manifest
 from tests.controllers.conftest import CACHES
 from tests.support.waiting import until
@@ -45,7 +45,7 @@ async def test_it_is_given_up_and_not_taken_for_a_secret_of_ours(access: Access,
     try:
         await until(lambda: hub.synced and hub.health.answers, "the first list")
         told = made["metadata"]
-        step = GiveUp(Key(namespace, "mp-traefik"), key_of(made), told["uid"], told["resourceVersion"])
+        step = MarkFailed(Key(namespace, "mp-traefik"), key_of(made), told["uid"], told["resourceVersion"])
 
         assert await actor.act([step]) is None
         assert (await kube.get(SECRET, key_of(made)))["metadata"]["labels"]["status"] == "failed"

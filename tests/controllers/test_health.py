@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import ModelCache
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import Health
-from modelplane_operator.clients.errors import Forbidden, Unreachable
-from modelplane_operator.clients.resources import of
-from modelplane_operator.controllers.health import BEAT, STUCK_LOOP, STUCK_QUEUE, STUCK_RUN, STUCK_WATCH, Pulse, stuck
-from modelplane_operator.controllers.queue import Done, Outcome, Queue
-from modelplane_operator.controllers.workers import Workers
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.errors import Forbidden, Unreachable
+from modelplane_operator.runtime.health import (
+    PROBE_INTERVAL,
+    STUCK_LOOP,
+    STUCK_QUEUE,
+    STUCK_RUN,
+    STUCK_WATCH,
+    LoopProbe,
+    stuck,
+)
+from modelplane_operator.runtime.queue import Done, Outcome, Queue
+from modelplane_operator.runtime.workers import Workers
 from tests.support.waiting import until
 
 ANSWERS = Health(last_contact=0.0)
@@ -25,7 +33,7 @@ ANSWERS = Health(last_contact=0.0)
 
 @dataclass
 class Scene:
-    """A hub with one watch and a crew with one queue, at a moment."""
+    """A hub with one watch and a runner with one queue, at a moment."""
 
     now: float = 0.0
     lag: float = 0.0
@@ -38,9 +46,9 @@ class Scene:
 
     def judge(self) -> list[str]:
         clock = 10_000.0
-        collection = Collection(of(ModelCache), lambda: clock)
-        collection.heard = None if self.silence is None else clock - self.silence
-        watch = SimpleNamespace(collection=collection, failing=self.failing)
+        informer = Informer(of(ModelCache), lambda: clock)
+        informer.heard = None if self.silence is None else clock - self.silence
+        watch = SimpleNamespace(informer=informer, failing=self.failing)
         hub: Any = SimpleNamespace(health=self.health, watches=[watch])
         queue = Queue[str](lambda key: ("ns", "lane"), lambda: 0.5)
         workers = Workers(queue, never, 1)
@@ -51,10 +59,10 @@ class Scene:
         if self.due:
             queue.add("due", clock - self.due)
         kind = SimpleNamespace(type=of(ModelCache))
-        crew: Any = SimpleNamespace(controller=kind, workers=workers)
-        pulse = Pulse(lambda: clock)
-        pulse._due = clock - self.lag
-        return list(stuck(pulse, hub, [crew], leading=self.leading))
+        runner: Any = SimpleNamespace(controller=kind, workers=workers)
+        loop_probe = LoopProbe(lambda: clock)
+        loop_probe._due = clock - self.lag
+        return list(stuck(loop_probe, hub, [runner], leading=self.leading))
 
 
 async def never(_: str) -> Outcome:
@@ -82,12 +90,12 @@ async def test_what_a_restart_would_mend_and_nothing_else_is_stuck(scene: Scene,
 
 
 async def test_the_pulse_tells_how_late_the_loop_was() -> None:
-    pulse = Pulse(asyncio.get_running_loop().time)
-    beating = asyncio.create_task(pulse.run())
+    loop_probe = LoopProbe(asyncio.get_running_loop().time)
+    beating = asyncio.create_task(loop_probe.run())
     await asyncio.sleep(0)
-    time.sleep(BEAT + 0.5)  # noqa: ASYNC251 - a blocked loop is what this is about
-    assert pulse.lag >= 0.5
-    await until(lambda: bool(pulse._lags), "the next beat")
+    time.sleep(PROBE_INTERVAL + 0.5)  # noqa: ASYNC251 - a blocked loop is what this is about
+    assert loop_probe.lag >= 0.5
+    await until(lambda: bool(loop_probe._lags), "the next beat")
     beating.cancel()
 
-    assert pulse.worst >= 0.5
+    assert loop_probe.worst >= 0.5

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from localfleet.apiserver import free_ports
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.controllers.key_service import FRESH, LIMITS, OVERDUE, Keyring, UnknownKeysError, serving
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.api_keys import MOST, path_of
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.test_routing import secret

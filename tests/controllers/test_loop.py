@@ -12,17 +12,17 @@ import pytest
 from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Match, Rule
 from modelplane_operator.api import ModelCache, labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.resources import CONFIG_MAP, key_of
-from modelplane_operator.controllers import loop
-from modelplane_operator.controllers.loop import Controller, its_deletion, reconcile
-from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome
-from modelplane_operator.controllers.wiring import crew, owner_of_kind
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import CONFIG_MAP
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
+from modelplane_operator.runtime import loop
+from modelplane_operator.runtime.loop import Controller, its_deletion, reconcile
+from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
+from modelplane_operator.runtime.wiring import owner_of_kind, runner
 from tests.api.contract import rich
 from tests.controllers.conftest import CACHES, WORKER, Seen, World, available, child, operating, torn_down
 from tests.support.api import Api
@@ -175,7 +175,7 @@ async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go
 
     world.planner = planner
 
-    assert await world.step("poison") == Failed(hopeless=True)
+    assert await world.step("poison") == Failed(terminal=True)
     assert await world.step("healthy") == Done()
     assert world.synced(await world.live("poison")) == (
         "False",
@@ -196,7 +196,7 @@ async def test_a_cluster_that_takes_its_time_for_each_request_ends_the_reconcile
         await asyncio.Event().wait()
         raise AssertionError
 
-    slow = Controller(ModelCache, observe, world.planner, lane=lambda _: "worker")
+    slow = Controller(ModelCache, observe, world.planner, concurrency_key=lambda _: "worker")
     outcome = await reconcile(slow, Key(world.namespace, "subject"), world.clients)
 
     assert outcome == Failed(), "it is tried again"
@@ -211,7 +211,7 @@ async def test_a_defect_in_one_of_several_siblings_is_told_by_its_name_and_the_o
         Apply(child(seen, "healthy")),
     )
 
-    assert await world.step() == Failed(hopeless=True)
+    assert await world.step() == Failed(terminal=True)
     assert "internal error (TypeError)" in world.synced(await world.live())[2]
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "healthy")) is not None
 
@@ -220,17 +220,17 @@ async def test_an_object_takes_its_turn_to_decide_and_act_and_keeps_nobody_waiti
     world: World,
 ) -> None:
     await world.cache()
-    turn = asyncio.Lock()
+    lock = asyncio.Lock()
     in_turn: dict[str, bool] = {}
 
     def planner(seen: Seen) -> Plan:
-        in_turn["decided"] = turn.locked()
+        in_turn["decided"] = lock.locked()
         return one_child(seen)
 
     world.planner = planner
-    clients = replace(world.clients, on_transition=lambda *_: in_turn.update(told=turn.locked()))
+    clients = replace(world.clients, on_transition=lambda *_: in_turn.update(told=lock.locked()))
 
-    assert await reconcile(world.controller, Key(world.namespace, "subject"), clients, turn=turn) == Done()
+    assert await reconcile(world.controller, Key(world.namespace, "subject"), clients, lock=lock) == Done()
     assert in_turn == {"decided": True, "told": False}
 
 
@@ -280,7 +280,7 @@ async def test_an_object_of_somebody_else_is_left_alone(world: World) -> None:
     }
     made = await world.kube.create(theirs)
 
-    assert await world.step() == Failed(hopeless=True)
+    assert await world.step() == Failed(terminal=True)
     told = world.synced(await world.live())
     assert told[2].endswith(f"ConfigMap {world.namespace}/near exists and is nobody's that we know; it is left alone")
     assert await world.kube.get(CONFIG_MAP, key_of(made)) == made
@@ -313,7 +313,7 @@ async def test_a_delete_of_what_is_not_ours_is_refused(world: World, config_map:
     step = Delete(CONFIG_MAP, key_of(theirs), theirs["metadata"]["uid"], owner="us")
     world.planner = lambda seen: available(seen, step)
 
-    assert await world.step() == Failed(hopeless=True)
+    assert await world.step() == Failed(terminal=True)
     assert await world.kube.find(CONFIG_MAP, key_of(theirs)) is not None
 
 
@@ -343,14 +343,14 @@ async def test_what_was_created_is_replaced_only_as_it_was_observed(world: World
     await world.cache()
     world.planner = lambda seen: available(seen, Create(child(seen, "once")))
     await world.step()
-    collection = world.hub.find(CONFIG_MAP)
-    assert collection is not None
-    observed = collection.get(Key(world.namespace, "once"))
+    informer = world.hub.find(CONFIG_MAP)
+    assert informer is not None
+    observed = informer.get(Key(world.namespace, "once"))
     assert observed is not None
     world.planner = lambda seen: available(seen, Replace(change(observed, "data", {"value": "2"})))
 
     assert await world.step() == Done()
-    assert collection.get(Key(world.namespace, "once")) == await _without_managed_fields(world, "once")
+    assert informer.get(Key(world.namespace, "once")) == await _without_managed_fields(world, "once")
     assert await world.step() == Failed(), "it is no longer as it was observed"
 
 
@@ -370,7 +370,17 @@ async def test_a_paused_object_is_left_alone_and_says_so(world: World) -> None:
 
     assert await world.step() == Done()
     assert world.writes == ["replace_status modelcaches.modelplane.ai"]
-    assert world.synced(await world.live())[:2] == ("False", "ReconcilePaused")
+    pauses = f'The annotation {labels.PAUSED}="true" pauses it'
+    never = f"{pauses}; nothing was done for it before"
+    assert world.synced(await world.live()) == ("False", "ReconcilePaused", never)
+
+    await world.seen(await world.live())
+    await world.seen(await world.kube.replace(change(await world.live(), "metadata.annotations", {})))
+    assert await world.step() == Done()
+    live = change(await world.live(), "metadata.annotations", {labels.PAUSED: "true"})
+    await world.seen(await world.kube.replace(change(live, "spec.huggingFace.revision", "v2")))
+    assert await world.step() == Done()
+    assert world.synced(await world.live())[2] == f"{pauses}; its status is of generation 1"
 
 
 async def test_an_object_from_before_its_bounds_says_where_it_is_beyond_them_and_can_go(world: World, api: Api) -> None:
@@ -431,7 +441,7 @@ async def test_a_pause_holds_up_no_deletion_that_others_wait_for(world: World) -
     await reconcile(for_tenants, key, world.clients)
     assert world.synced(await world.live())[1:] == (
         "ReconcilePaused",
-        "it is being deleted, which a pause does not hold up",
+        f'The annotation {labels.PAUSED}="true" pauses it, but it is being deleted, which a pause does not hold up',
     )
     while await reconcile(for_tenants, key, world.clients) != Forgotten():
         pass
@@ -450,13 +460,13 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
         controller.kind,
         controller.observe,
         controller.plan,
-        woken_by={CONFIG_MAP: owner_of_kind("ModelCache")},
-        woken_from_afar_by={CONFIG_MAP: owner_of_kind("ModelCache")},
+        watches={CONFIG_MAP: owner_of_kind("ModelCache")},
+        remote_watches={CONFIG_MAP: owner_of_kind("ModelCache")},
     )
-    team = crew(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
+    team = runner(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
     for connection in (world.hub, world.worker):
-        for collection in connection.collections:
-            team.listen(collection, hub=connection is world.hub)
+        for informer in connection.informers:
+            team.listen(informer, hub=connection is world.hub)
     async with asyncio.TaskGroup() as group:
         group.create_task(team.workers.run())
         await world.cache()
@@ -464,10 +474,10 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
         await until(lambda: _ready(world), "the object to be ready")
         first = await world.kube.get(CONFIG_MAP, near)
         await api.kubectl("-n", world.namespace, "delete", "configmap", "near")
-        collection = world.hub.find(CONFIG_MAP)
-        assert collection is not None
+        informer = world.hub.find(CONFIG_MAP)
+        assert informer is not None
         await until(
-            lambda: (again := collection.entry(near)) is not None and again.uid != first["metadata"]["uid"],
+            lambda: (again := informer.entry(near)) is not None and again.uid != first["metadata"]["uid"],
             "the child to be made again",
         )
         team.workers.stop()
@@ -477,8 +487,8 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
 
 
 def _ready(world: World) -> bool:
-    collection = world.hub.find(CACHES)
-    manifest = collection and collection.get(Key(world.namespace, "subject"))
+    informer = world.hub.find(CACHES)
+    manifest = informer and informer.get(Key(world.namespace, "subject"))
     return bool(manifest and manifest.get("status"))
 
 
@@ -528,13 +538,13 @@ async def test_an_object_that_cannot_be_read_says_so_and_keeps_what_it_has(world
     await until(lambda: caches.trouble(key) is not None, "the watch to meet it")
     world.planner = available
 
-    assert await world.step() == Failed(hopeless=True)
+    assert await world.step() == Failed(terminal=True)
     assert world.writes == ["replace_status modelcaches.modelplane.ai"]
     told = "the object cannot be read: it is nested too deep; make it flatter"
     live = await world.live()
     assert world.synced(live) == ("False", "ReconcileError", told)
     assert {one["type"] for one in live["status"]["conditions"]} == {"Ready", "Synced"}, "what was known stays"
-    assert await world.step() == Failed(hopeless=True)
+    assert await world.step() == Failed(terminal=True)
     assert world.writes == []
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")), "nothing of it is taken away"
 

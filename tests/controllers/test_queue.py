@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from modelplane_operator.clients.backoff import Backoff
-from modelplane_operator.controllers.queue import Done, Failed, Forgotten, Outcome, Pace, Queue
-from modelplane_operator.controllers.workers import Workers
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome, Pace, Queue
+from modelplane_operator.runtime.workers import Workers
 from tests.controllers import virtual_time
 
 PACE = Pace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
@@ -20,8 +20,8 @@ PACE = Pace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest
 
 def place(key: str) -> tuple[str, str]:
     """`namespace/lane/name`."""
-    namespace, lane, _ = key.split("/")
-    return namespace, lane
+    namespace, concurrency_key, _ = key.split("/")
+    return namespace, concurrency_key
 
 
 def queue(*, limit: int = 4, pace: Pace = PACE) -> Queue[str]:
@@ -108,6 +108,21 @@ def test_news_during_a_run_bring_one_more_run() -> None:
 
     assert keys.take(2.4) is None, "it rests, so that a burst is one run"
     assert keys.take(2.5) == "a/x/1"
+
+
+def test_a_failure_after_what_was_forgiven_is_the_first() -> None:
+    keys, now = queue(), 0.0
+    keys.add("a/x/1", now)
+    for _ in range(8):
+        assert keys.take(now) == "a/x/1"
+        keys.done("a/x/1", Failed(), now)
+        now = keys.next_due() or now
+    assert keys.take(now) == "a/x/1"
+    keys.forgive("a/x/1")
+    keys.forgive("a/x/unknown")
+    keys.done("a/x/1", Failed(), now)
+
+    assert keys.next_due() == now + 0.75
 
 
 def test_failures_wait_longer_and_longer_and_a_success_forgives() -> None:
@@ -274,7 +289,7 @@ def test_workers_run_so_many_at_once_and_all_of_them() -> None:
         runs[key] += 1
         return Done()
 
-    keys = [f"{namespace}/{lane}/{n}" for namespace in "ab" for lane in "xyz" for n in range(5)]
+    keys = [f"{namespace}/{concurrency_key}/{n}" for namespace in "ab" for concurrency_key in "xyz" for n in range(5)]
     virtual_time.run(_work(keys, reconcile, seconds=100.0))
 
     assert most == 3
@@ -297,15 +312,15 @@ def test_kinds_take_turns_at_what_needs_no_waiting() -> None:
         return Done()
 
     async def both() -> None:
-        crews = [Workers(queue(limit=16), work, count=16) for work in (decide, look)]
+        runners = [Workers(queue(limit=16), work, count=16) for work in (decide, look)]
         async with asyncio.TaskGroup() as group:
-            for crew, kind in zip(crews, "dl", strict=True):
+            for runner, kind in zip(runners, "dl", strict=True):
                 for number in range(100):
-                    crew.add(f"{kind}/x/{number}")
-                group.create_task(crew.run())
+                    runner.add(f"{kind}/x/{number}")
+                group.create_task(runner.run())
             await asyncio.sleep(1.0)
-            for crew in crews:
-                crew.stop()
+            for runner in runners:
+                runner.stop()
 
     virtual_time.run(both())
 

@@ -21,21 +21,23 @@ import yaml
 
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
-from modelplane_operator.api.base import Key, Resource
+from modelplane_operator.api.base import Resource
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.collection import Index
 from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.clients.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType, of
-from modelplane_operator.clients.secrets import Originals
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
-from modelplane_operator.controllers.loop import Clients
-from modelplane_operator.controllers.wiring import crew, wanted_types, work
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.wiring import runner, wanted_types, work
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
@@ -81,9 +83,9 @@ class Hub:
 
     def status(self, kind: type[Resource[Any, Any]], name: str) -> Manifest:
         """The status of an object as the operator sees it."""
-        collection = self.connection.find(of(kind))
+        informer = self.connection.find(of(kind))
         key = Key(TEAM if kind.definition.scope == "Namespaced" else "", name)
-        manifest = collection.get(key) if collection else None
+        manifest = informer.get(key) if informer else None
         return (manifest or {}).get("status", {})
 
     def said(self, kind: type[Resource[Any, Any]], name: str, aspect: str = "Ready") -> tuple[str, str, str]:
@@ -230,16 +232,16 @@ async def hub(  # noqa: PLR0917 - fixtures
 ) -> AsyncIterator[Hub]:
     loop = asyncio.get_running_loop()
     calls: list[Call] = []
-    originals = Originals(lambda: connection.kube, loop.time, 1.0)
+    referenced = ReferencedObjects(lambda: connection.kube, loop.time, 1.0)
     controllers = (
         inference_gateway.CONTROLLER,
         model_endpoint.controller(
             Reach(allowed=(own_address(),)),
-            originals,
+            referenced,
             HubRanges(lambda: connection.kube, loop.time),
             Resolver(loop.time),
         ),
-        model_service.controller(originals, (KEYS, keys.port)),
+        model_service.controller(referenced, (KEYS, keys.port)),
     )
     near, _ = wanted_types(controllers)
     watched = [
@@ -247,14 +249,14 @@ async def hub(  # noqa: PLR0917 - fixtures
     ]
     connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
-    crews = [crew(one, clients, on_reconciled=lambda *_: None) for one in controllers]
-    for one in crews:
-        for collection in connection.collections:
-            one.listen(collection, hub=True)
+    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
+    for one in runners:
+        for informer in connection.informers:
+            one.listen(informer, hub=True)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        tasks.append(group.create_task(work(crews)))
+        tasks.append(group.create_task(work(runners)))
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:
             task.cancel()
@@ -350,8 +352,8 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str,
     by_itself = hub.front.backend == "EnvoyGateway" and key == "credential"
     assert ("second" in await hub.api.kubectl("-n", TEAM, "get", "httproutes", "-o", "yaml")) is not by_itself
 
-    watched = [collection for collection in hub.connection.collections if collection.type == SECRET]
-    assert not any(collection.get(Key(TEAM, "keys")) for collection in watched), "Secrets of users are not watched"
+    watched = [informer for informer in hub.connection.informers if informer.type == SECRET]
+    assert not any(informer.get(Key(TEAM, "keys")) for informer in watched), "Secrets of users are not watched"
 
     await hub.api.kubectl("-n", TEAM, "delete", "secret", "keys")
     await hub.until_answered("outside", 503, **theirs)
@@ -434,7 +436,7 @@ async def at_rest(hub: Hub) -> None:
     """Wait out what tests before have left to do: services of theirs may still follow the gateway."""
     count = -1
     async with asyncio.timeout(ANSWERED):
-        while count != (count := len(written(hub))):  # noqa: ASYNC110 - what is awaited is that nothing happens
+        while count != (count := len(written(hub))):  # noqa: ASYNC110
             await asyncio.sleep(1)
 
 

@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import ResourceType, key_of, of
-from modelplane_operator.clients.secrets import Originals
-from modelplane_operator.controllers.loop import Change
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.model_service import INDEXES, _selected, controller
-from modelplane_operator.controllers.reading import Cluster
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.runtime.loop import Change
+from modelplane_operator.runtime.reading import Cluster
 from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-WAKERS = controller(cast(Originals, None)).woken_by
+MAPPERS = controller(cast(ReferencedObjects, None)).watches
 ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
 
 
@@ -29,18 +30,18 @@ ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(Inferenc
 class Hub:
     """What the watches have seen, and nothing else of a hub."""
 
-    collections: dict[ResourceType, Collection] = field(default_factory=dict[ResourceType, Collection])
+    informers: dict[ResourceType, Informer] = field(default_factory=dict[ResourceType, Informer])
 
-    def find(self, kind: ResourceType) -> Collection | None:
-        return self.collections.get(kind)
+    def find(self, kind: ResourceType) -> Informer | None:
+        return self.informers.get(kind)
 
 
 def hub(*manifests: Manifest) -> Cluster:
-    made = Hub({kind: Collection(kind, lambda: 0.0, None, indexes) for kind, indexes in INDEXES.items()})
+    made = Hub({kind: Informer(kind, lambda: 0.0, None, indexes) for kind, indexes in INDEXES.items()})
     for version, manifest in enumerate(manifests, start=1):
         kind = SERVICES if "endpoints" in manifest["spec"] else ENDPOINTS
         stored = {**manifest["metadata"], "resourceVersion": str(version), "uid": f"u{version}"}
-        made.collections[kind].written({**manifest, "metadata": stored})
+        made.informers[kind].written({**manifest, "metadata": stored})
     return cast(Cluster, made)
 
 
@@ -55,7 +56,7 @@ def service(name: str, *selectors: dict[str, str], namespace: str = "n") -> Mani
 
 
 def woken(kind: ResourceType, old: Manifest | None, new: Manifest | None, where: Cluster) -> set[Key]:
-    return set(WAKERS[kind](Change(old, new), where))
+    return set(MAPPERS[kind](Change(old, new), where))
 
 
 names = st.sampled_from("abcd")

@@ -17,12 +17,15 @@ from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels
-from modelplane_operator.api.base import Key
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import Kube, connect
-from modelplane_operator.clients.resources import (
+from modelplane_operator.clients.wire import Request
+from modelplane_operator.controllers import serving_stack
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     GATEWAY,
@@ -31,11 +34,7 @@ from modelplane_operator.clients.resources import (
     NODE,
     SECRET,
     SERVICE,
-    key_of,
-    of,
 )
-from modelplane_operator.clients.wire import Request
-from modelplane_operator.controllers import serving_stack
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
 from tests.support.api import Api
@@ -43,7 +42,7 @@ from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
 from tests.support.step_by_step import Operator, define, message, reason, watching
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 Manifest = dict[str, Any]
 
@@ -123,8 +122,8 @@ async def operating(
     kube: Kube, access: Access, folder: Path, *, name: str = "modelplane-system/east"
 ) -> AsyncIterator[Platform]:
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
-    afar = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_AFAR]
-    async with watching(access, near, afar, name=name) as seen:
+    remote = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_REMOTELY]
+    async with watching(access, near, remote, name=name) as seen:
         platform = Platform(kube, folder, *seen, serving_stack.controller(DEFINITIONS), SOME)
         yield platform
         await platform.end()
@@ -275,13 +274,13 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     assert await platform.kube.find(GATEWAY, Key("modelplane-system", "inference-gateway")) is None
     # No controller ends namespaces here: the stack waits, and lets go when they are gone.
     await platform.until(lambda stack: message(stack, "Ready").startswith("being deleted: "), "the namespaces to go")
-    for _ in range(len(STACK) + 4):
-        for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:
-            if namespace["metadata"].get("deletionTimestamp"):
-                await finalize(platform, namespace)
-        await asyncio.sleep(0.3)
-        await platform.step()
-    assert await platform.kube.find(of(ServingStack), SOME) is None
+    async with asyncio.timeout(SECONDS):
+        while await platform.kube.find(of(ServingStack), SOME) is not None:
+            for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:
+                if namespace["metadata"].get("deletionTimestamp"):
+                    await finalize(platform, namespace)
+            await asyncio.sleep(0.3)
+            await platform.step()
 
 
 async def finalize(platform: Platform, namespace: Manifest) -> None:

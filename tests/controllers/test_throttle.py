@@ -10,14 +10,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from modelplane_operator.api import ModelReplica, labels
-from modelplane_operator.clients.collection import Collection
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import POD, of
-from modelplane_operator.controllers.loop import Clients, Controller
-from modelplane_operator.controllers.queue import Done, Outcome, Pace, Queue
-from modelplane_operator.controllers.throttle import PRUNED_AT, Rates, Throttle
-from modelplane_operator.controllers.wiring import crew, owner_of_kind
-from modelplane_operator.controllers.workers import Workers
+from modelplane_operator.kube.resources import POD
+from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.queue import Done, Outcome, Pace, Queue
+from modelplane_operator.runtime.throttle import PRUNED_AT, Rates, Throttle
+from modelplane_operator.runtime.wiring import owner_of_kind, runner
+from modelplane_operator.runtime.workers import Workers
 from tests.controllers import virtual_time
 from tests.support.manifests import Manifest
 
@@ -92,6 +93,20 @@ def test_a_cluster_without_end_holds_up_no_other_and_no_user() -> None:
     played(scene)
 
 
+def test_that_a_cluster_is_back_is_not_lost_in_a_wake_that_waits_for_its_time() -> None:
+    async def scene() -> list[bool]:
+        told: list[bool] = []
+        queue = Queue[str](lambda _: ("", ""), chance=lambda: 0.5)
+        workers = SimpleNamespace(queue=queue, add=lambda _, forgiven: told.append(forgiven))
+        throttle = Throttle[str](cast(Any, workers), Rates(of_key=(1.0, 1.0)))
+        for forgiven in (False, False, True, False):
+            throttle.wake("a", "one", forgiven=forgiven)
+        await asyncio.sleep(1.1)
+        return told
+
+    assert virtual_time.run(scene()) == [False, True]
+
+
 def test_keys_that_are_no_more_are_forgotten() -> None:
     async def scene(throttle: Throttle[str], _: Counter[str]) -> None:
         for number in range(3 * PRUNED_AT):
@@ -103,15 +118,13 @@ def test_keys_that_are_no_more_are_forgotten() -> None:
 
 
 async def test_labels_that_name_what_is_not_on_the_hub_wake_nobody() -> None:
-    replicas, elsewhere = (
-        Collection(kind, lambda: 0.0, cluster=where) for kind, where in ((REPLICA, ""), (POD, "east"))
-    )
+    replicas, elsewhere = (Informer(kind, lambda: 0.0, cluster=where) for kind, where in ((REPLICA, ""), (POD, "east")))
     hub = cast(Any, SimpleNamespace(find={REPLICA: replicas}.get))
     clients = Clients(hub, fleet=cast(Any, None), may_write=lambda: None, now=lambda: datetime.now(UTC))
     controller = Controller(
-        ModelReplica, cast(Any, None), cast(Any, None), woken_from_afar_by={POD: owner_of_kind("ModelReplica")}
+        ModelReplica, cast(Any, None), cast(Any, None), remote_watches={POD: owner_of_kind("ModelReplica")}
     )
-    known = crew(controller, clients, on_reconciled=lambda *_: None)
+    known = runner(controller, clients, on_reconciled=lambda *_: None)
     known.listen(elsewhere, hub=False)
 
     elsewhere.seen(Event("ADDED", owned("forged", by="nobody")))

@@ -5,31 +5,32 @@ from __future__ import annotations
 import pytest
 
 from modelplane_operator.api import KINDS, ModelEndpoint
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.labels import APPLIED, FIELD_MANAGER
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.resources import DEPLOYMENT, LEADER_WORKER_SET, ResourceType, of
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers import inference_cluster, model_replica, serving_stack
-from modelplane_operator.controllers.operator import Kinds, _watched
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
+from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, ResourceType
+from modelplane_operator.runtime.operator import Kinds, _watched
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
 def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
     """Whatever other controller has the type watched, too."""
-    afar = (*inference_cluster.WATCHED_AFAR, *model_replica.WATCHED_AFAR, *serving_stack.WATCHED_AFAR)
-    _, watched = _watched(Kinds(controllers=(), watched_afar=afar))
+    remote = (*inference_cluster.watched_remotely(), *model_replica.WATCHED_REMOTELY, *serving_stack.WATCHED_REMOTELY)
+    _, watched = _watched(Kinds(controllers=(), watched_remotely=remote))
     (one,) = (each for each in watched if each.type == kind)
-    collection = Collection(kind, lambda: 0.0, keeping=one.keeping)
+    informer = Informer(kind, lambda: 0.0, keeping=one.keeping)
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": {APPLIED: "0f"}}
     applied = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
     told = {"metadata": {**metadata, "managedFields": [applied]}, "spec": {"template": "x" * 2**20}, "status": {}}
 
-    collection.written(told)
+    informer.written(told)
 
-    entry = collection.entry(Key("team", "a"))
+    entry = informer.entry(Key("team", "a"))
     assert entry is not None
     assert one.ours
-    assert (collection.size < 1000, entry.owned, entry.manifest["metadata"]) == (True, '{"f:spec":{}}', metadata)
+    assert (informer.size < 1000, entry.owned, entry.manifest["metadata"]) == (True, '{"f:spec":{}}', metadata)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)
@@ -37,13 +38,13 @@ def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoin
     """Objects composed by hundreds are accepted for every kind, and nobody here reads them."""
     near, _ = _watched(Kinds(controllers=()))
     (watched,) = (one for one in near if one.type == of(kind))
-    collection = Collection(of(kind), lambda: 0.0, keeping=watched.keeping)
+    informer = Informer(of(kind), lambda: 0.0, keeping=watched.keeping)
     composed = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200}] * 1000
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1"}
 
-    collection.written({"metadata": metadata, "spec": {"crossplane": {"resourceRefs": composed}, "kept": "this"}})
+    informer.written({"metadata": metadata, "spec": {"crossplane": {"resourceRefs": composed}, "kept": "this"}})
 
-    assert collection.size < 1000
-    kept = collection.get(Key("team", "a"))
+    assert informer.size < 1000
+    kept = informer.get(Key("team", "a"))
     assert kept is not None
     assert kept["spec"] == {"kept": "this"}

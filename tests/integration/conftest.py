@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -38,6 +38,29 @@ async def space(stage: Stage, watcher: Watcher, fleet_namespace: str) -> AsyncGe
     problems = await watcher.check()
     await emptied(stage, fleet_namespace)
     assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+async def unhurried(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """An operator that leaves the gateways of a busy machine the time to follow, as those in production do.
+
+    The hub's follows a route that was withdrawn. A cluster's follows the pod that a change of the template ends, while
+    the new one, which starts in a moment here, has brought the endpoint back.
+
+    It comes after the namespace, so that it goes before that is emptied, which may be hurried again.
+    """
+    del space
+    hurried = stage.operator.flags
+    await restarted(stage, (*hurried, "--drain-grace=20", "--engine-drain=10", "--engine-grace=30"))
+    yield
+    await restarted(stage, hurried)
+
+
+async def restarted(stage: Stage, flags: Sequence[str]) -> None:
+    await stage.operator.stop()
+    stage.operator.flags = flags
+    await stage.operator.start()
+    await stage.settle()
 
 
 @pytest.fixture

@@ -83,6 +83,13 @@ def endpoint(namespace: str, name: str, url: str, rewrite: str = "/", **spec: An
     }
 
 
+def cache(namespace: str, name: str = "model") -> Manifest:
+    """A ModelCache, which nothing fills."""
+    spec = {"source": "HuggingFace", "huggingFace": {"repo": "org/model", "sizeGiB": 1}}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": GROUP, "kind": "ModelCache", "metadata": metadata, "spec": spec}
+
+
 def secret(namespace: str, name: str, **values: str) -> Manifest:
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values}

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.harness import SYSTEM, Stage, remote, until
-from tests.integration.kinds import cluster, deployment, inference_class, namespace, service
+from tests.integration.kinds import cache, cluster, deployment, inference_class, namespace, service
 
 pytestmark = pytest.mark.fleet
 
@@ -23,6 +23,7 @@ LEAVING = {
     "cluster": ("InferenceCluster", "worker-2", False),
     "class": ("InferenceClass", "leaving", False),
     "kubeconfig": ("Secret", "worker-2-kubeconfig", False),
+    "cache": ("ModelCache", "model", True),
     "namespace": ("Namespace", "", False),
 }
 
@@ -55,7 +56,7 @@ async def test_all_of_it_goes_in_any_order(stage: Stage, space: str, order: Sequ
     home = f"{space}-{next(NUMBERS)}"
     await stage.hub.apply(inference_class("leaving", like="h100"), cluster("worker-2", {"h100": "leaving"}))
     await stage.hub.ready("InferenceCluster", "worker-2")
-    await stage.hub.apply(namespace(home), deployment(home, replicas=3), service(home))
+    await stage.hub.apply(namespace(home), cache(home), deployment(home, replicas=3), service(home))
     await stage.serving(home, 3)
     try:
         for each in order:
@@ -69,6 +70,7 @@ async def test_all_of_it_goes_in_any_order(stage: Stage, space: str, order: Sequ
         await restore(stage)
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_a_cluster_that_is_deleted_gives_its_replicas_away_and_may_come_back(stage: Stage, space: str) -> None:
     await stage.hub.apply(deployment(space, replicas=2), service(space))
     await stage.serving(space, 2)

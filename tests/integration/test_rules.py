@@ -168,6 +168,7 @@ async def test_what_carries_a_strangers_uid_is_left_alone(stage: Stage, space: s
     await stage.hub.apply(deployment(space, engines=[engine('device.driver != "x"', template=template)]))
     await worker.gone("ResourceClaimTemplate", ours["metadata"]["name"], remote(space))
     assert await worker.get("ConfigMap", "stranger", remote(space))
+    await worker.delete("ConfigMap", "stranger", remote(space))  # the namespace would stay for it
 
 
 # 4. Ready tells the truth; 5. every "no" has a reason ----------------------------------------------------------------
@@ -181,6 +182,7 @@ async def test_a_fleet_that_is_full_says_how_many_it_holds_and_what_is_short(sta
 
     full = await stage.hub.wait("ModelDeployment", "model", space, holds=eight, what="to have 8 replicas ready")
     assert condition(full, "Ready")["status"] == "False"
+    assert full["status"]["summary"] == "8 of 9 replicas ready: InsufficientCapacity"
     short = await stage.hub.says("ReplicasScheduled=False/InsufficientCapacity", "ModelDeployment", "model", space)
     assert "8 of 9 replicas placed" in short["message"]
     assert "needs 1 node of pool" in short["message"]
@@ -190,7 +192,7 @@ async def test_a_fleet_that_is_full_says_how_many_it_holds_and_what_is_short(sta
 async def test_hardware_that_nobody_has_is_named_with_the_nearest_miss(stage: Stage, space: str) -> None:
     cel = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("141Gi")) >= 0'
     await stage.hub.apply(deployment(space, engines=[engine(cel)]))
-    short = await stage.hub.says("ReplicasScheduled=False/InsufficientCapacity", "ModelDeployment", "model", space)
+    short = await stage.hub.says("ReplicasScheduled=False/NoMatchingDevices", "ModelDeployment", "model", space)
     assert "memory is 80Gi" in short["message"]
     assert "worker-1" in short["message"]
 
@@ -201,6 +203,14 @@ async def test_hardware_that_nobody_has_is_named_with_the_nearest_miss(stage: St
 async def test_an_engine_in_a_crash_loop_is_told_with_its_exit_code(stage: Stage, space: str) -> None:
     await stage.hub.apply(deployment(space, engines=[engine(template=pod(crash=3, crash_after_seconds=0.5))]))
     await told(stage, space, "crash loop, exit code 3")
+    await stage.hub.says("ReplicasReady=False/ReplicasFailing", "ModelDeployment", "model", space)
+
+    async def warned() -> bool:
+        found = await stage.hub.list("Event", space)
+        about = {(one["involvedObject"]["kind"], one["reason"], one["type"]) for one in found if one["count"]}
+        return {("ModelReplica", "CrashLoop", "Warning"), ("ModelDeployment", "ReplicasFailing", "Warning")} <= about
+
+    await until("an Event about the replica and one about its deployment", warned)
 
 
 async def test_an_image_that_cannot_be_pulled_is_told(stage: Stage, space: str) -> None:

@@ -150,6 +150,10 @@ async def test_a_provider_takes_over_while_there_is_no_replica(stage: Stage, spa
             service(space, "both", (9, {"model": "model"}), (1, {"model": "overflow"})),
         )
         assert "overflow" in (await stage.answered(space, "both")).text
+    # It is gone, and takes no connections any more.
+    refused = await stage.hub.says("Ready=Unknown/Unreachable", "ModelEndpoint", "overflow", space)
+    assert refused["message"] == f"{OUTSIDE} refuses connections to port {port}"
+    await stage.hub.says("Answering=False/NotAnswered", "ModelService", "both", space)
 
 
 async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, space: str, tmp_path: Path) -> None:
@@ -159,7 +163,7 @@ async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, spac
     async with provider(stage, "secure", certificate) as port:
         url = f"https://{OUTSIDE}:{port}"
         await stage.hub.apply(endpoint(space, "secure", url, hostname="provider.test"), service(space, "secure"))
-        await stage.hub.ready("ModelService", "secure", space)
+        await stage.hub.says("RoutingReady=True", "ModelService", "secure", space)  # Ready it is once it answers
 
         async def refused() -> int | None:
             status = (await stage.chat(space, "secure")).status
@@ -281,9 +285,10 @@ async def trusting(stage: Stage, authority: trustme.CA) -> AsyncGenerator[None]:
 
 
 def alone(manifest: Manifest) -> bool:
-    """Whether a Deployment has one pod, and that one is ready."""
+    """Whether a Deployment has one pod, which is ready and as the Deployment is now."""
     status = manifest.get("status", {})
-    return status.get("replicas") == status.get("readyReplicas") == 1
+    current = status.get("observedGeneration") == manifest["metadata"]["generation"]
+    return current and status.get("replicas") == status.get("updatedReplicas") == status.get("readyReplicas") == 1
 
 
 # What goes wrong (F19) ------------------------------------------------------------------------------------------------

@@ -35,7 +35,11 @@ async def test_a_service_reaches_endpoints_of_its_own_namespace_only(stage: Stag
     await stage.hub.apply(deployment(space), service(space), service(neighbour))
     await stage.serving(space, 1)
     await stage.hub.says("EndpointsResolved=False/NoEndpoints", "ModelService", "model", neighbour)
-    assert (await stage.chat(neighbour)).status == 503
+
+    async def refused() -> bool:
+        return (await stage.chat(neighbour)).status == 503
+
+    await until("the gateway to say that nobody is there", refused)
 
 
 async def test_secrets_of_an_engine_go_where_it_runs_and_leave_with_it(
@@ -76,6 +80,13 @@ async def test_a_secret_that_is_missing_is_named_and_waited_for(stage: Stage, sp
         return "has no Secret hugging-face" in str((found or {}).get("status"))
 
     await until("the deployment to name the Secret", named)
+    found = "hf-of-a-test"
+    await stage.hub.apply(secret(space, "hugging-face", token=found))
+
+    async def forgotten() -> bool:
+        return not await named()
+
+    await until("the deployment to go on with it", forgotten)
 
 
 async def test_what_a_tenant_pauses_holds_up_no_drain(stage: Stage, space: str) -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from localfleet.apiserver import api_server, on_loopback
 from localfleet.control_plane import AUDIT_LOG, audit_flags, write_audit_policy
-from modelplane_operator.api.base import Key
 from modelplane_operator.clients import kube
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.resources import CONFIG_MAP
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.integration import watcher as invariants
 from tests.integration.harness import SECONDS
 from tests.integration.kinds import cluster, secret

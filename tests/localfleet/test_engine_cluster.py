@@ -200,7 +200,7 @@ async def test_an_engine_that_crashes_restarts_and_backs_off(server: ApiServer) 
 
 
 async def test_a_deleted_pod_is_unready_at_once_finishes_its_stream_and_then_goes(server: ApiServer) -> None:
-    slow = {"localfleet.dev/tokens-per-second": "20"}
+    slow = {"localfleet.dev/tokens-per-second": "4"}  # ten seconds: a busy machine has looked by then
     async with town(server) as west:
         await west.run_pod("p", ADDRESSES[0], annotations=slow)
         await west.until("p", "Ready", ready)
@@ -231,7 +231,7 @@ async def test_the_grace_period_cuts_what_does_not_end(server: ApiServer) -> Non
 
 
 async def test_a_pre_stop_sleep_keeps_the_engine_open_to_newcomers(server: ApiServer) -> None:
-    lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}
+    lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": 8}}}}  # a busy machine has looked by then
     async with town(server) as west:
         await west.run_pod("p", ADDRESSES[0], engine=lifecycle)
         await west.until("p", "Ready", ready)
@@ -317,6 +317,26 @@ async def test_kwok_and_the_simulator_take_an_engine_pod_from_pending_to_gone(se
         assert pod["status"]["podIP"].startswith("10.9.0.")
         assert {"Initialized", "ContainersReady"} < {entry["type"] for entry in pod["status"]["conditions"]}
         await west.client.request("DELETE", f"{PODS}/p")
+        await west.until_gone("p")
+
+
+@pytest.mark.parametrize("container", ["engine", "any"])
+async def test_a_pod_that_a_finalizer_holds_has_ended_and_goes_with_the_finalizer(
+    server: ApiServer, container: str
+) -> None:
+    async with cluster(server) as west, kwok(server), simulator(server):
+        await west.add_node()
+        manifest = engine_pod("p")
+        del manifest["metadata"]["uid"]
+        manifest["metadata"]["finalizers"] = ["localfleet.dev/held"]
+        manifest["spec"]["containers"][0]["name"] = container
+        await west.client.request("POST", PODS, manifest)
+        await west.until("p", "Ready", ready)
+
+        await west.client.request("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 1})
+        await west.until("p", "ended", lambda pod: pod["status"]["phase"] == "Succeeded")
+        body = {"metadata": {"finalizers": None}}
+        await west.client.request("PATCH", f"{PODS}/p", body, content_type=MERGE)
         await west.until_gone("p")
 
 

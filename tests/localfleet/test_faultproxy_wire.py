@@ -199,8 +199,8 @@ async def test_delays_and_slow_bodies_take_their_time_and_change_nothing(between
     assert await names(through) == await names(beside)
 
     seconds = {record.call.verb: record.seconds for record in await proxy.calls()}
-    assert 0.3 < seconds["get"] < 3
-    assert 0.4 < seconds["list"] < 4
+    assert seconds["get"] > 0.3
+    assert seconds["list"] > 0.4
 
 
 async def test_a_truncated_answer_breaks_off(between: Between) -> None:
@@ -374,7 +374,7 @@ async def test_watches_close_after_their_time(between: Between) -> None:
         await watch.until_ended()
 
     record = await proxy.wait_for("the watch to be recorded", lambda record: record.call.verb == "watch")
-    assert 0.3 <= record.seconds < 3
+    assert record.seconds >= 0.3
 
 
 async def test_a_reset_replays_from_its_seed(between: Between) -> None:

@@ -44,7 +44,7 @@ def condition(manifest: dict[str, Any], kind: str) -> str | None:
 
 
 def wait(fact: Callable[[], bool], what: str, seconds: float = 180) -> None:
-    until(lambda: fact() or None, seconds=seconds, what=what, interval=0.2)
+    until(lambda: fact() or None, seconds=seconds, what=what, interval=0.5)  # most facts take a kubectl
 
 
 def answers(fleet: Fleet, cluster: str) -> bool:
@@ -407,19 +407,31 @@ def test_expired_credentials_are_refused_and_rotated_ones_accepted(fleet: Fleet)
     assert fleet.kubeconfig(WORKER).read_text() != old
 
 
-def test_a_failed_node_is_tainted_by_the_real_controller_until_it_is_mended(fleet: Fleet) -> None:
+def test_a_failed_node_is_tainted_by_the_real_controller_until_it_is_mended(fleet: Fleet, fleet_namespace: str) -> None:
     node = f"{WORKER}-l4-1"
+    spec = {"nodeName": node, "tolerations": [{"operator": "Exists"}], "containers": [{"name": "any", "image": "any"}]}
+    apply(fleet, WORKER, fleet_namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
 
     def taints() -> set[str]:
         return {taint["key"] for taint in get(fleet, WORKER, "node", node)["spec"].get("taints", [])}
 
+    def ready() -> str | None:
+        return condition(get(fleet, WORKER, "pod", "p", "--namespace", fleet_namespace), "Ready")
+
+    wait(lambda: ready() == "True", "the pod to be ready")
     fleet.node(WORKER, node, down=True)
     try:
         wait(lambda: "node.kubernetes.io/unreachable" in taints(), "the node to be tainted")
+        # As the node controller does when it is the first to notice, which here it is not.
+        unready = json.dumps({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+        mine = ("--namespace", fleet_namespace, "pod", "p")
+        fleet.kubectl(WORKER, "patch", *mine, "--subresource=status", "--type=strategic", f"--patch={unready}")
+        assert ready() == "False", "nobody is left to say otherwise"
     finally:
         fleet.node(WORKER, node, down=False)
 
     wait(lambda: "node.kubernetes.io/unreachable" not in taints(), "the taint to go")
+    wait(lambda: ready() == "True", "the pod to be ready again")
 
 
 def test_one_more_cluster_for_one_test(fleet: Fleet, extra_cluster: Callable[[], str]) -> None:

@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica, labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.resources import annotations_of, key_of, of
+from modelplane_operator.api.types import of
+from modelplane_operator.kube.objects import Key, annotations_of, key_of
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache
 from modelplane_operator.scheduling.placement import charges, read
+from modelplane_operator.scheduling.requirement import NoCache
 from tests.support.builders import EPOCH
 from tests.support.manifests import change
 

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Part, Release
-from modelplane_operator.clients.helm import Run
-from modelplane_operator.clients.releases import Content, Revision
-from modelplane_operator.planning.charts import LOOK, Seen, Workload, judge, remove
-from modelplane_operator.planning.plan import GiveUp, Install, RollBack, Step, Uninstall
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Content, Part, Release, Revision, Run
+from modelplane_operator.planning.charts import REQUEUE_AFTER, Seen, Workload, judge, remove
+from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")
@@ -53,7 +52,7 @@ class Case:
     said: str = ""
     run: Run | None = None
     held: dict[int, Content] = field(default_factory=dict)
-    again: float | None = LOOK
+    again: float | None = REQUEUE_AFTER
     workloads: tuple[Workload, ...] = ()
 
 
@@ -118,13 +117,13 @@ CASES = (
         "whoever installed has gone",
         (revision(1, "pending-install", ago=421),),
         "Installing",
-        GiveUp(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
+        MarkFailed(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
     ),
     Case(
         "our own Helm was killed",
         (revision(1, "pending-install", ago=20),),
         "Installing",
-        GiveUp(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
+        MarkFailed(KEY, revision(1, "x").secret, "uid-1", "100", "east"),
         run=run(ended=10, error="helm ended with -9", failures=1),
     ),
     Case(
@@ -274,6 +273,21 @@ def test_how_a_release_stands(case: Case) -> None:
     assert (standing.state, standing.step, standing.message) == (case.state, case.step, case.said)
     assert standing.again == (pytest.approx(case.again) if case.again else None)
     assert standing.runs == any(one.status == "deployed" for one in case.history)
+
+
+def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_back() -> None:
+    helm = Helm(lambda: NOW)
+    key, failed = WANTED.key, run(ended=1, error="the cluster is unreachable", failures=6)
+    helm._runs |= {("a", key): failed, ("b", key): failed}
+    assert [one.step for one in judge([Part("gateway", WANTED)], seen(helm))] == [None]
+    helm.forgive("a")
+
+    assert [type(one.step) for one in judge([Part("gateway", WANTED)], seen(helm))] == [Install]
+    assert helm.runs("b")[key].failures == 6
+
+
+def seen(helm: Helm) -> Seen:
+    return Seen("a", NOW, 300.0, runs=helm.runs("a"))
 
 
 def part(name: str, *after: str, version: str = "v1.1.0") -> Part:

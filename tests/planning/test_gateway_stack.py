@@ -7,16 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
-from modelplane_operator.api.release import Part
-from modelplane_operator.clients.releases import Revision
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Part, Revision
 from modelplane_operator.planning import gateway_stack
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.gateway_stack import Observed
 from modelplane_operator.planning.inference_gateway import Observed as Routing
 from modelplane_operator.planning.inference_gateway import plan as routed
-from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
+from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, RemoveFinalizer, Step, Uninstall
 from modelplane_operator.rendering.gateway_stack import gateway_parts
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 
@@ -98,7 +97,7 @@ def test_traefik_comes_first() -> None:
         "ControllerReady": ("Installing", "traefik is not installed"),
         "Ready": ("Creating", "traefik is not installed"),
     }
-    assert found.hold
+    assert found.needs_finalizer
 
 
 def test_the_gateway_comes_when_traefik_is_there() -> None:
@@ -195,7 +194,7 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     assert left.steps == ()
     assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
     abandoned = gateway(going=True, noted=labels.ABANDON)
-    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (Release(),)
+    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (RemoveFinalizer(),)
 
 
 def test_another_gateway_installs_nothing() -> None:
@@ -206,7 +205,7 @@ def test_it_goes_from_the_front() -> None:
     known, there = gateway(going=True, **POOL), ["metallb", "traefik"]
     left = list(map(live, render_inference_gateway(gateway())))
     done: list[Step] = []
-    while not done or done[-1] != Release():
+    while not done or done[-1] != RemoveFinalizer():
         for step in (found := planned(known, *there, children=tuple(left))).steps:
             done.append(step)
             if isinstance(step, Delete):
@@ -220,7 +219,7 @@ def test_it_goes_from_the_front() -> None:
         "delete GatewayClass traefik",
         "uninstall Helm release traefik-system/mp-traefik",
         "uninstall Helm release metallb-system/mp-metallb",
-        "release the object",
+        "remove our finalizer from the object",
     ]
 
 

@@ -11,21 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import InferenceCluster, labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.conditions import merge
+from modelplane_operator.api.inference_cluster import Fabric
 from modelplane_operator.api.shared import Amounts
-from modelplane_operator.clients.access import Token
-from modelplane_operator.clients.collection import Collection
-from modelplane_operator.clients.errors import Forbidden, KubeconfigError, Misbehaving, Unreachable
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
-from modelplane_operator.clients.resources import RESOURCE_SLICE, SECRET
+from modelplane_operator.controllers.fabrics import Fabrics
+from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
+from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import Apply, Delete, Guard, Plan, Release, RenewToken, Unguard
+from modelplane_operator.planning.plan import AddFinalizer, Apply, Delete, Plan, RemoveFinalizer, RenewToken
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.serving_stack import render_stack
+from modelplane_operator.scheduling.cluster import read
+from modelplane_operator.scheduling.placement import Placement
 from tests.planning.test_inference_class import inference_class
-from tests.support.builders import EPOCH, GPU
+from tests.support.builders import EPOCH, GPU, deployment
 
 Manifest = dict[str, Any]
 
@@ -44,10 +50,17 @@ KUBECONFIG = Key("modelplane-system", "kubeconfig")
 
 
 def node(
-    name: str, pool: str = "gpu", *, ready: str = "True", offers: Mapping[str, str] | None = None, **spec: Any
+    name: str,
+    pool: str = "gpu",
+    *,
+    ready: str = "True",
+    offers: Mapping[str, str] | None = None,
+    fabrics: Mapping[str, str] | None = None,
+    **spec: Any,
 ) -> Manifest:
     conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name}
+    found = fabrics or {}
+    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name, **{k: v for k, v in found.items() if v}}
     metadata = {
         "name": name,
         "uid": f"uid-{name}",
@@ -57,7 +70,7 @@ def node(
     }
     offered = {"allocatable": dict(offers)} if offers else {}
     status = {"conditions": conditions, "images": [{}], **offered}
-    return cut_node({"metadata": metadata, "spec": spec, "status": status})
+    return cut_node({"metadata": metadata, "spec": spec, "status": status}, found)
 
 
 def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
@@ -147,9 +160,9 @@ def said(decided: Plan) -> dict[str, tuple[str, str]]:
 def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway() -> None:
     decided = plan(seen(replicas=(Key("team", "x"), Key("other", "y"))))
 
-    assert decided.hold
+    assert decided.needs_finalizer
     manifests = (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
-    assert decided.steps == (Guard(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
+    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
     assert decided.status is not None
     assert {name: part for name, part in decided.status.to_manifest().items() if name != "conditions"} == {
         "providerConfigRef": {"name": names.provider_config("a")},
@@ -173,22 +186,6 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "GPUReady": ("AllPresent", ""),
         "Ready": ("Available", ""),
     }
-
-
-def test_a_cluster_does_not_say_to_be_where_a_user_was_first() -> None:
-    """Or it could take the endpoints of a provider away from everybody: none of theirs leads to a cluster's gateway."""
-    taken = {ADDRESS: Key("team-a", "openai")}
-    children, before = made(), {"gateway": {"address": ADDRESS}}
-
-    refused = plan(seen(there=there(children), taken=taken))
-    kept = plan(seen(cluster(status=before), there=there(children), taken=taken))
-
-    assert refused.status is not None
-    assert "gateway" not in refused.status.to_manifest()
-    assert said(refused)["BackendReady"][0] == "AddressInUse"
-    assert "ModelEndpoint team-a/openai leads" in said(refused)["BackendReady"][1]
-    assert kept.status is not None
-    assert kept.status.to_manifest()["gateway"] == before["gateway"]
 
 
 def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
@@ -362,14 +359,16 @@ def test_a_namespace_that_somebody_made_is_left_to_them() -> None:
 # With a ServingStack -------------------------------------------------------------------------------------------------
 
 
-def stack(ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", **metadata: Any) -> Manifest:
+def stack(
+    ready: str = "True", *, address: str | None = ADDRESS, refused: str = "", reason: str = "Any", **metadata: Any
+) -> Manifest:
     """The stack of the cluster, as it stands on the hub."""
     wanted = render_stack(cluster())
     told = {
         "Ready": (ready, "all of it" if ready == "True" else "cert-manager is not installed"),
         "Synced": ("False" if refused else "True", refused),
     }
-    known = {"reason": "Any", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {"reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {
         "conditions": [
             {"type": kind, "status": status, "message": message, **known} for kind, (status, message) in told.items()
@@ -400,7 +399,19 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
             f"Installing: ServingStack {STACK}: Namespace x is another owner's; cert-manager is not installed",
             "Creating",
         ),
+        (
+            {"helm": True, "stack": stack("False", address=None, reason="InstallFailed")},
+            None,
+            f"InstallFailed: ServingStack {STACK}: cert-manager is not installed",
+            "InstallFailed",
+        ),
         ({"helm": True, "stack": stack()}, ADDRESS, "BackendHealthy", "Available"),
+        (
+            {"helm": True, "stack": stack(reason="Degraded")},
+            ADDRESS,
+            f"Degraded: ServingStack {STACK}: all of it",
+            "Degraded",
+        ),
         (
             {"helm": True, "stack": stack("Unknown")},
             ADDRESS,
@@ -418,7 +429,9 @@ BARE = there(apis=frozenset({"DRA"}))  # a cluster with nothing on it
         "not there yet",
         "being installed",
         "in the way of another",
+        "failed",
         "there",
+        "there, but for what models can do without",
         "not seen",
         "there, and Helm is no longer",
     ],
@@ -428,13 +441,29 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
 ) -> None:
     decided = plan(seen(there=BARE, **what))
 
-    assert decided.steps == (Guard(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
-    assert decided.hold
+    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
+    assert decided.needs_finalizer
     assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
     assert said(decided)["Ready"][0] == ready
     assert decided.status is not None
     published = decided.status.to_manifest().get("gateway", {})
     assert published == ({"address": address} if address else {})
+
+
+@pytest.mark.parametrize(("ports", "port"), [((8080,), 8080), ((8080, 80), None), ((8080, 9090), 8080)])
+def test_a_gateway_on_another_port_is_reached_by_that(ports: tuple[int, ...], port: int | None) -> None:
+    with_listeners = stack()
+    listeners = [{"name": f"http-{number}", "port": number, "protocol": "HTTP"} for number in ports]
+    with_listeners["spec"]["gateway"] = {"listeners": listeners}
+    status = plan(seen(there=BARE, helm=True, stack=with_listeners)).status
+    assert status is not None
+    assert status.to_manifest()["gateway"] == {"address": ADDRESS, **({"port": port} if port else {})}
+
+    known = read(InferenceCluster.parse({**cluster().to_manifest(), "status": status.to_manifest()}))
+    endpoint = render_endpoint(
+        deployment(), Placement("a", 0, "", ()), known.gateway, known.server_name, known.gateway_port
+    )
+    assert endpoint["spec"]["url"].startswith(f"http://{ADDRESS}{f':{port}' if port else ''}/")
 
 
 def test_what_a_cluster_says_of_its_gateway_its_stack_says_too() -> None:
@@ -468,7 +497,47 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = plan(seen(cluster(**going()), **known))
-    assert last.steps == (Unguard(SECRET, KUBECONFIG), Release())
+    assert last.steps == (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+
+
+def test_a_namespace_that_others_need_is_named_and_left() -> None:
+    """It holds up nobody: the cluster is let go once that was said."""
+    leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}
+    first = plan(seen(cluster(**going()), **leaving))
+
+    assert first.status is not None
+    assert first.steps == ()
+    assert said(first)["Ready"][1].startswith("left behind, ")
+    assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
+    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == RemoveFinalizer()
+
+
+@pytest.mark.parametrize(
+    ("orphans", "wanted"),
+    [
+        (None, None),
+        ((), ("AllOwned", "")),
+        (
+            tuple(f"Deployment modelplane-team/{name}" for name in "abcdefg"),
+            (
+                "OrphansFound",
+                "7 of its objects belong to nothing on this hub, and are left alone: "
+                + ", ".join(f"Deployment modelplane-team/{name}" for name in "abcde")
+                + " and 2 more",
+            ),
+        ),
+    ],
+)
+def test_what_belongs_to_nothing_is_told_and_left_alone(
+    orphans: tuple[str, ...] | None, wanted: tuple[str, str] | None
+) -> None:
+    decided = plan(seen(there=there(made(), orphans=orphans)))
+
+    assert decided.status is not None
+    assert said(decided).get("ObjectsOwned") == wanted
+    assert decided.status.to_manifest().get("orphans") == (None if orphans is None else len(orphans))
+    assert decided.requeue_after == (None if orphans is None else 300.0)
+    assert not any(isinstance(step, Delete) for step in decided.steps)
 
 
 def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
@@ -478,9 +547,10 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
 
     steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
 
-    assert [type(step) for step in steps] == [Delete, Unguard, Release]
+    assert [type(step) for step in steps] == [Delete, RemoveFinalizer, RemoveFinalizer]
 
 
+SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
 ALONE = (
     "it misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
     "list pods: the answer is no object"
@@ -534,10 +604,27 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "NodePoolsValid": "WaitingForClasses: InferenceClass l4 does not exist",
-                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
-                "Ready": "Creating: 1 of 2 pools can be used: InferenceClass l4 does not exist",
+                "ClusterReady": "ClusterRunning",
+                "Ready": "Degraded: pool edge: InferenceClass l4 does not exist",
             },
-            id="a pool of which nothing was ever known counts as not there",
+            id="a pool of which nothing was ever known closes no other",
+        ),
+        pytest.param(
+            cluster(L4),
+            {},
+            [],
+            {
+                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
+                "Ready": "WaitingForClasses: no pool can be used: pool edge: InferenceClass l4 does not exist",
+            },
+            id="without any pool of which something is known nothing can be placed",
+        ),
+        pytest.param(
+            cluster(),
+            {"there": there(made(), hardware=None)},
+            [PUBLISHED],
+            {"Ready": "Creating: the nodes have not been listed yet"},
+            id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
             cluster(status=LAST),
@@ -545,10 +632,29 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
-                "BackendReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
+                "BackendReady": "Unreachable: see ClusterReady",
                 "Ready": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
             },
             id="a cluster that does not answer keeps what was known",
+        ),
+        pytest.param(
+            cluster(status=LAST),
+            {"there": None, "silence": Unauthorized("GET /readyz: not accepted"), "server": "https://api.east:6443"},
+            [PUBLISHED],
+            {"ClusterReady": f"Unreachable: it does not accept the operator {SINCE} (https://api.east:6443)"},
+            id="a cluster that refuses our credentials is named by its address",
+        ),
+        pytest.param(
+            cluster(),
+            {"secrets": Secrets(mine=Key("modelplane-system", "east"), going=True)},
+            [PUBLISHED],
+            {
+                "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
+                "while a cluster names it: put the kubeconfig into a Secret of another name, and name that in "
+                "spec.cluster.existing.secretRef",
+                "Ready": "Available",
+            },
+            id="a Secret that is being deleted while it is used",
         ),
         pytest.param(
             cluster(status=LAST),
@@ -556,7 +662,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
-                "BackendReady": f"Unreachable: {ALONE}",
+                "BackendReady": "Unreachable: see ClusterReady",
                 "Ready": f"Unreachable: {ALONE}",
             },
             id="a cluster that misbehaves keeps what was known",
@@ -568,7 +674,7 @@ L4 = {"name": "edge", "className": "l4"}
             {
                 "ClusterReady": "InvalidKubeconfig: Secret kubeconfig does not exist",
                 "BackendReady": "WaitingForCluster",
-                "Ready": "Creating: Secret kubeconfig does not exist",
+                "Ready": "InvalidKubeconfig: Secret kubeconfig does not exist",
             },
             id="a kubeconfig that cannot be read",
         ),
@@ -599,7 +705,7 @@ L4 = {"name": "edge", "className": "l4"}
             {
                 "BackendReady": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
-                "Ready": "Creating: there is no gateway yet: the cluster lacks the Gateway API "
+                "Ready": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
                 "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
             },
             id="a cluster without Envoy Gateway",
@@ -648,6 +754,7 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
 
 HALF = slice_of("b", "70Gi")
 LABEL = "carry the label modelplane.ai/pool=gpu"
+WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
 
 
 @pytest.mark.parametrize(
@@ -673,10 +780,10 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
         pytest.param(
             cluster(),
             hardware(),
-            4,
+            0,
             (0, 0),
             f"NodesMissing: pool gpu: 0 of 4 nodes {LABEL}",
-            id="where no node is there the declared ones count",
+            id="where no node is there none counts",
         ),
         pytest.param(
             cluster({**POOL, "minNodeCount": 3, "maxNodeCount": 9}),
@@ -739,7 +846,7 @@ LABEL = "carry the label modelplane.ai/pool=gpu"
             id="devices of no single node cannot be counted",
         ),
         pytest.param(
-            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}]}),
+            cluster(status={**LAST, "gpuPools": [{**PUBLISHED, "nodes": 3}], "conditions": [WAS_READY]}),
             None,
             3,
             None,
@@ -784,6 +891,50 @@ def test_a_pool_publishes_what_the_least_of_its_nodes_has_for_pods_and_keeps_it_
     assert first.gpu_pools[0].allocatable == Amounts(cpu="96", memory="1024Gi")
     assert later.gpu_pools[0].allocatable == first.gpu_pools[0].allocatable
     assert silent.gpu_pools[0].allocatable is None, "a node that says nothing may have less than all others"
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def test_a_pool_publishes_the_fabric_that_most_of_its_usable_nodes_are_on_while_it_sees_them() -> None:
+    def largest(pool: Manifest, *nodes: Manifest, last: Any = None) -> Any:
+        known = cluster({"name": "gpu", "className": "h200", "nodeCount": 4, **pool})
+        known = known.model_copy(update={"status": last}) if last else known
+        there_is = None if last else hardware(*nodes)
+        status: Any = plan(seen(known, there=there(made(), hardware=there_is))).status
+        return status
+
+    zones = {"fabric": {"topologyKey": ZONE}}
+    east, west = ({ZONE: zone} for zone in ("east", "west"))
+    nodes = [node("a", fabrics=east), *(node(name, fabrics=west) for name in "bc")]
+    first = largest(zones, *nodes)
+    down = [node(name, fabrics=west, ready="False") for name in "bc"]
+
+    assert first.gpu_pools[0].largest_fabric == Fabric(value="west", nodes=2)
+    assert largest(zones, nodes[0], *down).gpu_pools[0].largest_fabric == Fabric(value="east", nodes=1)
+    assert largest(zones, node("a", fabrics={ZONE: ""})).gpu_pools[0].largest_fabric == Fabric(value="", nodes=0)
+    assert largest(zones, last=first).gpu_pools[0].largest_fabric == Fabric(value="west", nodes=2)
+    assert largest({}, *nodes).gpu_pools[0].largest_fabric is None
+    assert largest({**zones, "maxNodeCount": 8}, *nodes).gpu_pools[0].largest_fabric is None, "it grows"
+    assert largest(zones, *nodes, node("d")).gpu_pools[0].largest_fabric is None, "nobody has looked at that one"
+    assert largest(zones).gpu_pools[0].largest_fabric is None, "there are none yet"
+
+
+def test_the_labels_by_which_a_fleet_tells_fabrics_are_kept_of_nodes_and_no_others() -> None:
+    fabrics, clusters = Fabrics(), Informer(of(InferenceCluster), lambda: 0.0)
+    fabrics.listen(clusters)
+    plain = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {ZONE: "east", "other": "x"}}}
+
+    def kept(version: int, **fabric: Any) -> Any:
+        manifest = cluster({"name": "gpu", "className": "h200", **fabric}).to_manifest()
+        manifest["metadata"] |= {"uid": "c", "resourceVersion": str(version)}
+        clusters.seen(Event("MODIFIED", manifest))
+        return fabrics.cut_node(plain).get("fabrics", {})
+
+    assert kept(1) == {}
+    assert kept(2, fabric={"topologyKey": ZONE}) == {ZONE: "east"}
+    assert kept(3, fabric={"topologyKey": "rack"}) == {"rack": ""}
+    assert kept(4) == {}
 
 
 @pytest.mark.parametrize(
@@ -850,7 +1001,7 @@ def test_latency_is_told_anew_only_when_it_is_another_by_far(
     ids=str,
 )
 def test_a_slice_that_is_none_is_passed_over_when_it_comes_in(spec: Manifest) -> None:
-    slices = Collection(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
+    slices = Informer(RESOURCE_SLICE, lambda: 0.0, keeping=cut_slice)
     metadata = {"name": "a", "uid": "a", "resourceVersion": "1"}
     slices.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
 
@@ -876,8 +1027,8 @@ def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))
 
-    assert decided.steps[0] == Guard(SECRET, KUBECONFIG)
-    assert decided.steps[-1] == Unguard(SECRET, old)
+    assert decided.steps[0] == AddFinalizer(SECRET, KUBECONFIG)
+    assert decided.steps[-1] == RemoveFinalizer(SECRET, old)
 
 
 # Deletion -------------------------------------------------------------------------------------------------------------
@@ -906,7 +1057,8 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
         (
             {"there": there(made(), others=("Deployment team/x",))},
             ("DrainServing", ["Deployment team/x"]),
-            "objects of models are left there: Deployment team/x",
+            "objects of models are left there: Deployment team/x; delete them there if nobody else does, or annotate it"
+            ' with modelplane.ai/abandon="true" to leave them',
         ),
     ],
     ids=["replicas", "silence", "objects of models"],
@@ -940,7 +1092,9 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**going()), there=there())) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
+    assert plan(seen(cluster(**going()), there=there())) == Plan(
+        (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+    )
 
 
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
@@ -960,5 +1114,5 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     assert first.status is not None
 
     told = cluster(**left, status=first.status.to_manifest())
-    assert plan(seen(told, **what)) == Plan((Unguard(SECRET, KUBECONFIG), Release()))
-    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((Release(),))
+    assert plan(seen(told, **what)) == Plan((RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer()))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((RemoveFinalizer(),))

@@ -9,9 +9,12 @@ import pytest
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway, InferenceGatewayStatus, MutualTLSReady
-from modelplane_operator.clients.resources import GATEWAY, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.clients.certificates import secret_data
+from modelplane_operator.kube.resources import GATEWAY
+from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
-from modelplane_operator.planning.plan import Create
+from modelplane_operator.planning.plan import Create, Issue
 from modelplane_operator.rendering.inference_gateway import hosts_of
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
@@ -114,6 +117,21 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
 
 
+def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
+    made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
+    assert made is not None
+    authority = {
+        "kind": "Secret",
+        "metadata": {**made.metadata, "uid": "s"},
+        "data": secret_data(made.certificate, None),
+    }
+    lost = replace(seen(gateway()), secrets=(authority,))
+    assert [str(one) for one in plan(lost).steps if isinstance(one, Issue)] == [
+        f"issue Secret {names.SYSTEM_NAMESPACE}/{names.GATEWAY_CERTIFICATE}"
+    ]
+    assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
+
+
 def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:
     tls = {**TLS, "hostnames": ["models.corp.example", "*.corp.example"]}
     own = hosts_of(gateway(tls=tls, address="192.0.2.1"))
@@ -202,7 +220,7 @@ def test_another_name_is_told_and_gets_nothing() -> None:
     why = "Models are served through the InferenceGateway named default; this one does nothing"
 
     assert second.steps == ()
-    assert told(second) == {"ControllerReady": ("False", "NotServed", why), "Ready": ("False", "Creating", why)}
+    assert told(second) == {"ControllerReady": ("False", "NotServed", why), "Ready": ("False", "NotServed", why)}
 
 
 def test_a_gateway_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
@@ -258,7 +276,11 @@ def test_what_keeps_https_from_being_answered_is_said(said: list[Manifest], reas
     found = listening(judged(written(seen(gateway(tls=TLS)))), "https-1", said)
 
     assert told(plan(found))["TLSReady"] == ("False", reason, why)
-    assert told(plan(found))["Ready"] == ("False", "Creating", why)
+    assert told(plan(found))["Ready"] == (
+        "False",
+        "CertificateUnusable" if reason == "CertificateUnusable" else "Creating",
+        why,
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels
-from modelplane_operator.clients.resources import key_of
+from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
 from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache, ask
+from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, model_cache, pool, request, taint
 from tests.support.manifests import change
@@ -193,6 +193,7 @@ def test_without_its_cache_a_deployment_places_nothing_and_keeps_what_it_has(
     assert new.steps == ()
     assert told(new)["ModelCacheResolved"] == ("False", reason, message)
     assert told(new)["ReplicasScheduled"][1] == "Scheduling"
+    assert told(new)["Ready"][2].count(message) == 1, "it is told once"
     assert not [step for step in old.steps if isinstance(step, Delete)]
 
 
@@ -395,8 +396,74 @@ def test_a_deployment_that_is_deleted_is_kubernetes_to_clear_up() -> None:
     assert plan(seen(subject.model_copy(update={"metadata": metadata}), cluster("a"), replicas=running)) == Plan()
 
 
+def test_a_deployment_that_somebody_holds_in_deletion_holds_up_no_cluster_that_goes_over_to_https() -> None:
+    subject = deployment()
+    (one,) = running = placed(subject, cluster("a"))
+    going = subject.model_copy(
+        update={"metadata": subject.metadata.model_copy(update={"deletion_timestamp": EPOCH, "finalizers": ("b/x",)})}
+    )
+    (before,) = plan(seen(subject, cluster("a"), replicas=running)).steps
+    assert isinstance(before, Apply)
+    moved = plan(seen(going, cluster("a", address="10.0.0.2"), replicas=running, endpoints=[before.manifest]))
+    assert steps(moved) == [f"apply ModelEndpoint {key_of(one)}"]
+
+
 def test_no_replicas_are_ready_when_none_are_asked_for() -> None:
     decided = plan(seen(deployment(replicas=0), cluster("a")))
 
     assert decided.steps == ()
     assert told(decided)["Ready"] == ("True", "Available", "0 of 0 ready")
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (cluster("a", nodes=0), "InsufficientCapacity"),
+        (cluster("a", ready=False), "ClustersNotReady"),
+        (cluster("a", address=None), "ClustersNotReady"),
+        (cluster("a", region="eu"), "NoMatchingClusters"),
+    ],
+)
+def test_what_keeps_a_replica_from_a_place_has_a_reason_of_its_own(there: InferenceCluster, reason: str) -> None:
+    decided = told(plan(seen(deployment(labels={"region": "us"} if reason == "NoMatchingClusters" else {}), there)))
+
+    assert decided["ReplicasScheduled"][:2] == ("False", reason)
+    assert decided["Ready"][:2] == ("False", reason)
+
+
+def failing(manifest: Manifest, reason: str) -> Manifest:
+    ready = {"type": "Ready", "status": "False", "reason": reason, "message": "so it is", "observedGeneration": 1}
+    return change(manifest, "status.conditions", [{**ready, "lastTransitionTime": EPOCH.isoformat()}])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "ready", "progressing"),
+    [
+        (("Creating", "Creating"), "ModelStarting", ("True", "Starting", "")),
+        (("Creating", "CrashLoop"), "ReplicasFailing", ("True", "Starting", "")),
+        (("CrashLoop", "ImagePullFailed"), "ReplicasFailing", ("False", "Stalled", "")),
+    ],
+)
+def test_it_progresses_while_replicas_start_and_says_when_they_cannot(
+    reasons: tuple[str, str], ready: str, progressing: tuple[str, str, str]
+) -> None:
+    subject = deployment(replicas=2)
+    there = (cluster("a"), cluster("b"))
+    replicas = [failing(*each) for each in zip(placed(subject, *there, ready=False), reasons, strict=True)]
+    decided = told(plan(seen(subject, *there, replicas=replicas)))
+
+    assert decided["ReplicasReady"][1] == ready
+    assert decided["Progressing"] == progressing
+    assert decided["Ready"][1] == ("Creating" if ready == "ModelStarting" else ready)
+
+
+def test_what_fails_is_told_before_what_starts() -> None:
+    subject = deployment(replicas=2)
+    there = (cluster("a"), cluster("b"))
+    first, second = placed(subject, *there, ready=False)
+    decided = told(plan(seen(subject, *there, replicas=[failing(first, "Creating"), failing(second, "CrashLoop")])))
+
+    assert decided["ReplicasReady"][2].startswith(f"0 of 2 ready; {second['metadata']['name']} on b: so it is; ")

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_endpoint import ModelEndpoint, ModelEndpointStatus
-from modelplane_operator.clients.resolver import Resolved
-from modelplane_operator.clients.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE, type_of
-from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, SOON, Observed, Outside, Site, plan
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
+from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE_SOON, Observed, Outside, Site, plan
 from modelplane_operator.planning.mutual_tls import LEARNT
-from modelplane_operator.planning.plan import Apply, Delete, Release
+from modelplane_operator.planning.plan import Apply, Delete, RemoveFinalizer
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
@@ -84,7 +85,7 @@ def secret(**data: str) -> Manifest:
 def test_an_endpoint_gets_its_service_in_one_pass_and_then_says_so(
     url: str, address_type: str, address: str, port: int, leads: str
 ) -> None:
-    first = seen(endpoint(url))
+    first = seen(endpoint(url, rewritePath="/v1/"))
 
     assert told(plan(first)) == {
         "RoutingReady": ("False", "WaitingForBackend", f"Its Service does not lead to {leads} yet"),
@@ -147,7 +148,7 @@ def test_a_url_that_cannot_be_used_leaves_the_endpoint_where_it_was(url: str, wh
     assert settled(after).children == before.children
     assert routing(after) == (BACKEND, "https://api.together.xyz:443")
     assert conditions["RoutingReady"][:2] == ("False", "InvalidURL")
-    assert conditions["Ready"][:2] == ("False", "Creating")
+    assert conditions["Ready"][:2] == ("False", "InvalidURL")
     for _, _, message in (*conditions.values(), *told(plan(nowhere)).values()):
         assert message.startswith(f"Invalid spec.url: {why}")
         assert "hunter2" not in message
@@ -236,7 +237,7 @@ def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() 
 
 @pytest.mark.parametrize(("routes", "after"), [((), timedelta()), (("of-a-gateway-that-is-gone",), PATIENCE)])
 def test_an_endpoint_goes_when_no_requests_can_come_or_nobody_looks(routes: tuple[str, ...], after: timedelta) -> None:
-    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (Release(),)
+    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (RemoveFinalizer(),)
 
 
 def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:
@@ -359,6 +360,13 @@ def test_a_private_address_is_refused_of_users_and_leads_to_the_gateway_for_a_re
     assert routing(settled(of_replica(url))) == (BACKEND, f"http://{GATEWAY}:80")
 
 
+def test_a_replica_behind_a_gateway_on_another_port_is_reached_by_that() -> None:
+    url = f"http://{GATEWAY}:8080{REPLICAS}v1"
+
+    assert routing(settled(replace(of_replica(url), site=Site(GATEWAY, 8080)))) == (BACKEND, f"http://{GATEWAY}:8080")
+    assert plan(replace(of_replica(url), site=Site(GATEWAY, 9090))).steps == ()
+
+
 @pytest.mark.parametrize(
     ("url", "gateway", "path"),
     [
@@ -384,15 +392,30 @@ def test_no_user_leads_to_a_clusters_gateway() -> None:
     assert "is the gateway of a workload cluster" in reported(by_name)
 
 
+PLAIN = "http://api.together.xyz"
+
+
 @pytest.mark.parametrize(
-    ("url", "kept"), [(PROVIDER, True), ("https://34.55.100.10", True), ("http://api.together.xyz", False)]
+    ("url", "closed", "kept"),
+    [
+        (PROVIDER, False, True),
+        ("https://34.55.100.10", False, True),
+        (PLAIN, True, True),
+        ("http://34.55.100.10", True, True),
+        (PLAIN, False, False),
+        ("http://34.55.100.10", False, False),
+    ],
 )
-def test_what_a_cluster_says_takes_no_provider_away_who_proves_to_be_it(url: str, *, kept: bool) -> None:
-    """By http whoever runs the name could lead it to the gateway of a cluster later."""
+def test_what_a_cluster_says_takes_no_provider_away_unless_its_gateway_could_be_reached_so(
+    url: str, *, closed: bool, kept: bool
+) -> None:
+    """The cluster has its address in any case. By http whoever runs a name could lead it to a gateway that is open."""
     address = "34.55.100.10"
     before = settled(users(url, names=names(address)))
     led = before.endpoint.model_copy(update={"status": plan(before).status})
-    later = replace(before, endpoint=led, outside=replace(before.outside, gateways=frozenset({address})))
+    claimed = frozenset({address})
+    what = replace(before.outside, gateways=claimed, closed=claimed if closed else frozenset())
+    later = replace(before, endpoint=led, outside=what)
 
     assert (settled(later).children == before.children) is kept
     assert ("although a workload cluster says that its gateway is at" in reported(later)) is kept
@@ -402,12 +425,21 @@ def test_what_a_cluster_says_takes_no_provider_away_who_proves_to_be_it(url: str
     assert "is the gateway of a workload cluster" in reported(moved)
 
 
+def test_a_provider_goes_on_while_its_name_is_not_resolved_again() -> None:
+    """As after a restart of the operator."""
+    before = settled(users(PLAIN, names=names("34.55.100.10")))
+    led = before.endpoint.model_copy(update={"status": plan(before).status})
+    again = replace(before, endpoint=led, outside=Outside({"api.together.xyz": None}))
+
+    assert settled(again).children == before.children
+
+
 def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
     pending = users(PROVIDER, names={"api.together.xyz": None})
 
     assert kinds(settled(pending).children) == []
     assert reported(pending) == "api.together.xyz is being resolved; no requests go there"
-    assert plan(pending).requeue_after == SOON
+    assert plan(pending).requeue_after == REQUEUE_SOON
 
 
 def test_a_name_that_turns_out_to_lead_inward_gets_no_requests_any_more() -> None:

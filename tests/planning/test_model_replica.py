@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import ModelReplica, labels, names
-from modelplane_operator.api.inference_cluster import Isolation
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import HeldNodes, ModelReplicaStatus
-from modelplane_operator.clients.errors import Unreachable
-from modelplane_operator.clients.ownership import marked
-from modelplane_operator.clients.resources import DEPLOYMENT, HTTP_ROUTE, type_of
-from modelplane_operator.planning.model_replica import Observed, Site, plan
-from modelplane_operator.planning.plan import Apply, Delete, Plan, Release
-from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Lifecycle, Surroundings
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.ownership import marked
+from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
+from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
+from modelplane_operator.planning.nodes import Unfit
+from modelplane_operator.planning.plan import Apply, Delete, Plan, RemoveFinalizer
+from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
 from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
@@ -60,8 +62,8 @@ def template(args: Sequence[str]) -> Manifest:
 
 def seen(one: ModelReplica | None = None, *children: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Observed:
     isolation = Isolation.model_validate(said.pop("isolation", {}))
-    around = Surroundings("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("originals", ()), isolation)
-    site, fences = said.pop("site", Site()), tuple(said.pop("fences", ()))
+    around = Context("uid-of-the-namespace", said.pop("serves", frozenset()), said.pop("referenced", ()), isolation)
+    site, fences = said.pop("site", ClusterState()), tuple(said.pop("fences", ()))
     return Observed(one or subject(), site, around, children, tuple(pods), None, fences, Lifecycle(), EPOCH)
 
 
@@ -120,7 +122,7 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
     assert {step.cluster for step in decided.steps if isinstance(step, Apply)} == {"a"}
     assert told(decided) == {
         "ModelAccepted": ("False", "Deploying", "no workload yet of engine main"),
-        "ModelReady": ("False", "WaitingForModel", "no workload yet of engine main"),
+        "ModelReady": ("False", "WaitingForModel", ""),
         "Ready": ("False", "Creating", "engine main: no workload yet; it has no route yet"),
     }
 
@@ -150,6 +152,21 @@ def test_no_pod_that_answers_is_told_with_its_cause() -> None:
     decided = told(plan(seen(one, *children(one), pods=[pod(one, ready=False)])))
 
     assert decided["ModelReady"] == ("False", "ModelStarting", "no pod of engine main answers; pod pod is starting")
+
+
+def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said() -> None:
+    one, condition = subject(), {"type": "Ready", "status": "Unknown", "lastTransitionTime": "T"}
+    silent = Unfit(({"metadata": {"name": "n"}, "status": {"conditions": [condition]}},))
+
+    decided = told(plan(replace(serving(one), nodes=silent)))
+
+    down = "pod pod is on node n, which is not ready since T"
+    assert decided["ModelReady"] == ("False", "NotAnswering", f"no pod of engine main answers; {down}")
+    assert decided["Ready"] == (
+        "False",
+        "NotAnswering",
+        f"engine main: 1 of its pods on nodes that are not ready; {down}",
+    )
 
 
 def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
@@ -328,7 +345,7 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
     assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
-    assert last.steps == (Release(),), "it has minutes to end, and holds no devices"
+    assert last.steps == (RemoveFinalizer(),), "it has minutes to end, and holds no devices"
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
@@ -339,7 +356,7 @@ def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> Non
     secret = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "aHVudGVyMg=="}}
 
     assert told(plan(seen(one)))["Ready"][2].startswith("namespace ml-team has no Secret hf")
-    there = children(one, originals=(secret,))
+    there = children(one, referenced=(secret,))
     assert there[0]["kind"] == "Secret"
     vanished = plan(seen(one, *there, pods=[pod(one)]))
     assert not [step for step in vanished.steps if isinstance(step, Delete)]
@@ -356,9 +373,9 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     whole = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "YQ==", "more": "Yg=="}}
     [cut, less] = [change(whole, f"data.{key}", ABSENT) for key in ("token", "more")]
 
-    waiting, there = plan(seen(one, originals=(cut,))), children(one, originals=(whole,))
-    kept = plan(seen(one, *there, pods=[pod(one)], originals=(cut,)))
-    shorter = plan(seen(one, *there, pods=[pod(one)], originals=(less,)))
+    waiting, there = plan(seen(one, referenced=(cut,))), children(one, referenced=(whole,))
+    kept = plan(seen(one, *there, pods=[pod(one)], referenced=(cut,)))
+    shorter = plan(seen(one, *there, pods=[pod(one)], referenced=(less,)))
 
     assert told(waiting)["Ready"][2].startswith("namespace ml-team has no key token in Secret hf")
     assert "Secret" not in {each["kind"] for each in applied(kept)}
@@ -382,12 +399,12 @@ def test_more_than_a_replica_may_copy_is_told_and_nothing_of_it_is_made() -> Non
         {"kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "x" * 2**20, "other": "x" * 2**20}}
         for name in names_of
     ]
-    decided = plan(seen(ModelReplica.parse(made), originals=tuple(maps)))
+    decided = plan(seen(ModelReplica.parse(made), referenced=tuple(maps)))
 
     assert decided.steps == ()
     words = "the Secrets and ConfigMaps that its engines name have 5.0 MiB, and 4 MiB are allowed: name fewer keys"
     assert words in told(decided)["Ready"][2]
-    assert plan(seen(ModelReplica.parse(made), originals=tuple(maps[:3]))).steps != ()
+    assert plan(seen(ModelReplica.parse(made), referenced=tuple(maps[:3]))).steps != ()
 
 
 def test_a_claim_template_of_before_stays_until_no_pod_can_need_it() -> None:
@@ -425,27 +442,27 @@ def judged(one: ModelReplica) -> ModelReplica:
 
 
 def test_a_cluster_whose_lists_are_not_in_yet_is_waited_for_without_a_word() -> None:
-    decided = plan(seen(site=Site(connected=False)))
+    decided = plan(seen(site=ClusterState(connected=False)))
 
     assert (decided.steps, decided.status) == ((), None)
     assert decided.requeue_after is not None
 
 
 def test_a_cluster_that_nobody_knows_is_told_to_a_new_replica_and_changes_nothing_for_one_that_ran() -> None:
-    unknown = Site(exists=False, connected=False)
+    unknown = ClusterState(exists=False, connected=False)
 
     assert told(plan(seen(site=unknown)))["ModelAccepted"][1] == "WaitingForCluster"
     assert plan(seen(judged(subject()), site=unknown)) == Plan()
 
 
 def test_a_silent_api_server_changes_nothing_while_the_gateway_answers() -> None:
-    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT)))
+    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT)))
 
     assert (decided.steps, decided.status, decided.failure) == ((), None, SILENT)
 
 
 def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() -> None:
-    decided = plan(seen(judged(subject()), site=Site(connected=False, error=SILENT, serving=False)))
+    decided = plan(seen(judged(subject()), site=ClusterState(connected=False, error=SILENT, serving=False)))
 
     assert decided.steps == ()
     assert told(decided) == {
@@ -479,7 +496,16 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
     assert deleted(second) == []
     assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
-    assert last.steps == (Release(),)
+    assert last.steps == (RemoveFinalizer(),)
+
+
+def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
+    (workload,) = (child for child in children(subject()) if child["kind"] == "Deployment")
+    gang = {**workload, "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+
+    (step,) = (step for step in leaving(gang).steps if isinstance(step, Delete))
+
+    assert (step.type.kind, step.propagation) == ("LeaderWorkerSet", "Foreground")
 
 
 def test_the_namespace_goes_with_the_last_replica() -> None:
@@ -488,24 +514,31 @@ def test_the_namespace_goes_with_the_last_replica() -> None:
 
     assert [str(step) for step in plan(observed).steps] == [
         f"delete Namespace modelplane-{NAMESPACE} on cluster a",
-        "release the object",
+        "remove our finalizer from the object",
     ]
+
+
+def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
+    observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
+
+    assert plan(observed).steps == (RemoveFinalizer(),)
 
 
 @pytest.mark.parametrize(
     ("site", "released"),
     [
-        (Site(exists=False, connected=False), True),
-        (Site(connected=False, error=SILENT), False),
-        (Site(connected=False), False),
+        (ClusterState(exists=False, connected=False), True),
+        (ClusterState(connected=False, error=SILENT), False),
+        (ClusterState(connected=False), False),
     ],
     ids=["gone for good", "silent", "not seen yet"],
 )
 def test_a_replica_waits_for_its_cluster_unless_there_is_none(
-    site: Site,
+    site: ClusterState,
     released: bool,  # noqa: FBT001
 ) -> None:
-    assert (leaving(site=site).steps == (Release(),)) is released
+    assert (leaving(site=site).steps == (RemoveFinalizer(),)) is released
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:
@@ -544,3 +577,56 @@ def test_a_replica_tells_since_when_a_pod_of_its_has_found_no_node() -> None:
     assert since(pod("True"), pod("False"), known=earlier) == earlier
     assert since(pod("True"), known=earlier) is None
     assert since(pod("False", deletionTimestamp="2026-01-01T00:00:00Z"), known=earlier) is None
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+def ill(state: str, one: ModelReplica) -> Manifest:
+    """A pod of the engine whose container waits for that."""
+    waiting = {"name": "engine", "state": {"waiting": {"reason": state}}}
+    return change(pod(one, ready=False), "status.containerStatuses", [waiting])
+
+
+@pytest.mark.parametrize(
+    ("state", "answers", "ready"),
+    [
+        ("ContainerCreating", "ModelStarting", "Creating"),
+        ("CrashLoopBackOff", "CrashLoop", "CrashLoop"),
+        ("ErrImagePull", "ImagePullFailed", "ImagePullFailed"),
+        ("CreateContainerError", "CannotStart", "CannotStart"),
+    ],
+)
+def test_ready_says_what_ails_the_engine_and_creating_while_it_starts(state: str, answers: str, ready: str) -> None:
+    one = subject()
+    workloads = tuple(
+        change(child, "status.readyReplicas", 0) if child["kind"] == "Deployment" else child for child in children(one)
+    )
+    decided = told(plan(seen(one, *workloads, pods=[ill(state, one)])))
+
+    assert (decided["ModelReady"][1], decided["Ready"][1]) == (answers, ready)
+
+
+def test_a_route_that_the_gateway_refuses_has_a_reason_of_its_own() -> None:
+    one = subject()
+    refused = {"type": "Accepted", "status": "False", "observedGeneration": 1, "reason": "NotAllowedByListeners"}
+    there = tuple(
+        change(child, "status.parents", [{"conditions": [refused]}]) if child["kind"] == "HTTPRoute" else child
+        for child in children(one)
+    )
+    decided = told(plan(seen(one, *there, pods=[pod(one)])))
+
+    assert (decided["ModelReady"][1], decided["Ready"][1]) == ("RouteRefused", "RouteRefused")
+
+
+def test_a_secret_that_is_missing_has_a_reason_of_its_own() -> None:
+    reference = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
+    named = change(
+        subject().to_manifest(),
+        "spec.engines[].members[].template",
+        {"spec": {"containers": [{"name": "engine", "image": "vllm/vllm-openai:v0.11.0", "env": [reference]}]}},
+    )
+    decided = told(plan(seen(ModelReplica.parse(named))))
+
+    assert decided["Ready"][1] == "SourceNotFound"
+    assert decided["Ready"][2].startswith("namespace ml-team has no Secret hf")

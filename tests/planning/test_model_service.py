@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
-from modelplane_operator.clients.resources import HTTP_ROUTE, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete
 from modelplane_operator.rendering.inference_gateway import TRAEFIK
@@ -191,7 +192,7 @@ def test_what_the_gateway_refuses_is_told_in_its_words(aspect: str) -> None:
 
     assert told(plan(refused))["RoutingReady"] == (
         "False",
-        "Configuring",
+        "RouteRefused",
         f"The gateway says of HTTPRoute {ROUTE}: {aspect}False: why",
     )
 
@@ -203,11 +204,11 @@ def test_route_and_address_stay_when_nothing_is_selected_any_more() -> None:
     assert not [step for step in plan(replace(before, endpoints=())).steps if isinstance(step, Delete)]
     assert backends(after) == [("test-service", 80, 1)]
     assert status(after).address == ADDRESS
-    none = "No ModelEndpoints matched the configured selectors"
+    none = "No ModelEndpoints matched the configured selectors (group=a)"
     assert told(plan(after)) == {
         "EndpointsResolved": ("False", "NoEndpoints", none),
-        "RoutingReady": ("False", "Configuring", f"No endpoint can answer. {none}"),
-        "Ready": ("False", "Creating", f"No endpoint can answer. {none}"),
+        "RoutingReady": ("False", "Configuring", "No endpoint can answer: see EndpointsResolved"),
+        "Ready": ("False", "NoEndpoints", f"No endpoint can answer. {none}"),
     }
 
 
@@ -260,7 +261,7 @@ def test_an_entry_that_nobody_answers_for_keeps_the_service_from_being_ready() -
     assert told(plan(half))["RoutingReady"][0] == "True"
     assert told(plan(half))["Ready"] == (
         "False",
-        "Creating",
+        "Partial",
         "1 of 2 entries have an endpoint that can answer. Without one: group=a",
     )
 
@@ -269,7 +270,7 @@ def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
     part = settled(seen(service((1, "a")), endpoint("one"), endpoint("two", routed=None)))
 
     assert told(plan(part))["RoutingReady"][0] == "True"
-    assert told(plan(part))["Ready"] == ("False", "Creating", "Matched 2 endpoint(s); 1 waiting for Backend")
+    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoint(s); 1 waiting for Backend")
 
 
 def keyed(name: str) -> ModelEndpoint:
@@ -295,7 +296,7 @@ def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> N
     assert backends(observed) == [("one", 80, 1)]
     counted = "Matched 2 endpoint(s); 1 without credentials (two: Secret keys has no key two)"
     assert told(plan(observed))["EndpointsResolved"][2] == counted
-    assert told(plan(observed))["Ready"] == ("False", "Creating", counted)
+    assert told(plan(observed))["Ready"] == ("False", "Partial", counted)
     assert plan(observed).requeue_after == 30.0
 
 
@@ -355,14 +356,26 @@ def test_no_status_leads_to_a_replica_of_somebody_else(forged: Manifest) -> None
 
 def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -> None:
     told_then = {"type": "RoutingReady", "status": "True", "reason": "BackendConfigured", "observedGeneration": 1}
-    kept = looked_at(endpoint("one", rewritePath="/v2/"), generation=1).to_manifest()
+    kept = looked_at(endpoint("one", rewritePath="/v2/"), generation=1, url="https://api.groq.com").to_manifest()
     kept["status"]["conditions"] = [{**told_then, "lastTransitionTime": EPOCH.isoformat(), "message": ""}]
-    edited = {**kept, "metadata": {**kept["metadata"], "generation": 2}}
+    edited = {
+        **kept,
+        "metadata": {**kept["metadata"], "generation": 2},
+        "spec": {**kept["spec"], "rewritePath": "/v3/"},
+    }
 
     assert paths(seen(service((1, "a")), ModelEndpoint.parse(kept))) == ["/v2/"]
     assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(edited))))["EndpointsResolved"][2] == (
         "Matched 1 endpoint(s); 1 waiting for Backend"
     )
+
+    before = written(seen(service((1, "a")), ModelEndpoint.parse(kept)))
+    paused = {**edited, "metadata": {**edited["metadata"], "annotations": {labels.PAUSED: "true"}}}
+    held = replace(before, endpoints=(ModelEndpoint.parse(paused),))
+    assert paths(held) == ["/v2/"], "the last route stands until the pause ends"
+    plain = {**paused, "status": {**paused["status"]}}
+    plain["status"]["routing"] = {**plain["status"]["routing"], "url": "http://192.0.2.7"}
+    assert paths(replace(before, endpoints=(ModelEndpoint.parse(plain),))) == []
 
 
 @pytest.mark.parametrize(
@@ -370,12 +383,13 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
     [
         ("http://lb.example.com", "Replica", True),
         ("https://lb.example.com", "Replica", False),
-        ("http://192.0.2.7", "Replica", False),
+        ("http://192.0.2.7", "Replica", True),
+        ("https://192.0.2.7", "Replica", False),
         ("http://192.0.2.7", "Outside", True),
     ],
 )
 def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: str, *, marked: bool) -> None:
-    """A cluster may tell any name as its gateway's, one of the front door's too, and nobody proves one by http."""
+    """A cluster may tell any place as its gateway's, one of the front door's too, and nobody proves one by http."""
     known = looked_at(
         endpoint("one", url=url),
         generation=1,
@@ -387,6 +401,26 @@ def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: s
     observed = replace(seen(service((1, "a")), known), hub="the-uid")
 
     assert ("x-modelplane-hop-" in str(written(observed).children)) is marked
+
+
+@pytest.mark.parametrize("leads_to", ["Replica", "Outside"])
+@pytest.mark.parametrize(("host", "usable"), [("192.0.2.1", False), ("models.example.com", False), ("192.0.2.2", True)])
+def test_nothing_leads_to_the_front_door_itself(host: str, leads_to: str, *, usable: bool) -> None:
+    known = looked_at(
+        endpoint("one", url=f"http://{host}"),
+        generation=1,
+        observedGeneration=1,
+        rewritePath=f"/{NAMESPACE}/one/",
+        leadsTo=leads_to,
+    )
+    tls = {"secretRef": {"name": "s"}, "hostnames": ["models.example.com"]}
+    spec = {"backend": "Traefik", "traefik": {"version": "1"}, "tls": tls}
+    own = {"metadata": {"name": "default", "uid": "g"}, "spec": spec, "status": {"address": "192.0.2.1"}}
+
+    observed = replace(seen(service((1, "a")), known), gateway=InferenceGateway.parse(own))
+
+    resolved = told(plan(observed))["EndpointsResolved"][2]
+    assert ("1 that would lead back to this hub's own gateway" in resolved) is not usable
 
 
 HOSTILE = ("/x\ny", "/x\0y", "/x\r\nHost: y", "/\\1", "/\x7f", "/ü", "/ ", "\u2028")

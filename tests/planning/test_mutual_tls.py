@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import names
-from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.planning.certificates import authorities, new_authority, trust
-from modelplane_operator.planning.inference_cluster import LEARNT, Observed, Secrets, There, plan
-from modelplane_operator.planning.mutual_tls import Hub, doors, read_hub
+from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
+from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
+from modelplane_operator.planning.hardware import Seen
+from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
+from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
 from modelplane_operator.planning.plan import Apply, Issue, Plan
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
 from modelplane_operator.rendering.gateway_relay import render_relay
@@ -169,12 +171,49 @@ def test_while_nobody_tells_a_gateway_that_was_deleted_comes_back_closed_or_as_a
     assert (new.https, new.http) == (False, True)
 
 
+@pytest.mark.parametrize("hub", [Hub(TRUST, known=False), Hub(TRUST, known=False, began=True)])
+def test_while_nobody_tells_a_certificate_is_renewed_all_the_same(hub: Hub) -> None:
+    shut = gateway(https=True, http=False)
+    late = NOW + RENEWED
+    found = doors(CLUSTER, "west", hub, (stored(READY), shut), late, NAME, closed=True)
+    assert (found.https, found.http, found.server_name) == (True, False, NAME)
+    assert found.issue is not None
+    assert is_current({"metadata": found.issue.metadata}, found.issue, late)
+    assert doors(CLUSTER, "west", hub, (shut,), late, NAME, closed=True).issue is None, "none that was not there"
+    nobody = Hub(known=False)
+    assert doors(CLUSTER, "west", nobody, (stored(READY), shut), late, NAME, closed=True).issue is None
+
+
+MAKING = Hub(wanted=True, why="its certificate is being made")
+
+
+@pytest.mark.parametrize("hub", [MAKING, Hub(TRUST, known=False, began=True), Hub(known=False, began=True)])
+def test_a_new_gateway_waits_rather_than_begin_by_answering_anybody(hub: Hub) -> None:
+    found = doors(CLUSTER, "west", hub, (), NOW, None, closed=False)
+    assert found.shut
+    assert "Gateway" not in [one["kind"] for one in render_cluster_gateway(CLUSTER, https=found.https, http=found.http)]
+
+
+def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait() -> None:
+    def hub(backend: str = "Traefik", secrets: tuple[Manifest, ...] = (), **spec: str) -> Hub:
+        field = {"Traefik": "traefik", "EnvoyGateway": "envoyGateway"}[backend]
+        asked = {"backend": backend, field: {"version": "1"}, **spec}
+        found = InferenceGateway.parse({"metadata": {"name": "default", "uid": "g"}, "spec": asked})
+        return read_hub(found, secrets, NOW)
+
+    assert hub().began
+    assert not hub(mutualTLS="Never").began
+    assert not hub("EnvoyGateway").began
+    assert hub("EnvoyGateway", (AUTHORITY,)).began
+    assert not read_hub(None, (), NOW).began
+
+
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
 
 
 def there(*children: Manifest, **what: Any) -> There:
     apis = frozenset({"DRA", "GatewayAPI", "EnvoyGateway"})
-    return There("v1", None, apis, None, children, has_namespace=True, **what)
+    return There("v1", None, apis, Seen((), ()), children, has_namespace=True, **what)
 
 
 def relay(since: datetime) -> tuple[Manifest, ...]:
@@ -288,3 +327,33 @@ def test_a_kubeconfig_that_loses_a_right_opens_no_gateway(secrets: tuple[Manifes
     assert secured(decided) == ("Unknown", "NotKnown")
     assert not any(isinstance(one, Issue) for one in decided.steps)
     assert secured(plan(seen(there=replace(OPEN, unpermitted="not allowed to list secrets")))) == ("False", "Open")
+
+
+def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_why() -> None:
+    decided = plan(seen(there=there(), hub=MAKING))
+    assert listening(decided) == []
+    assert secured(decided) == ("False", "Configuring")
+    assert decided.status is not None
+    backend = next(one for one in decided.status.conditions if one.type == "BackendReady")
+    assert (backend.status, backend.message) == (
+        "False",
+        "its gateway is to answer the hub's gateway alone, and waits until it can: its certificate is being made",
+    )
+
+
+def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
+    known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
+    why = "not allowed to list clienttrafficpolicies"
+    lost = there(*SHUT.children, unpermitted=why, forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
+    decided = plan(seen(status=known, there=lost))
+    kinds = [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply)]
+    assert kinds[-2:] == ["ClientTrafficPolicy", "ClientTrafficPolicy"]
+    assert {"Gateway", "BackendTrafficPolicy", "IngressRoute"} <= {*kinds[:-2]}
+    assert secured(decided) == ("Unknown", "NotKnown")
+
+
+def test_a_gateway_that_was_closed_and_is_deleted_is_not_made_again_where_a_right_is_lost() -> None:
+    """Without the policy that asks for the hub's certificate it would answer anybody."""
+    closed = GatewaySecured.MUTUAL_TLS.condition(NOW).to_manifest()
+    lost = there(stored(READY), unpermitted="not allowed", forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
+    assert listening(plan(seen(status={"conditions": [closed]}, there=lost))) == []

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.clients.resources import CONFIG_MAP, NAMESPACE, UnknownTypeError, key_of
+from modelplane_operator.api.types import UnknownTypeError
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE
 from modelplane_operator.planning.plan import (
+    AddFinalizer,
     Apply,
     Create,
     Delete,
-    Guard,
-    Release,
+    RemoveFinalizer,
     Replace,
     Step,
-    Unguard,
+    creates_external_objects,
     delete,
-    outside,
     prune,
 )
 
@@ -45,9 +45,9 @@ DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
         (Replace(config_map("a")), "replace ConfigMap team/a", False),
         (DELETE, "delete ConfigMap team/a on cluster east", False),
         (Delete(NAMESPACE, Key("", "a"), "u", "us"), "delete Namespace a", False),
-        (Release(), "release the object", False),
-        (Guard(CONFIG_MAP, Key("team", "a")), "guard ConfigMap team/a", False),
-        (Unguard(CONFIG_MAP, Key("team", "a")), "unguard ConfigMap team/a", False),
+        (RemoveFinalizer(), "remove our finalizer from the object", False),
+        (AddFinalizer(CONFIG_MAP, Key("team", "a")), "add our finalizer to ConfigMap team/a", False),
+        (RemoveFinalizer(CONFIG_MAP, Key("team", "a")), "remove our finalizer from ConfigMap team/a", False),
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
     leaves: bool,  # noqa: FBT001
 ) -> None:
     assert str(step) == said
-    assert outside(step) is leaves
+    assert creates_external_objects(step) is leaves
 
 
 def test_a_delete_is_for_the_object_that_was_observed() -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.release import Part
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
-from modelplane_operator.clients.errors import Unreachable
-from modelplane_operator.clients.helm import Run
-from modelplane_operator.clients.releases import ARCHIVE, Content, Revision
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import ARCHIVE, Content, Part, Revision, Run
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
-from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, Release, Step, Uninstall
+from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, RemoveFinalizer, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
@@ -205,6 +203,16 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     }
 
 
+def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
+    known = stack()
+    (wanted,) = [part for part in parts(known) if part.name == "leader-worker-set"]
+    failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
+    told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
+
+    assert told["Installed"] == ("InstallFailed", "leader-worker-set: no such chart")
+    assert told["Ready"][0] == "InstallFailed"
+
+
 def test_what_is_no_longer_asked_for_goes() -> None:
     before = stack(gateway={"className": "old"})
     known = stack(components=[{"name": "prometheus", "enabled": False}])
@@ -212,6 +220,26 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 
     gone = [brief(step) for step in found.steps if isinstance(step, Delete | Uninstall)]
     assert gone == ["delete GatewayClass old", "uninstall Helm release monitoring/mp-kube-prometheus-stack"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "more", "words"),
+    [
+        ("extras/extra", {}, "extras/extra is not installed"),
+        ("prometheus", {}, "prometheus is not installed"),
+        ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
+    ],
+)
+def test_what_models_can_do_without_closes_no_cluster(missing: str, more: dict[str, Any], words: str) -> None:
+    chart = {"name": "extra", "namespace": "extras", "chart": "extra", "version": "1.0.0"}
+    known = stack(extraCharts=[{**chart, "repository": "https://charts.example.com"}])
+    there_are = history(known, *(part.name for part in parts(known) if part.name != missing))
+    found = planned(known, there(known, *children(known), releases=there_are, **more))
+
+    reason, message = said(found)["Ready"]
+    assert (reason, message.partition(":")[0]) == ("Degraded", words)
+    assert said(found)["Installed"][0] == ("Installing" if missing else "ComponentsInstalled")
+    assert found.requeue_after is not None
 
 
 def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
@@ -253,7 +281,7 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
     """Each step done, and looked at again: until nothing is left."""
     known, left, releases = stack(deleting=True), list(children(stack())), history(stack())
     done: list[str] = []
-    while not done or done[-1] != "release the object":
+    while not done or done[-1] != "remove our finalizer from the object":
         found = planned(known, there(known, *left, releases=releases))
         assert found.steps, said(found)
         for step in found.steps:
@@ -314,11 +342,11 @@ def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_anothe
     """Two InferenceClusters with a kubeconfig of one cluster: the later one is refused everything."""
     known = stack(deleting=True)
 
-    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (Release(),)
+    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (RemoveFinalizer(),)
 
 
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
-    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (Release(),)
+    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (RemoveFinalizer(),)
 
 
 def test_a_helm_that_has_just_begun_is_waited_for() -> None:

@@ -8,7 +8,9 @@ import orjson
 import pytest
 
 from modelplane_operator.api.labels import POOL
-from modelplane_operator.clients.ownership import marked, was_applied
+from modelplane_operator.kube.ownership import marked, was_applied
+from modelplane_operator.planning.hardware import cut_node
+from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import (
     cut_pod,
     cut_workload,
@@ -38,7 +40,9 @@ def waiting(reason: str, message: str = "", *, name: str = "engine", last: Manif
 
 
 def engine(*containers: Manifest) -> Manifest:
-    return pod(node="n", containerStatuses=list(containers))
+    made = pod(node="n", containerStatuses=list(containers))
+    made["metadata"]["namespace"] = "ns"
+    return made
 
 
 def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = False) -> Manifest:
@@ -47,13 +51,30 @@ def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = 
     ended = {"lastState": {"terminated": last}} if last else {}
     counts = {"restartCount": restarts, "started": started, "ready": False}
     made = engine({"name": "engine", "state": state, **counts, **ended})
-    made["metadata"]["namespace"] = "ns"
     made["spec"]["containers"] = [{"name": "engine", "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}}}]
     made["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-02T00:00:00Z"
     return made
 
 
+def silenced() -> Manifest:
+    made = running(started=True)
+    made["status"]["containerStatuses"][0]["ready"] = True
+    return made
+
+
+def node(name: str, *, ready: str = "True", cordoned: bool = False) -> Manifest:
+    said = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": "T"}
+    return cut_node(
+        {
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {POOL: "h100"}},
+            "spec": {"unschedulable": True} if cordoned else {},
+            "status": {"conditions": [said]},
+        }
+    )
+
+
 LOG = "its log says more: kubectl logs -n ns a -c engine"
+PREVIOUS = f"{LOG} --previous"
 
 
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
@@ -77,15 +98,15 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
         # the kubelet's own message counts the seconds of the back-off
         (
             engine(waiting("CrashLoopBackOff", "back-off 40s", last=KILLED)),
-            "pod a engine: crash loop, exit code 137 (OOMKilled)",
+            f"pod a engine: crash loop, exit code 137 (OOMKilled); {PREVIOUS}",
         ),
         (
             engine(waiting("CrashLoopBackOff", last={"exitCode": 1, "reason": "Error"})),
-            "pod a engine: crash loop, exit code 1",
+            f"pod a engine: crash loop, exit code 1; {PREVIOUS}",
         ),
         (
             engine({"name": "engine", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}),
-            "pod a engine: exit code 2",
+            f"pod a engine: exit code 2; {LOG}",
         ),
         (
             pod(node="n", initContainerStatuses=[waiting("ImagePullBackOff", name="warm-up")]),
@@ -97,8 +118,18 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
         (
             running(restarts=5, last={"exitCode": 137, "reason": "OOMKilled"}),
             "pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z, after 5 restarts, the last "
-            f"for exit code 137 (OOMKilled); {LOG}",
+            f"with exit code 137 (OOMKilled); {LOG}",
         ),
+        (
+            engine({"name": "engine", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": False}),
+            f"pod a engine: not ready since 2026-01-01T00:00:00Z; {LOG}",
+        ),
+        (
+            pod(node="n", conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": "T"}]),
+            "pod a is starting, on its node since T",
+        ),
+        # a node that falls silent takes the pod's word and not its containers'
+        (silenced(), "pod a is not ready since 2026-01-02T00:00:00Z, though its containers are"),
         # it served for a day
         (running(started=True), f"pod a engine: no answer on port 8000 at /health since 2026-01-02T00:00:00Z; {LOG}"),
     ],
@@ -107,6 +138,21 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: str) -> None:
     assert told(symptoms([cut_pod(ill)])) == told(symptoms([ill]))
     assert told(symptoms([ill])) == words
+
+
+def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
+    nodes = Unfit((node("n", ready="Unknown"), node("m", cordoned=True), node("fine")))
+    ready, going, homeless = pod(ready=True, node="n"), pod(node="n", going=True), pod(conditions=[NO_NODE])
+    homeless["spec"]["nodeSelector"] = {POOL: "h100"}
+    down = "node n, which is not ready since T (NodeStatusUnknown)"
+
+    assert [told(symptoms([one], nodes)) for one in (ready, going, homeless, pod(ready=True, node="m"))] == [
+        f"pod a is on {down}",
+        f"pod a is ending on {down}",
+        "pod a has no node: Unschedulable: 0/4 nodes are available; node m is cordoned, node n is not ready since T "
+        "(NodeStatusUnknown)",
+        "",
+    ]
 
 
 def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
@@ -231,3 +277,27 @@ def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
     unseen: bool,  # noqa: FBT001
 ) -> None:
     assert is_unseen(observed) is unseen
+
+
+@pytest.mark.parametrize(
+    ("ill", "reason"),
+    [
+        (pod(), "ModelStarting"),
+        (pod(ready=True, going=True), "ModelStarting"),
+        (running(), "ModelStarting"),
+        (running(restarts=1), "NotAnswering"),
+        (running(started=True), "NotAnswering"),
+        (engine(waiting("ContainerCreating")), "ModelStarting"),
+        (engine(waiting("CrashLoopBackOff", last=KILLED)), "CrashLoop"),
+        (engine({"name": "engine", "state": {"terminated": KILLED}}), "CrashLoop"),
+        (engine(waiting("ImagePullBackOff")), "ImagePullFailed"),
+        (engine(waiting("InvalidImageName")), "ImagePullFailed"),
+        (engine(waiting("CreateContainerConfigError")), "CannotStart"),
+        (pod(phase="Failed"), "CannotStart"),
+        (pod(conditions=[NO_NODE]), "Unschedulable"),
+    ],
+)
+def test_what_is_the_matter_has_a_reason_of_its_own(ill: Manifest, reason: str) -> None:
+    (found,) = symptoms([ill])
+
+    assert found.reason.reason == reason

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 
 import yaml
 
-from modelplane_operator.api.inference_cluster import InferenceCluster, Isolation
+from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.api.release import Part
 from modelplane_operator.api.serving_stack import ServingStack
+from modelplane_operator.kube.releases import Part
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
@@ -24,7 +25,7 @@ from modelplane_operator.rendering.gateway_stack import gateway_parts, render_ad
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
-from modelplane_operator.rendering.model_replica import CannotRender, Surroundings, render_model_replica
+from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
 from modelplane_operator.rendering.shares import Target, selected, shares
@@ -50,10 +51,10 @@ def _kind(documents: Sequence[Manifest], *kinds: str) -> list[Manifest]:
 
 def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     seen = _seen(documents)
-    surroundings = Surroundings(
+    surroundings = Context(
         namespace_uid=seen["namespaceUid"],
         serves=frozenset(seen["serves"]),
-        originals=tuple(_kind(documents, "Secret", "ConfigMap")),
+        referenced=tuple(_kind(documents, "Secret", "ConfigMap")),
         isolation=Isolation.model_validate(seen.get("isolation", {})),
     )
     found = render_model_replica(ModelReplica.parse(documents[0]), surroundings)

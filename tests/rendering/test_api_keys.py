@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from modelplane_operator.api.base import Key
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.api_keys import (
     LARGEST,
     LONGEST,

@@ -32,8 +32,8 @@ from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import (
     LEADER_WORKER_SETS,
     CannotRender,
+    Context,
     Lifecycle,
-    Surroundings,
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import render_model_service
@@ -97,6 +97,11 @@ def stored(fleet: Fleet, kind: type[AnyResource], manifest: Manifest) -> AnyReso
     free = {**manifest, "metadata": {**manifest["metadata"], "finalizers": []}}
     said = fleet.kubectl(*("hub", "apply", "--server-side", "-f", "-", "-o", "json"), documents=yaml.safe_dump(free))
     return kind.parse(json.loads(said))
+
+
+def free(fleet: Fleet) -> bool | None:
+    """True as soon as no pod holds devices of the cluster any more, which the next test needs."""
+    return fleet.kubectl(WORKER, "get", "resourceclaims", "--all-namespaces", "-o", "name") == "" or None
 
 
 def gateway_address(fleet: Fleet, cluster: str, name: str) -> str:
@@ -181,6 +186,7 @@ def gateways(fleet: Fleet) -> Iterator[str]:
     finally:
         delete(fleet, WORKER, reversed(CLUSTER_GATEWAY))
         delete(fleet, "hub", [written, *reversed(front), CLUSTER_GATEWAY[0]])
+        until(lambda: free(fleet), seconds=180, what="what the engines held to be free again", interval=0.5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -193,7 +199,7 @@ def test_a_completion_is_answered_and_then_refused_with_503(
     engine = SimpleNamespace(name="main", members=members)
     placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
     replica = stored(fleet, ModelReplica, render_replica(owner, placement, None))
-    around = Surroundings("hub-namespace", frozenset({LEADER_WORKER_SETS}))
+    around = Context("hub-namespace", frozenset({LEADER_WORKER_SETS}))
     rendered = render_model_replica(replica, around, lifecycle=BRIEF)
     assert not isinstance(rendered, CannotRender)
     apply(fleet, WORKER, rendered)
@@ -225,5 +231,5 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         )
     finally:
         fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(fleet_namespace), "--wait=false")
-        # A namespace takes its time to go, and until then the replica would count on its cluster.
-        fleet.kubectl("hub", "delete", "mr", "--all", f"--namespace={fleet_namespace}")
+        # A namespace takes its time to go, and an operator that begins until then would do as they say.
+        fleet.kubectl("hub", "delete", "md,mr,me,ms", "--all", f"--namespace={fleet_namespace}")

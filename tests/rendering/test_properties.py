@@ -13,17 +13,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
     CannotRender,
-    Surroundings,
+    Context,
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import MAX_RULES, render_model_service
@@ -95,7 +95,7 @@ def test_every_case_is_sound(case: Path) -> None:
 @given(replica=replicas(), pools=st.booleans())
 def test_every_replica_is_sound(replica: ModelReplica, *, pools: bool) -> None:
     serves = frozenset({LEADER_WORKER_SETS, *([INFERENCE_POOLS] if pools else [])})
-    found = render_model_replica(replica, Surroundings("n", serves))
+    found = render_model_replica(replica, Context("n", serves))
     if isinstance(found, CannotRender):
         assert replica.spec.serving
         assert not pools
@@ -121,7 +121,7 @@ def test_two_replicas_share_nothing_but_their_namespace(one: ModelReplica, other
     everything = frozenset({INFERENCE_POOLS, LEADER_WORKER_SETS})
 
     def identities(replica: ModelReplica) -> set[tuple[str, str, str]]:
-        found = render_model_replica(replica, Surroundings("n", everything))
+        found = render_model_replica(replica, Context("n", everything))
         assert not isinstance(found, CannotRender)
         return {
             (manifest["kind"], manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container, Env
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import Source, sources, unheard, untransferred

@@ -20,7 +20,7 @@ from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
     CannotRender,
-    Surroundings,
+    Context,
     render_model_replica,
 )
 from modelplane_operator.rendering.model_replica.fences import BEYOND_BASELINE
@@ -200,7 +200,7 @@ def of_a_user(revision: int, name: str, given: Manifest) -> Sequence[Manifest]:
             "spec": {"clusterName": "c", "podRevision": revision, "engines": engines},
         }
     )
-    found = render_model_replica(replica, Surroundings("n", frozenset({LEADER_WORKER_SETS, INFERENCE_POOLS})))
+    found = render_model_replica(replica, Context("n", frozenset({LEADER_WORKER_SETS, INFERENCE_POOLS})))
     assert not isinstance(found, CannotRender)
     return found
 

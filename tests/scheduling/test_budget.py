@@ -6,10 +6,10 @@ import pytest
 
 from modelplane_operator.scheduling import budget, cel, prose
 from modelplane_operator.scheduling.cel import Device, SelectorError
-from modelplane_operator.scheduling.need import ask
 from modelplane_operator.scheduling.reasons import Overdrawn
 from modelplane_operator.scheduling.remembering import remembered
-from modelplane_operator.scheduling.selectors.evaluate import BUDGET
+from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.selectors.evaluate import BUDGET
 from tests.support import builders as b
 
 LONG = 'device.driver == "{}"'

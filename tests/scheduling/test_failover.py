@@ -12,9 +12,9 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import ask
 from modelplane_operator.scheduling.placement import read
 from modelplane_operator.scheduling.reasons import Displaced, Lost, Tainted
+from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 

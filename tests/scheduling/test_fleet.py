@@ -9,18 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from modelplane_operator.api.base import Key
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import fleet as fleets
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import Cluster
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import ask
 from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some
@@ -168,9 +168,9 @@ def test_views_are_dropped_before_they_take_too_much_memory(monkeypatch: pytest.
     fleet = FleetModel()
     for name in some.CLUSTERS:
         fleet.observe_cluster(b.cluster(name))
-    needs = [ask(b.deployment(b.engine(copies=count))).need for count in range(1, 6)]
-    for need in needs:
-        fleet.survey(need, limit=1, apart=frozenset())
+    needs = [ask(b.deployment(b.engine(copies=count))).requirement for count in range(1, 6)]
+    for requirement in needs:
+        fleet.survey(requirement, limit=1, apart=frozenset())
 
     assert list(fleet._views) == needs[-3:]
 

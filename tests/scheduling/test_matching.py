@@ -7,7 +7,7 @@ import pytest
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
-from modelplane_operator.scheduling.need import ask
+from modelplane_operator.scheduling.requirement import ask
 from tests.support import builders as b
 
 
@@ -43,9 +43,9 @@ def test_the_largest_puzzle_is_decided() -> None:
 
 
 def test_a_pod_claims_a_device_when_it_can() -> None:
-    need = ask(b.deployment()).need
+    requirement = ask(b.deployment()).requirement
     pools = clusters.read(b.cluster("a", b.pool("p", b.synthetic("141Gi"), b.gpu("141Gi")))).pools
-    found = match(need.engines[0].members[0], pools.profile.offers[0])
+    found = match(requirement.engines[0].members[0], pools.profile.offers[0])
 
     assert isinstance(found, Match)
     assert [(claim.name, claim.device_class, claim.count, claim.selectors) for claim in found.claims] == [
@@ -58,7 +58,7 @@ def test_equal_contents_are_worked_out_once() -> None:
     hosts.cache_clear()
     for name in "abc":
         read = clusters.read(b.cluster(name, b.pool("x"), b.pool("y", b.gpu("80Gi"))))
-        need = ask(b.deployment(b.engine(b.request(b.memory("77Gi"))), name=f"model-{name}")).need
-        assert isinstance(hosts(need.engines, read.pools.profile), Hosts)
+        requirement = ask(b.deployment(b.engine(b.request(b.memory("77Gi"))), name=f"model-{name}")).requirement
+        assert isinstance(hosts(requirement.engines, read.pools.profile), Hosts)
 
     assert (hosts.cache_info().misses, match.cache_info().misses) == (1, 2)

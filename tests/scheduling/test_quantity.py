@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.scheduling import quantity
-from modelplane_operator.scheduling.quantity import Quantity, QuantityError
+from modelplane_operator.selectors import quantity
+from modelplane_operator.selectors.quantity import Quantity, QuantityError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.need import NoCache, ask
 from modelplane_operator.scheduling.reasons import (
     CacheNotFound,
     CacheNotRead,
@@ -31,16 +30,20 @@ from modelplane_operator.scheduling.reasons import (
     NoPools,
     NothingToClaim,
     NotReady,
+    Outdated,
     Problem,
     Reason,
+    Scattered,
     Spare,
     Split,
     Tainted,
     TooFewDevices,
     TooSmall,
+    UnknownPools,
     Unlike,
     Unreachable,
 )
+from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 
@@ -109,6 +112,34 @@ CASES = [
     ),
     Case("no gateway", b.deployment(), b.cluster("a", address=None), NoGateway(), "its gateway has no address yet"),
     Case("not Ready", b.deployment(), b.cluster("a", ready=False), NotReady("Creating"), "it is not Ready (Creating)"),
+    Case(
+        "not Ready, with what its cluster says of it",
+        b.deployment(),
+        b.cluster("a", ready=False, message="the gateway has no address yet"),
+        NotReady("Creating: the gateway has no address yet"),
+        "it is not Ready (Creating: the gateway has no address yet)",
+    ),
+    Case(
+        "not Ready, in more words than a deployment repeats",
+        b.deployment(),
+        b.cluster("a", ready=False, message="x" * 999),
+        NotReady(f"Creating: {'x' * 297}..."),
+        f"it is not Ready (Creating: {'x' * 297}...)",
+    ),
+    Case(
+        "a pool of which nothing is known may be the one",
+        b.deployment(),
+        b.cluster("a", b.pool("small", b.gpu("24Gi")), unknown=[("edge", "l4")]),
+        UnknownPools((("edge", "l4"),)),
+        "nothing is known of pool edge (InferenceClass l4), and no other has the devices",
+    ),
+    Case(
+        "a pool without a node that can be used",
+        b.deployment(),
+        b.cluster("a", nodes=0),
+        TooSmall("main", "default", needs=1, nodes=0),
+        "engine main fits pool default, which has no usable node",
+    ),
     Case("silent on Ready", b.deployment(), b.cluster("a", ready=None), NotReady(""), "it is not Ready"),
     Case(
         "a taint",
@@ -138,6 +169,20 @@ CASES = [
         b.cluster("a", b.pool("p", b.synthetic("141Gi"))),
         NothingToClaim("main"),
         "engine main matches only devices that pods cannot claim",
+    ),
+    Case(
+        "a gang that no fabric of any pool has the nodes for, though the pools have",
+        b.deployment(b.gang([b.request()], [b.request()], nodes=3, copies=2)),
+        b.cluster("a", b.pool("p", nodes=8, fabric=("east", 2)), b.pool("q", nodes=8, fabric=("west", 3))),
+        Scattered("main", "q", needs=4, fabric="west", nodes=3),
+        "engine main needs 4 nodes on one fabric of pool q, west has most, 3",
+    ),
+    Case(
+        "a gang where no node says on which fabric it is",
+        b.deployment(b.pipeline(2)),
+        b.cluster("a", b.pool("p", nodes=8, fabric=("", 0))),
+        Scattered("main", "p", needs=2, fabric="", nodes=0),
+        "engine main needs 2 nodes on one fabric of pool p, no usable node has the label of its topologyKey",
     ),
     Case(
         "too few devices on a node",
@@ -190,6 +235,23 @@ def test_a_cluster_says_why_not(case: Case) -> None:
 
     assert (decision.missing, decision.refusals) == (1, (Refusal(1, "a", case.reason),))
     assert prose.reason(case.reason) == case.sentence
+
+
+def test_a_gang_goes_where_one_fabric_holds_each_copy_of_it_and_single_pods_anywhere() -> None:
+    published = [b.pool("p", nodes=8, fabric=("east", 1)), b.pool("q", nodes=8, fabric=("west", 2))]
+    gang = b.deployment(b.gang([b.request()], [b.request()], name="gang", copies=3), b.engine(name="one", copies=4))
+    decision = decide(gang, [b.cluster("a", *published)])
+
+    assert [engine.members[0].pool for engine in decision.placements[0].engines] == ["q", "p"]
+
+
+def test_a_gang_that_runs_stays_when_nodes_of_its_fabric_go() -> None:
+    shrunk = b.cluster("a", b.pool(nodes=2, fabric=("east", 1)))
+
+    assert len(decide(b.deployment(b.pipeline(2)), [shrunk], b.replica("a", stages=2)).placements) == 1
+    clusters = [b.cluster("a", b.pool(nodes=9, fabric=("east", 2)))]
+    grown = decide(b.deployment(b.pipeline(3)), clusters, b.replica("a", stages=2))
+    assert [held.why for held in grown.held] == [Outdated(Scattered("main", "default", 3, "east", 2))]
 
 
 def test_the_nearest_device_is_named_with_its_own_value() -> None:

@@ -22,8 +22,8 @@ from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.need import ask
 from modelplane_operator.scheduling.reasons import Displaced, Going, Lost, Outdated, ScaledDown, Spare, Tainted
+from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
 from tests.support import strategies as some
@@ -327,7 +327,9 @@ def _engine_cost(engine: DeployedEngine, pool: GpuPool, published: Sequence[GpuP
     if any(could and not way["claims"] for could, way in zip(claimable, ways, strict=True)):
         return None
     sizes = (member.worker.nodes if member.worker else 1 for member in engine.members)
-    return sum(size * engine.copies for size, way in zip(sizes, ways, strict=True) if way["claims"])
+    gang = sum(size for size, way in zip(sizes, ways, strict=True) if way["claims"])
+    fabric = pool.largest_fabric.nodes if pool.largest_fabric and len(engine.members) > 1 else gang
+    return gang * engine.copies if gang <= fabric else None
 
 
 def _ways(member: Member, pool: GpuPool) -> dict[str, bool]:

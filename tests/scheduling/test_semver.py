@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.scheduling import semver
-from modelplane_operator.scheduling.semver import Semver, SemverError
+from modelplane_operator.selectors import semver
+from modelplane_operator.selectors.semver import Semver, SemverError
 
 # From semver.org, with numbers that sort differently as texts.
 _ASCENDING = [

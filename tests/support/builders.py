@@ -79,8 +79,12 @@ def nic(kind: str) -> Manifest:
     }
 
 
-def pool(name: str = "default", *devices: Manifest, nodes: int | None = 2) -> Manifest:
-    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()])}
+def pool(
+    name: str = "default", *devices: Manifest, nodes: int | None = 2, fabric: tuple[str, int] | None = None
+) -> Manifest:
+    """`fabric`: the value of its topologyKey that most of the nodes have, and how many."""
+    largest = {"largestFabric": {"value": fabric[0], "nodes": fabric[1]}} if fabric else {}
+    return {"name": name, "nodes": nodes, "devices": list(devices or [gpu()]), **largest}
 
 
 def cluster(
@@ -94,11 +98,17 @@ def cluster(
     going: bool = False,
     isolation: Manifest | None = None,
     forced: bool = False,
+    message: str = "",
+    unknown: Sequence[tuple[str, str]] = (),
     **labelled: str,
 ) -> InferenceCluster:
-    """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say."""
+    """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say.
+
+    `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes.
+    """
     address = f"10.0.0.{ord(name[0]) - 96}" if address == "" else address
-    condition = {"type": "Ready", "status": str(ready), "reason": "Available" if ready else "Creating"}
+    reason = "Available" if ready else "Creating"
+    condition = {"type": "Ready", "status": str(ready), "reason": reason, "message": message}
     return InferenceCluster.parse(
         {
             "metadata": {
@@ -110,6 +120,7 @@ def cluster(
             "spec": {
                 "cluster": {"source": "Existing"},
                 "taints": list(taints),
+                "nodePools": [{"name": name, "className": named} for name, named in unknown],
                 **({"isolation": isolation} if isolation else {}),
             },
             "status": {

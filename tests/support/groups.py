@@ -9,29 +9,54 @@ from localfleet import pytest_plugin
 STAGE, FLEET = "the stage", "the fleet"
 SHARED = {
     "tests/integration/": STAGE,
+    "tests/rendering/test_path.py": FLEET,
     "tests/controllers/test_clusters.py": FLEET,
     "tests/faults/": FLEET,
     "tests/localfleet/test_fleet.py": FLEET,
-    "tests/rendering/test_path.py": FLEET,
 }
-"""Files that need the same fleet, so that it is started once; every other file is a group of its own."""
-LONG = (STAGE, FLEET)
-"""The groups that take minutes, the longest first: a worker that began one last would run on alone."""
+"""Files that need the same fleet, so that it is started once; every other file is a group of its own.
+
+They come in this order: a folder has a stage, which would be set up anew whenever a file of another came in between.
+"""
+PARTS = tuple(SHARED)
+LONG = (
+    STAGE,
+    FLEET,
+    "tests/controllers/test_front_door.py",
+    "tests/controllers/test_serving_stack.py",
+    "tests/controllers/test_joining.py",
+    "tests/controllers/test_front_door_crashes.py",
+    "tests/api/test_bounds.py",
+    "tests/controllers/test_operator.py",
+    "tests/localfleet/test_engine_cluster.py",
+    "tests/rendering/test_gateways.py",
+    "tests/test_permissions.py",
+    "tests/test_names_of_others.py",
+)
+"""The groups that take minutes, the longest first: a worker that began one last would run on alone.
+
+A run tells at its end which they were.
+"""
 
 
 def group_of(nodeid: str) -> str:
     """The group of a test."""
-    shared = (group for start, group in SHARED.items() if nodeid.startswith(start))
-    return next(shared, nodeid.partition("::")[0])
+    part = _part(nodeid)
+    return SHARED[PARTS[part]] if part < len(PARTS) else nodeid.partition("::")[0]
+
+
+def _part(nodeid: str) -> int:
+    """The place of a test's file or folder in its group."""
+    return next((place for place, start in enumerate(PARTS) if nodeid.startswith(start)), len(PARTS))
 
 
 def sort(items: list[pytest.Item]) -> None:
     """Bring groups together: the long ones, then those that start programs, then the others, each as they came.
 
-    In a group, what needs the fleet comes first: it ends when the next test does not.
+    In a group, what needs the fleet comes first: it ends when the next test does not. Those of a stage stay together.
     """
     marked = {group_of(item.nodeid) for item in items if item.get_closest_marker("fleet")}
     groups = dict.fromkeys([*LONG, *(group for item in items if (group := group_of(item.nodeid)) in marked)])
     groups |= dict.fromkeys(group_of(item.nodeid) for item in items)
     place = {group: number for number, group in enumerate(groups)}
-    items.sort(key=lambda item: (place[group_of(item.nodeid)], not pytest_plugin.needs_fleet(item)))
+    items.sort(key=lambda item: (place[group_of(item.nodeid)], not pytest_plugin.needs_fleet(item), _part(item.nodeid)))

@@ -16,6 +16,7 @@ from tests.support.manifests import ROOT
 Manifest = dict[str, Any]
 
 SYSTEM = "modelplane-system"
+AGAIN = 0.6  # a kubectl takes an eighth of a second of a processor, which others need for what is waited for
 
 
 class Hub:
@@ -62,7 +63,7 @@ class Hub:
         while not true():
             if time.monotonic() > deadline:
                 pytest.fail(f"{what}: not within {seconds:.0f} s\n{self.kubectl('get', 'ic,icl,ig', '-oyaml')}")
-            time.sleep(0.2)
+            time.sleep(AGAIN)
 
     def gone(self, what: str, name: str, *scope: str, on: str = "hub") -> None:
         """Wait until an object is not there any more."""

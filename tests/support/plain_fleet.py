@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from modelplane_operator.scheduling.cluster import Cluster
 from modelplane_operator.scheduling.decision import tally
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.need import Need
 from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
 
@@ -38,9 +38,9 @@ class PlainFleet:
         named = (r for r in self.known if (r.owner.namespace, r.owner.name) == (namespace, deployment))
         return tuple(sorted(named, key=lambda replica: replica.key))
 
-    def survey(self, need: Need, *, limit: int, apart: frozenset[str]) -> Survey:
+    def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
         sites = [self.site(cluster.name) for cluster in self.clusters if cluster.name not in apart]
-        asked = [(site, answer(need, site)) for site in sites if site is not None]
+        asked = [(site, answer(requirement, site)) for site in sites if site is not None]
         fitting = [(found.usage, site.cluster.name, site) for site, found in asked if isinstance(found, Fit)]
         refused = [(site.cluster.name, found) for site, found in asked if not isinstance(found, Fit)]
         return Survey(

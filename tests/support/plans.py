@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.clients.resources import key_of, type_of
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan
 
 Manifest = dict[str, Any]
@@ -39,6 +41,8 @@ def _stored(manifest: Manifest, before: Manifest | None) -> Manifest:
 
 
 def told(plan: Plan) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message of each condition that a plan reports."""
+    """Status, reason and message of each condition that a plan reports, none of which says the same three times."""
     assert plan.status is not None
+    said = Counter(one.message for one in plan.status.conditions if one.message)
+    assert [words for words, times in said.items() if times > 2] == []
     return {one.type: (one.status, one.reason, one.message or "") for one in plan.status.conditions}

@@ -1,7 +1,8 @@
 """A long run of tests over several workers (`-p tests.support.run`): how far it is, and that it came to its end.
 
-Twice a minute a line says how many tests have ended and which ones run; a failure is told at once. The run fails when
-a worker died or a test that was collected did not end, even if all that did end have passed.
+Twice a minute a line says how many tests have ended and which ones run; a failure is told at once. At the end it says
+which groups took longest, when each worker had nothing left, and how much of the time the machine was idle. The run
+fails when a worker died or a test that was collected did not end, even if all that did end have passed.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
@@ -21,6 +24,7 @@ from localfleet import binaries
 from tests.support.groups import group_of
 
 EVERY_SECONDS = 30.0
+GROUPS_TOLD = 12
 MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
 
 
@@ -64,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Run(config.pluginmanager.getplugin("terminalreporter")))
 
 
+def processors() -> tuple[int, int]:
+    """For how long all processors together had nothing to do since they began, and for how long there are any."""
+    ticks = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
 @dataclass(eq=False, slots=True)
 class Run:
     """What the process that reports knows of the run."""
@@ -75,6 +85,11 @@ class Run:
     running: dict[str, None] = field(default_factory=dict[str, None])
     ended: set[str] = field(default_factory=set[str])
     failures: int = 0
+    seconds: Counter[str] = field(default_factory=Counter[str])
+    """What each group took."""
+    ticks: tuple[int, int] = field(default_factory=processors)
+    done: dict[str, str] = field(default_factory=dict[str, str])
+    """When each worker ended a test last."""
     wrong: list[str] = field(default_factory=list[str])
 
     def pytest_sessionstart(self) -> None:
@@ -90,6 +105,9 @@ class Run:
         self.running[nodeid] = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[group_of(report.nodeid)] += report.duration
+        if node := getattr(report, "node", None):
+            self.done[node.gateway.id] = self.minutes
         if report.failed:
             self.failures += 1
             self.terminal.write_line(f"{self.minutes} FAILED in {report.when}: {report.nodeid}", red=True)
@@ -132,5 +150,11 @@ class Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self) -> Generator[None]:
         yield
+        if self.done:
+            took = (f"{group} {seconds / 60:.1f}" for group, seconds in self.seconds.most_common(GROUPS_TOLD))
+            self.terminal.write_line(f"minutes of the longest groups: {', '.join(took)}")
+            self.terminal.write_line(f"workers were done after: {', '.join(map(str.strip, self.done.values()))}")
+            idle, of_all = (now - before for before, now in zip(self.ticks, processors(), strict=True))
+            self.terminal.write_line(f"the machine was idle for {idle / max(of_all, 1):.0%} of the time")
         for line in self.wrong:
             self.terminal.write_line(line, red=True)

@@ -15,18 +15,20 @@ import pytest
 import yaml
 
 from modelplane_operator.api import crd
-from modelplane_operator.api.base import Key, Resource
+from modelplane_operator.api.base import Resource
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection, Pace, Watched
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.releases import Revision, revisions
-from modelplane_operator.clients.resources import HUB, SECRET
+from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
-from modelplane_operator.clients.watching import Pace as WatchPace
 from modelplane_operator.clients.wire import Call
-from modelplane_operator.controllers.loop import Clients, Controller, reconcile
-from modelplane_operator.controllers.queue import Outcome
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.releases import Revision
+from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.runtime.loop import Clients, Controller, reconcile
+from modelplane_operator.runtime.queue import Outcome
 from tests.support.helm import kill
 from tests.support.waiting import until
 
@@ -121,13 +123,13 @@ class Operator:
         await until(self._sees_it_going, "the watch to show it")
 
     def _sees(self, manifest: Manifest) -> bool:
-        collection = self.hub.find(self.controller.type)
-        entry = collection.entry(self.key) if collection else None
+        informer = self.hub.find(self.controller.type)
+        entry = informer.entry(self.key) if informer else None
         return entry is not None and entry.version >= int(manifest["metadata"]["resourceVersion"])
 
     def _sees_it_going(self) -> bool:
-        collection = self.hub.find(self.controller.type)
-        seen = collection.get(self.key) if collection else None
+        informer = self.hub.find(self.controller.type)
+        seen = informer.get(self.key) if informer else None
         return seen is not None and "deletionTimestamp" in seen["metadata"]
 
     def history(self, release: Key) -> tuple[Revision, ...]:

@@ -25,6 +25,9 @@ devices = st.builds(
 )
 
 
+fabrics = st.sampled_from((None, None, None, ("east", 1), ("west", 2), ("", 0)))
+
+
 @st.composite
 def pools(draw: st.DrawFn, most_nodes: int = 4) -> Sequence[b.Manifest]:
     """One to three pools, each with one to three kinds of GPU."""
@@ -32,7 +35,8 @@ def pools(draw: st.DrawFn, most_nodes: int = 4) -> Sequence[b.Manifest]:
     for number in range(draw(st.integers(1, 3))):
         kinds: list[dict[str, Any]] = draw(st.lists(devices, min_size=1, max_size=3))
         gpus = [b.gpu(k["size"], k["count"], name=f"gpu{i}", claim=k["claim"]) for i, k in enumerate(kinds)]
-        published.append(b.pool(f"p{number}", *gpus, nodes=draw(st.integers(0, most_nodes))))
+        nodes, fabric = draw(st.integers(0, most_nodes)), draw(fabrics)
+        published.append(b.pool(f"p{number}", *gpus, nodes=nodes, fabric=fabric))
     return published
 
 
@@ -55,10 +59,10 @@ often = st.sampled_from((True, True, True, True, True, False))
 
 @st.composite
 def clusters(draw: st.DrawFn, name: str) -> InferenceCluster:
-    published = draw(st.lists(st.tuples(st.sampled_from(POOLS), st.integers(0, 5)), min_size=1, max_size=3))
+    published = draw(st.lists(st.tuples(st.sampled_from(POOLS), st.integers(0, 5), fabrics), min_size=1, max_size=3))
     return b.cluster(
         name,
-        *(b.pool(f"p{number}", *found, nodes=nodes) for number, (found, nodes) in enumerate(published)),
+        *(b.pool(f"p{n}", *found, nodes=nodes, fabric=fabric) for n, (found, nodes, fabric) in enumerate(published)),
         ready=True if draw(often) else draw(st.sampled_from((False, None))),
         address="10.0.0.1" if draw(often) else None,
         taints=() if draw(often) else draw(st.lists(st.sampled_from(TAINTS), max_size=2, unique_by=lambda t: t["key"])),

@@ -17,11 +17,11 @@ from modelplane_operator.__main__ import main
 from modelplane_operator.api import ModelCache, labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
-from modelplane_operator.clients.resources import CONFIG_MAP
-from modelplane_operator.controllers.loop import Clients, Controller
-from modelplane_operator.controllers.wiring import owner_of_kind
-from modelplane_operator.controllers.world import Kinds, World
+from modelplane_operator.kube.resources import CONFIG_MAP
 from modelplane_operator.planning.plan import Apply, Plan
+from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.wiring import owner_of_kind
+from modelplane_operator.runtime.world import Kinds, World
 
 AGAIN = 0.5
 
@@ -37,7 +37,7 @@ async def at_once() -> None:
 
 
 async def slowly() -> None:
-    await asyncio.sleep(3)
+    await asyncio.sleep(600)
 
 
 def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False) -> Callable[[World], Kinds]:
@@ -62,8 +62,8 @@ def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = Fals
         conditions = (Ready.AVAILABLE.condition(seen.now, message="all of it"),)
         return Plan((Apply(child),), ModelCacheStatus(conditions=conditions), AGAIN if restless else None)
 
-    woken_by = {} if restless else {CONFIG_MAP: owner_of_kind("ModelCache")}
-    controller = Controller(ModelCache, observe, plan, woken_by=woken_by)
+    watches = {} if restless else {CONFIG_MAP: owner_of_kind("ModelCache")}
+    controller = Controller(ModelCache, observe, plan, watches=watches)
     return lambda _: Kinds((controller,))
 
 

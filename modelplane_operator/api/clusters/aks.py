@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import PLACE, CloudName
+from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Location
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     AutoscaledPool,
@@ -19,7 +20,6 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, Location
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -76,7 +76,7 @@ class AKSClusterSpec(Spec):
     """The node pools."""
 
 
-class AKSClusterStatus(Status):
+class AKSClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()

@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName
+from modelplane_operator.api.cluster_origin import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     GPU_NEEDS_ZONES,
@@ -20,7 +21,6 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -88,7 +88,7 @@ class GKESecret(ProducedSecret):
     """What kind of credential it is."""
 
 
-class GKEClusterStatus(Status):
+class GKEClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[GKESecret, ...] = ()

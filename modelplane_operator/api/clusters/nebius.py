@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName, String63
+from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     MIN_NEEDS_MAX,
@@ -21,7 +22,7 @@ from modelplane_operator.api.clusters.parts import (
     ProducedSecret,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, ONLY_WITH_INFINIBAND, InfiniBand
+from modelplane_operator.api.inference_cluster import ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
 
@@ -99,7 +100,7 @@ class NebiusSecret(ProducedSecret):
     """Namespace of the Secret, where it is not the cluster's own."""
 
 
-class NebiusClusterStatus(Status):
+class NebiusClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[NebiusSecret, ...] = ()

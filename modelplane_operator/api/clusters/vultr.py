@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, Status
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import CloudName
+from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Region
 from modelplane_operator.api.clusters.parts import (
     GPU_NEEDS_BLOCK,
     MIN_NEEDS_MAX,
@@ -19,7 +20,6 @@ from modelplane_operator.api.clusters.parts import (
     PoolRole,
 )
 from modelplane_operator.api.conditions import Ready, Synced
-from modelplane_operator.api.inference_cluster import ACCOUNT_STAYS, Region
 from modelplane_operator.api.model import Model, list_map
 from modelplane_operator.api.shared import Credentials, Spec
 
@@ -60,7 +60,7 @@ class VultrClusterSpec(Spec):
     """The node pools."""
 
 
-class VultrClusterStatus(Status):
+class VultrClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()

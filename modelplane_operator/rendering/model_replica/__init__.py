@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from modelplane_operator.api.inference_cluster import Isolation
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.budgets import render_budgets
 from modelplane_operator.rendering.model_replica.claims import render_claim_templates
@@ -30,9 +30,9 @@ __all__ = [
     "REVISION",
     "CannotRender",
     "Cause",
+    "Context",
     "Lifecycle",
     "Source",
-    "Surroundings",
     "render_model_replica",
     "replica_prefix",
     "sources",
@@ -47,14 +47,14 @@ BUDGETS = "poddisruptionbudgets.policy"  # everywhere, but not for an account of
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Context:
     """What was seen around a replica."""
 
     namespace_uid: str
     """Of the replica's namespace on the hub."""
     serves: frozenset[str]
     """The optional APIs that its cluster serves us, of BUDGETS, INFERENCE_POOLS, LEADER_WORKER_SETS, POD_MONITORS."""
-    originals: tuple[Manifest, ...] = ()
+    referenced: tuple[Manifest, ...] = ()
     """Secrets and ConfigMaps of the replica's namespace on the hub, as far as `sources` names them."""
     isolation: Isolation = field(default_factory=Isolation)
     """What its cluster says of it."""
@@ -69,7 +69,7 @@ class Surroundings:
 
 
 def render_model_replica(
-    replica: ModelReplica, seen: Surroundings, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
+    replica: ModelReplica, seen: Context, *, lifecycle: Lifecycle = DEFAULT_LIFECYCLE
 ) -> tuple[Manifest, ...] | CannotRender:
     """The objects of a replica in the order in which they are best applied, or why there are none."""
     if problem := _problem(replica, seen):
@@ -83,7 +83,7 @@ def render_model_replica(
         parts.append((engine, part))
     return (
         *render_fences(replica.key.namespace, seen.namespace_uid, seen.isolation),
-        *render_copies(replica, seen.originals),
+        *render_copies(replica, seen.referenced),
         *_claim_templates(replica),
         *(_workload(replica, engine, part, lifecycle) for engine, part in parts),
         *_front(replica, seen.images, lifecycle, pooled=seen.pools),
@@ -92,8 +92,8 @@ def render_model_replica(
     )
 
 
-def _problem(replica: ModelReplica, seen: Surroundings) -> CannotRender | None:
-    if excess := too_much(replica, seen.originals):
+def _problem(replica: ModelReplica, seen: Context) -> CannotRender | None:
+    if excess := too_much(replica, seen.referenced):
         return CannotRender(
             Cause.TOO_MUCH_TO_COPY, f"the Secrets and ConfigMaps that its engines name have {excess}: name fewer keys"
         )

@@ -35,6 +35,14 @@ def flag_value(container: Container, *flags: str) -> str | None:
     return _expanded(container, value) if value else value
 
 
+def model_of(container: Container) -> str | None:
+    """The model that an engine is told to serve, by a flag or, as vLLM takes it, behind `serve`."""
+    named = flag_value(container, "--model", "--model-path")
+    behind = (after for words in _commands(container) for word, after in pairwise(words) if word == "serve")
+    served = next((word for word in behind if not word.startswith("-")), None)
+    return named or (_expanded(container, served) if served else None)
+
+
 def has_flag(container: Container, flag: str) -> bool:
     return any(_flag(argument.partition("=")[0]) == flag for argument in container.args)
 

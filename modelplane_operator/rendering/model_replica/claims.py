@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from modelplane_operator.api import names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember, ResolvedRequest
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
 LARGEST_CLAIM: Final = 32  # devices: what Kubernetes allocates for one claim

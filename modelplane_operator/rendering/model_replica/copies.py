@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from modelplane_operator.api import names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import KeyRef
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.owned import on_cluster
 
 MIB: Final = 2**20
@@ -58,11 +58,11 @@ def sources(replica: ModelReplica) -> tuple[Source, ...]:
 
 def render_copies(replica: ModelReplica, found: Iterable[Manifest]) -> tuple[Manifest, ...]:
     """Copies of those objects of the hub that the replica needs; the others are passed over."""
-    originals = {(item["kind"], item["metadata"]["name"]): item for item in found}
+    referenced = {(item["kind"], item["metadata"]["name"]): item for item in found}
     return tuple(
-        _copy(replica, source, originals[source.kind, source.name])
+        _copy(replica, source, referenced[source.kind, source.name])
         for source in sources(replica)
-        if (source.kind, source.name) in originals
+        if (source.kind, source.name) in referenced
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.part import Part
 from modelplane_operator.rendering.model_replica.pods import Lifecycle, render_pod
 from modelplane_operator.rendering.owned import on_cluster

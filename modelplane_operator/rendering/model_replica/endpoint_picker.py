@@ -9,14 +9,14 @@ import hashlib
 import json
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.shared import Container
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.gateway_pods import LOST
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
-from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, SOON, Lifecycle, drain
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, PROBE_GRACE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
 POOL_GROUP = "inference.networking.k8s.io"
@@ -204,7 +204,7 @@ def _probes(lifecycle: Lifecycle) -> Manifest:
     ask = {"grpc": {"port": HEALTH_PORT}, "timeoutSeconds": 5}
     return {
         "readinessProbe": {**ask, "periodSeconds": 5},
-        "livenessProbe": {**ask, "periodSeconds": 15, "failureThreshold": 6, **SOON},
+        "livenessProbe": {**ask, "periodSeconds": 15, "failureThreshold": 6, **PROBE_GRACE},
         "lifecycle": drain(lifecycle),
     }
 

@@ -13,9 +13,9 @@ from ipaddress import ip_network
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.inference_cluster import Isolation, LimitRangeIsolation, NetworkIsolation, PodIsolation
-from modelplane_operator.api.model import Manifest
+from modelplane_operator.api.isolation import Isolation, LimitRangeIsolation, NetworkIsolation, PodIsolation
 from modelplane_operator.api.shared import Amounts
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.endpoint_picker import GRPC_PORT
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT
 from modelplane_operator.rendering.owned import namespace_labels, render_remote_namespace

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.shared import Container, Env, EphemeralVolume, KeyRef, PodSpec
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.arguments import has_flag
 from modelplane_operator.rendering.model_replica.claims import pod_claims
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
@@ -305,7 +305,7 @@ def _port(number: int) -> Manifest:
 
 
 # Kubelets wait for preStop before a restart, too. What a probe ends answers nothing that minutes could save.
-SOON: Manifest = {"terminationGracePeriodSeconds": 10}
+PROBE_GRACE: Manifest = {"terminationGracePeriodSeconds": 10}
 
 
 def _probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
@@ -314,19 +314,19 @@ def _probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
     Nothing waits before the first question: until an engine has started, only the startup probe asks.
     """
     ask = {"httpGet": {"path": "/health", "port": port}}
-    soon = SOON if revision >= 2 else {}
+    grace = PROBE_GRACE if revision >= 2 else {}
     return {
         "startupProbe": {
             **ask,
             "periodSeconds": 5,
             "timeoutSeconds": 5,
             "failureThreshold": max(1, lifecycle.startup_seconds // 5),
-            **soon,
+            **grace,
         },
         # SGLang answers in about a second: with the default timeout of one, readiness would flap.
         "readinessProbe": {**ask, "periodSeconds": 10, "timeoutSeconds": 5},
         # An engine deep in long prompts may be slow to answer, and a restart costs all of its work.
-        "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10, **soon},
+        "livenessProbe": {**ask, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 10, **grace},
     }
 
 

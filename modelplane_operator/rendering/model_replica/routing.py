@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.base import Key
-from modelplane_operator.api.model import Manifest
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.model_replica.endpoint_picker import POOL_GROUP
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT
 from modelplane_operator.rendering.model_replica.pods import PORT_NAME

@@ -1,0 +1,197 @@
+"""Where a cluster comes from: a cloud that makes it, or whoever brings it along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.bounds import (
+    PLACE,
+    DataKey,
+    ObjectName,
+)
+from modelplane_operator.api.model import Model, Rule, must, needed
+from modelplane_operator.api.shared import (
+    Credentials,
+)
+
+Source = Literal["GKE", "EKS", "AKS", "Nebius", "Vultr", "Existing"]
+
+
+def fixed(what: str) -> Rule:
+    """A field that keeps its first value."""
+    return Rule(
+        "self == oldSelf",
+        f"The {what} of a cluster cannot change, since all that runs there would be lost: delete it and create it "
+        "again.",
+    )
+
+
+def _account(of: str) -> str:
+    return f"(has({of}.credentials) ? {of}.credentials.name : 'default')"
+
+
+ACCOUNT_STAYS = Rule(
+    f"{_account('self')} == {_account('oldSelf')}",
+    "A cluster stays in its account, so that its credentials keep their name: write new keys of that account into the "
+    "same Secret, or delete the cluster and create it again.",
+    field="credentials",
+)
+PROJECT_STAYS = Rule(
+    "!has(oldSelf.project) || (has(self.project) && self.project == oldSelf.project)",
+    "A cluster stays in its project: delete it and create it again.",
+    field="project",
+)
+ACCOUNT_WITHOUT_PROJECT_STAYS = replace(
+    ACCOUNT_STAYS, expression=f"(has(self.project) && has(oldSelf.project)) || {ACCOUNT_STAYS.expression}"
+)
+"""On Google Cloud a project is named, and several credentials may lead to it."""
+
+
+_PLACE = Field(min_length=1, max_length=32, pattern=PLACE)
+Region = Annotated[str, _PLACE, must(fixed("region"))]
+Location = Annotated[str, _PLACE, must(fixed("location"))]
+KubernetesVersion = Annotated[str, Field(max_length=32)]
+Project = Annotated[str, Field(max_length=128, pattern="^[-.:a-z0-9]*$")]
+
+
+class KubeconfigRef(Model):
+    """A kubeconfig in a Secret in `modelplane-system`."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: DataKey = "kubeconfig"
+    """Key within it."""
+
+
+class IdentityRef(Model):
+    """A cloud identity in a Secret in `modelplane-system`."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: DataKey = "private_key"
+    """Key within it."""
+    type: Literal["GoogleApplicationCredentials", "AWSWebIdentityCredentials", "NebiusServiceAccountCredentials"] = (
+        "GoogleApplicationCredentials"
+    )
+    """What kind of identity it is; it must be of the cloud that the cluster runs on."""
+
+
+class ExistingCache(Model):
+    """Storage for model caches on a cluster that you bring."""
+
+    storage_class_name: ObjectName | None = None
+    """A StorageClass of the cluster whose volumes many nodes can write to. Without one the cluster holds no
+    ModelCache."""
+
+
+class Existing(Model):
+    """How to reach a cluster that you bring."""
+
+    secret_ref: KubeconfigRef
+    """The cluster's kubeconfig."""
+    identity_secret_ref: IdentityRef | None = None
+    """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
+    cache: ExistingCache | None = None
+    """Storage for model caches."""
+    credential_renewal: Literal["Never", "TokenRequest"] = "Never"
+    """`TokenRequest` lets the operator ask the cluster for another token when half of the kubeconfig's time has passed,
+    and write it into the Secret: for the token of a service account that ends, and that may make tokens for itself."""
+
+
+class GKE(Model):
+    """A cluster to make on Google Kubernetes Engine."""
+
+    rules: ClassVar = (PROJECT_STAYS, ACCOUNT_WITHOUT_PROJECT_STAYS)
+
+    region: Region
+    """Google Cloud region, for example `us-central1`. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.35"
+    """Kubernetes version of the control plane."""
+    project: Project | None = None
+    """Google Cloud project. Without one, the project of the credentials. It cannot change."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+
+
+class EKS(Model):
+    """A cluster to make on Amazon EKS."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
+    region: Region
+    """AWS region, for example `us-west-2`. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.36"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+
+
+class AKS(Model):
+    """A cluster to make on Azure Kubernetes Service."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
+    location: Location
+    """Azure region, for example `westeurope`. It cannot change."""
+    kubernetes_version: KubernetesVersion = "1.34"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+
+
+class Nebius(Model):
+    """A cluster to make on Nebius."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
+    kubernetes_version: KubernetesVersion = "1.34"
+    """Kubernetes version of the control plane."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+
+
+class Vultr(Model):
+    """A cluster to make on Vultr."""
+
+    rules: ClassVar = (ACCOUNT_STAYS,)
+
+    region: Region
+    """Vultr region, for example `ewr`. It cannot change."""
+    kubernetes_version: KubernetesVersion = "v1.36.1+3"
+    """Version of Vultr's Kubernetes, with its build."""
+    credentials: Credentials | None = None
+    """The account to make it with. Without them, the Secret `default`. Their name cannot change."""
+
+
+def _block_of(source: str) -> Rule:
+    field = source.lower()
+    return needed(
+        field,
+        f"self.source != '{source}'",
+        f"Source {source} needs its own block: add `cluster.{field}`.",
+    )
+
+
+class ClusterOrigin(Model):
+    """Where the cluster comes from."""
+
+    rules: ClassVar = tuple(_block_of(source) for source in ("Existing", "GKE", "EKS", "AKS", "Nebius", "Vultr"))
+
+    source: Annotated[Source, must(fixed("source"))]
+    """The cloud to make it on, or `Existing` for a cluster that you bring. The block of the same name must be there.
+    It cannot change."""
+    existing: Existing | None = None
+    """How to reach a cluster that you bring."""
+    gke: GKE | None = None
+    """A cluster to make on Google Kubernetes Engine."""
+    eks: EKS | None = None
+    """A cluster to make on Amazon EKS."""
+    aks: AKS | None = None
+    """A cluster to make on Azure Kubernetes Service."""
+    nebius: Nebius | None = None
+    """A cluster to make on Nebius; `{}` will do."""
+    vultr: Vultr | None = None
+    """A cluster to make on Vultr."""

@@ -1,0 +1,515 @@
+"""An informer: what lists, watches and our own writes have told about the objects of one type on one cluster.
+
+Three sources fill it, in any order: lists, watch events, and the answers to our own writes, which are taken
+in at once, so that whatever is decided next already counts with them. Of one object the newest version wins: the API
+server's resourceVersions of one type are integers that grow. What is deleted is remembered for a while, so that an
+answer or an event that comes late does not bring it back.
+
+Objects are shared by all readers and never changed. They are kept without `managedFields`, which are half of many an
+object; what those say about our own fields is kept aside, as `ownership.is_current` needs it.
+
+An object that cannot be read, or that an index or a listener fails on, is that object's trouble and nobody else's: it
+is counted, and kept for whoever reconciles the object to tell. What was last read of it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from operator import is_
+from typing import Any, Literal, cast
+
+import orjson
+import structlog
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.errors import origin
+from modelplane_operator.clients.kube import Event, Listing
+from modelplane_operator.clients.repeats import is_power_of_two
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.ownership import owned_fields
+from modelplane_operator.kube.resources import HUB, ResourceType
+
+# Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
+REMEMBER_SECONDS = 600.0
+SIZE_OF_A_TOMBSTONE = 300
+LONGEST_NAME = 253
+EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
+
+Keep = Callable[[Manifest], Manifest]
+Index = Callable[[Manifest], Iterable[Hashable]]
+Listener = Callable[[Key, Manifest | None, Manifest | None], None]
+"""Told the key, what was there before, and what is there now."""
+Stage = Literal["read", "index", "listener"]
+"""Where an object can fail on its way in."""
+
+NONE: Mapping[str, Manifest] = {}
+
+log = structlog.get_logger()
+
+
+def by_label(name: str) -> Index:
+    """Finds objects by the value of a label."""
+    return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
+
+
+OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
+"""The index that every informer has: the uid of the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object as last seen, and which of its fields we own."""
+
+    manifest: Manifest
+    version: int
+    owned: str
+    size: int = 0
+    """Of the manifest, as JSON."""
+
+    @property
+    def uid(self) -> str:
+        return self.manifest["metadata"]["uid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an object has failed in, in words that quote nothing of it."""
+
+    why: str
+    rest: Manifest | None = None
+    """What can be used of the object all the same, when it cannot be read: its metadata and, mostly, its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tombstone:
+    version: int
+    uid: str | None
+    dug: float
+
+    def holds(self, entry: Entry) -> bool:
+        return entry.version <= self.version or entry.uid == self.uid
+
+
+@dataclass(slots=True)
+class Informer:
+    """The objects of one type on one cluster. `selecting`: only those with that label, as the watch selects them.
+
+    `bare`: no more than their metadata is wanted, and kept. `keeping`: what is kept of an object that we only read.
+    """
+
+    type: ResourceType
+    now: Callable[[], float]
+    selecting: str | None = None
+    indexes: Mapping[str, Index] = field(default_factory=dict[str, Index])
+    bare: bool = False
+    keeping: Keep | None = None
+    cluster: str = HUB
+    synced: bool = field(default=False, init=False)
+    """Whether all of it has been seen once. Before that, what is not here may well be there."""
+    served: bool = field(default=True, init=False)
+    """Whether the cluster has this type at all, as far as we know."""
+    heard: float | None = field(default=None, init=False)
+    """When the watch last said anything, a bookmark included."""
+    _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
+    _tombstones: dict[Key, _Tombstone] = field(default_factory=dict[Key, _Tombstone], init=False)
+    _index: dict[tuple[str, Hashable], dict[Key, None]] = field(
+        default_factory=dict[tuple[str, Hashable], dict[Key, None]], init=False
+    )
+    _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
+    _size: int = field(default=0, init=False)
+    failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
+    """How often an object has failed on its way in."""
+    _troubles: dict[Key, Trouble] = field(default_factory=dict[Key, Trouble], init=False)
+    _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
+    _progress: int = field(default=0, init=False)
+    _complete: int = field(default=0, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _expecting_until: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.indexes = {**OWNER, **self.indexes}
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def get(self, key: Key) -> Manifest | None:
+        entry = self._entries.get(key)
+        return entry and entry.manifest
+
+    def entry(self, key: Key) -> Entry | None:
+        return self._entries.get(key)
+
+    def keys(self) -> Sequence[Key]:
+        return tuple(self._entries)
+
+    def trouble(self, key: Key) -> Trouble | None:
+        """What that object, as it is now, has failed in."""
+        return self._troubles.get(key)
+
+    def latest(self, key: Key) -> Manifest | None:
+        """The object as it is now, or as much of it as can be used."""
+        trouble = self._troubles.get(key)
+        return trouble.rest if trouble and trouble.rest else self.get(key)
+
+    def lost(self, key: Key) -> bool:
+        """Whether there was one of that name a short while ago, and there is none now."""
+        return key in self._tombstones and key not in self._entries
+
+    def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
+        """The objects that an index finds for a value, in the order of their keys."""
+        return (self._entries[key].manifest for key in sorted(self.keys_by(index, value)))
+
+    def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
+        """Their keys, in no order, which costs nothing however many they are."""
+        if index not in self.indexes:  # else what was never indexed would look like what is not there
+            raise LookupError(f"{self.type} has no index {index!r}")
+        return self._index.get((index, value), {}).keys()
+
+    def owned_by(self, uid: str) -> Iterator[Manifest]:
+        """The children of an object."""
+        return self.by("owner", uid)
+
+    def __iter__(self) -> Iterator[Manifest]:
+        return (self._entries[key].manifest for key in self.keys())
+
+    @property
+    def count(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
+        return self._size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell a listener of every change from now on."""
+        self._listeners.append(listener)
+
+    def on_trouble(self, listener: Callable[[Key], None]) -> None:
+        """Tell a listener of every object that gets into trouble, or out of it."""
+        self._on_trouble.append(listener)
+
+    # Whether there is anything to watch ------------------------------------------------------------------------------
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nothing is there, and nothing of ours is on its way."""
+        return not self._entries and self.now() >= self._expecting_until
+
+    def expect(self) -> None:
+        """Something of ours is about to be written, or may have been."""
+        self._expecting_until = self.now() + EXPECT_SECONDS
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake whoever waits for something to look at."""
+        self._woken.set()
+
+    async def woken(self) -> None:
+        """Wait for that; what came while nobody waited counts."""
+        await self._woken.wait()
+        self._woken.clear()
+
+    # What comes in ---------------------------------------------------------------------------------------------------
+
+    def reader(self) -> Callable[[Manifest], Entry | Key | None]:
+        """Makes of the objects of one list, one after the other, what is kept of them; `listed` takes them in.
+
+        Of an object that cannot be read that is its key, if it says that much.
+        """
+        first: dict[str, Manifest] = {}
+
+        def read(manifest: Manifest) -> Entry | Key | None:
+            entry = self._read(manifest, first)
+            if entry is None:
+                return _name(manifest)
+            if owner := labels_of(entry.manifest).get(labels.OWNER_UID):
+                first.setdefault(owner, entry.manifest)
+            return entry
+
+        return read
+
+    def listed(self, listing: Listing[Entry | Key | None]) -> None:
+        """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
+        moment = int(listing.version)
+        began_again = moment < self._progress  # restored from a backup, or another server: what we knew counts no more
+        if began_again:
+            self._tombstones.clear()
+        present: set[Key] = set()
+        nameless = 0
+        for entry in listing.items:
+            if not isinstance(entry, Entry):
+                present.update(filter(None, [entry]))
+                nameless += entry is None
+                continue
+            key = key_of(entry.manifest)
+            present.add(key)
+            known = self._entries.get(key)
+            tombstone = self._tombstones.get(key)
+            if began_again or (
+                (known is None or known.version <= moment) and (tombstone is None or not tombstone.holds(entry))
+            ):
+                self._put(key, entry)
+        if not nameless:  # else one of those we miss may be the one that we cannot read
+            for key, entry in tuple(self._entries.items()):
+                if key not in present and (began_again or entry.version <= moment):
+                    self._drop(key, moment)
+            for key in [key for key in self._troubles if key not in present and key not in self._entries]:
+                self._drop(key, moment)
+        self._progress = self._complete = moment
+        self.synced, self.served, self.heard = True, True, self.now()
+
+    def unserved(self) -> None:
+        """Take in that the cluster does not have this type. What we know of stays: a wrong answer looks the same."""
+        self.synced, self.served, self.heard = True, False, self.now()
+
+    def seen(self, event: Event) -> None:
+        """Take in what a watch said."""
+        self.heard = self.now()
+        if event.type == "BOOKMARK":
+            self._progress = max(self._progress, int(event.manifest["metadata"]["resourceVersion"]))
+        elif (entry := self._read(event.manifest)) is not None:
+            self._progress = max(self._progress, entry.version)
+            if event.type == "DELETED":
+                self._seen_gone(entry)
+            else:
+                self._seen(entry)
+        elif event.type == "DELETED" and (key := _name(event.manifest)):
+            self._drop(key, self._entries[key].version if key in self._entries else 0)
+
+    def written(self, manifest: Manifest) -> None:
+        """Take in the answer to a write of ours."""
+        if (entry := self._read(manifest)) is not None:
+            self._seen(entry)
+
+    def gone(self, key: Key, uid: str) -> None:
+        """Take in that a delete of ours left nothing of that object."""
+        entry = self._entries.get(key)
+        if entry is None or entry.uid == uid:
+            self._drop(key, entry.version if entry else 0, uid=uid)
+
+    def distrust(self) -> None:
+        """What we know may be of another server: the next list replaces it all."""
+        self.synced, self._progress, self._complete = False, sys.maxsize, 0
+        self._tombstones.clear()
+
+    def _seen(self, entry: Entry) -> None:
+        if self.selecting and self.selecting not in labels_of(entry.manifest):
+            return  # the watch would never tell of it again
+        key = key_of(entry.manifest)
+        known, tombstone = self._entries.get(key), self._tombstones.get(key)
+        newest = known.version if known else self._complete  # a list that lacks it has told that it is gone
+        if entry.version > newest and (tombstone is None or not tombstone.holds(entry)):
+            self._put(key, entry)
+
+    def _seen_gone(self, entry: Entry) -> None:
+        key = key_of(entry.manifest)
+        known = self._entries.get(key)
+        if known is None or entry.version >= known.version:
+            # By version and not by uid: an object that lost the label we select by is told as deleted, and may return.
+            self._drop(key, entry.version)
+
+    def _read(self, manifest: Manifest, siblings: Mapping[str, Manifest] = NONE) -> Entry | None:
+        """The object as it is kept; None when it is not one, or not of this informer: then it is in trouble.
+
+        `siblings`: by their owner, objects that are not here yet.
+        """
+        try:
+            metadata: Manifest = manifest["metadata"]
+            version = int(metadata["resourceVersion"])
+            _check(metadata)
+            owned = owned_fields(manifest)
+            manifest = self.keeping(manifest) if self.keeping else manifest
+            kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+            identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
+            whole = identity if self.bare else {**manifest, **identity}
+            size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
+            whole = {**whole, "metadata": _interned(kept)}
+            like = self._like(kept, siblings)
+            return Entry(_sharing(whole, like) if like else whole, version, owned, size)
+        except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
+            self._unreadable(manifest, error)
+            return None
+
+    def _unreadable(self, manifest: Any, error: Exception) -> None:
+        """Remember what is left of an object that cannot be read; what was read of it before stands."""
+        key = _name(manifest)
+        known, tombstone = (self._entries.get(key), self._tombstones.get(key)) if key else (None, None)
+        if key is None or max(known.version if known else 0, tombstone.version if tombstone else 0) > _version(
+            manifest
+        ):
+            self._failed(key, "read", error, None)
+            return
+        identity = {"apiVersion": self.type.api_version, "kind": self.type.kind}
+        parts = {name: _shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
+        too_deep = isinstance(error, orjson.JSONEncodeError | RecursionError)
+        words = "it is nested too deep; make it flatter" if too_deep else _kind(error)
+        self._failed(key, "read", error, Trouble(f"the object cannot be read: {words}", {**identity, **parts}))
+
+    def _failed(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
+        """Count a failure, and say where in our code it arose, but nothing of what the object or the error says.
+
+        Of a workload cluster's object that is all: nobody reconciles it, and a hostile one may send any number of them.
+        """
+        self.failures[stage] += 1
+        if key is not None and trouble is not None and self.cluster == HUB and self._troubles.get(key) != trouble:
+            self._troubles[key] = trouble
+            self._tell_trouble(key)
+        elif not is_power_of_two(self.failures[stage]):
+            return  # it is in the log already, or there is no end of them
+        told = {"stage": stage, "error": _kind(error), "at": origin(error), "so_far": self.failures[stage]}
+        log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
+
+    def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
+        """An object that has much in common with this one: what we know of it, or another child of its owner."""
+        known = self._entries.get(Key(metadata.get("namespace") or "", metadata["name"]))
+        if known is None:
+            named: Mapping[str, str] = metadata.get("labels") or {}
+            owner = named.get(labels.OWNER_UID, "")
+            sibling = next(iter(self._index.get(("owner", owner), ())), None)
+            if sibling is None:
+                return siblings.get(owner)
+            known = self._entries[sibling]
+        return known.manifest if known else None
+
+    # What changes ----------------------------------------------------------------------------------------------------
+
+    def _put(self, key: Key, entry: Entry) -> None:
+        before = self._entries.get(key)
+        if before is not None and (before.version, before.uid) == (entry.version, entry.uid):
+            return
+        relieved = self._troubles.pop(key, None)
+        self._unindex(key, before)
+        self._entries[key] = entry
+        self._size += entry.size - (before.size if before else 0)
+        places, failed = self._places(entry.manifest)
+        for place in places:
+            self._index.setdefault(place, {})[key] = None
+        for name, error in failed.items():
+            self._failed(key, "index", error, Trouble(f"internal error (index {name}: {_kind(error)})"))
+        self._tell(key, before and before.manifest, entry.manifest)
+        if relieved and key not in self._troubles:
+            self._tell_trouble(key)
+
+    def _drop(self, key: Key, version: int, *, uid: str | None = None) -> None:
+        now = self.now()
+        tombstone = self._tombstones.pop(key, None)
+        while self._tombstones and next(iter(self._tombstones.values())).dug < now - REMEMBER_SECONDS:
+            del self._tombstones[next(iter(self._tombstones))]
+        self._tombstones[key] = _Tombstone(
+            max(version, tombstone.version if tombstone else 0), uid or (tombstone and tombstone.uid), now
+        )
+        before = self._entries.pop(key, None)
+        relieved = self._troubles.pop(key, None)
+        if before is not None:
+            self._size -= before.size
+            self._unindex(key, before)
+            self._tell(key, before.manifest, None)
+            self._troubles.pop(key, None)  # nobody is left to tell it
+        if relieved:
+            self._tell_trouble(key)
+
+    def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
+        """Where an object is found in the indexes, and which of them failed on it: there it is not found."""
+        places: dict[tuple[str, Hashable], None] = {}
+        failed: dict[str, Exception] = {}
+        for name, index in self.indexes.items():
+            try:
+                places.update(dict.fromkeys([(name, value) for value in index(manifest)]))
+            except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
+                failed[name] = error
+        return places, failed
+
+    def _unindex(self, key: Key, before: Entry | None) -> None:
+        for place in self._places(before.manifest)[0] if before else ():
+            keys = self._index[place]
+            del keys[key]
+            if not keys:
+                del self._index[place]
+
+    def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
+        for listener in self._listeners:
+            try:
+                listener(key, before, after)
+            except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
+                self._failed(key, "listener", error, Trouble(f"internal error (its change: {_kind(error)})"))
+
+    def _tell_trouble(self, key: Key) -> None:
+        for listener in self._on_trouble:
+            listener(key)
+
+
+def _name(manifest: Any) -> Key | None:
+    """Which object it is; None when it does not say so."""
+    try:
+        metadata = manifest["metadata"]
+        named = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
+        int(metadata["resourceVersion"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return Key(named[0], named[1]) if all(isinstance(one, str) and len(one) <= LONGEST_NAME for one in named) else None
+
+
+def _version(manifest: Manifest) -> int:
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def _shallow(value: Any) -> Manifest:
+    """Metadata or a status without what cannot be kept: managedFields are nested as deep as what they are about."""
+    fields = cast(Manifest, value) if isinstance(value, dict) else {}
+    kept = {name: one for name, one in fields.items() if name != "managedFields"}
+    try:
+        orjson.dumps(kept)
+    except orjson.JSONEncodeError:
+        return {}
+    return kept
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__  # its text may quote what nobody should read
+
+
+def _check(metadata: Manifest) -> None:
+    """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
+    if not all(isinstance(metadata.get(name), str) and metadata[name] for name in ("uid", "name")):
+        raise ValueError("no uid or no name")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise ValueError("its namespace is no string")
+    for name in ("labels", "annotations"):
+        known: Any = metadata.get(name) or {}
+        if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
+            raise ValueError(f"its {name} are no strings by name")
+
+
+def _sharing(value: Any, like: Any) -> Any:
+    """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
+    if type(value) is not type(like):
+        return value
+    # As JSON, and not by ==, to which 1 is True.
+    if isinstance(value, dict | list) and orjson.dumps(value) == orjson.dumps(like):
+        return like
+    if isinstance(value, dict):
+        fields, known = cast(Manifest, value), cast(Manifest, like)
+        shared = {name: _sharing(item, known.get(name)) for name, item in fields.items()}
+        # By their names too: a null is what a name that is missing looks like.
+        same = shared.keys() == known.keys() and all(shared[name] is known[name] for name in shared)
+        return known if same else shared
+    if isinstance(value, list):
+        items, others = cast(list[Any], value), cast(list[Any], like)
+        parts = [_sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]
+        return others if len(parts) == len(others) and all(map(is_, parts, others)) else parts
+    return like if value == like else value
+
+
+def _interned(value: object) -> object:
+    """Metadata with its strings kept once: owners, namespaces and label values repeat in thousands of objects."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    if isinstance(value, dict):
+        return {name: _interned(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value

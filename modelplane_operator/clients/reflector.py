@@ -1,0 +1,255 @@
+"""List, then watch: how an informer stays current through anything that can happen to a watch.
+
+A watch that ends or breaks off is resumed where it was. All is listed again only when the server no longer knows that
+place (410), or when something else is wrong than the way to it. Both wait longer after each failure in a row, by chance
+more or less, so that a thousand watches that broke together do not return together.
+
+A watch is a connection of its own. Of a type that nobody but us makes objects of, there is nothing to watch while there
+are none: then a list now and then does, until we are about to write one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from modelplane_operator.clients.errors import origin
+from modelplane_operator.clients.informer import Entry, Informer
+from modelplane_operator.clients.kube import SILENCE, Kube
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.errors import (
+    ClientError,
+    Defect,
+    Forbidden,
+    KubeconfigError,
+    Misbehaving,
+    NotFound,
+    ServerFault,
+    TooMany,
+    Unauthorized,
+    Unreachable,
+)
+from modelplane_operator.kube.objects import Manifest
+
+T = TypeVar("T")
+
+RETURNING = Backoff(first=0.2, longest=30.0)
+LISTS_AT_ONCE = 4  # of one server: each takes a connection, of which memory once taken is hardly ever given back
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take."""
+
+    watch_seconds: int = 300  # then the server ends it, and another server of the same cluster may take the next
+    silence: float = SILENCE
+    steady: float = 5.0  # a watch that lived that long has worked
+    unserved: float = 30.0  # how often to ask again for a type that the server does not have
+    vacant: float = 1200.0  # how often to list what nobody but us makes, while there is nothing
+    backoff: Backoff = RETURNING
+    patience: float = 15.0  # until the log tells of one watch that fails: its connection tells of a server that is away
+
+
+@dataclass(slots=True)
+class Reflector:
+    """Keeps one informer current. `chance` gives numbers from 0 to 1."""
+
+    kube: Kube
+    informer: Informer
+    chance: Callable[[], float]
+    namespace: str = ""
+    pace: Pace = Pace()
+    on_broken: Callable[[], None] = lambda: None
+    """Told when the server does not answer, or breaks off."""
+    answers: Callable[[], bool] = lambda: True
+    """Whether the server answers whoever asks how it is. When it does not, no watch of it is worth a log line."""
+    ours: bool = False
+    """Whether nobody but us makes such objects."""
+    on_news: Callable[[], None] = lambda: None
+    """Told when the server begins or ceases to have the type, or to let us see it: no object changes by that."""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTS_AT_ONCE))
+    """Whose turn it is to list; those of one server share it."""
+    kept: Callable[[], int] = lambda: 0
+    """Tells how many bytes are kept of all objects of the server, those among them that a list has read so far."""
+    reading: int = field(default=0, init=False)
+    """How much of that a list under way has read."""
+    lists: int = field(default=0, init=False)
+    failing: ClientError | None = field(default=None, init=False)
+    """What is wrong with it at the moment."""
+    _fails_since: float | None = field(default=None, init=False)
+    _alone_since: float | None = field(default=None, init=False)
+    """Since when it fails although its server answers."""
+    _told: str = field(default="", init=False)
+    """What is in the log since it fails."""
+    _up_since: float | None = field(default=None, init=False)
+    idle: bool = field(default=False, init=False)
+    """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
+    _version: str = field(default="", init=False)
+
+    def invalidate(self) -> None:
+        """Another process like this one may have written something since we last looked."""
+        if self.idle:
+            self.informer.synced = False
+            self._version = ""
+
+    def relist(self) -> None:
+        """List all of it before the next watch: what the last one said may not have been so."""
+        self._version = ""
+
+    def look_again(self) -> None:
+        """List what is not watched."""
+        if self.idle:
+            self.informer.wake()
+
+    def failing_for(self, now: float) -> float:
+        """For how many seconds it has not worked: it fails, or falls again and again as soon as it has begun."""
+        return 0.0 if self._fails_since is None or self._is_steady(now) else now - self._fails_since
+
+    def _is_steady(self, now: float) -> bool:
+        return self._up_since is not None and now - self._up_since > self.pace.steady
+
+    async def run(self) -> None:
+        """Go on until cancelled; raises what another connection has to mend, or a pause."""
+        failures = 0
+        while True:
+            began, self._up_since = self.informer.now(), None
+            try:
+                await self._follow()
+                error = None
+            except (Unauthorized, KubeconfigError, Misbehaving):
+                raise
+            except ClientError as caught:
+                error = caught
+            except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
+                error = Defect.by(caught)
+                self._tell(error, at=origin(caught))
+            ended = self.informer.now()
+            failures = 1 if ended - began > self.pace.steady else failures + 1
+            if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
+                self._fails_since = None
+            elif self._fails_since is None or self._is_steady(ended):
+                self._fails_since, self._alone_since, self._told = ended, None, ""
+            self._up_since = None
+            await asyncio.sleep(self._after(error, failures))
+
+    async def _follow(self) -> None:
+        """List where needed, and watch until that ends."""
+        if not self._version or (self.ours and self.informer.vacant):
+            await self._list()
+        while self.ours and self.informer.vacant:
+            await self._sleep()
+            await self._list()
+        self.idle = False
+        watch = self.kube.watch(
+            self.informer.type,
+            self._version,
+            seconds=int(self.pace.watch_seconds * (1 + self.chance())),
+            namespace=self.namespace,
+            selector=self.informer.selecting or "",
+            silence=self.pace.silence,
+            bare=self.informer.bare,
+        )
+        async with aclosing(watch) as events:
+            self._note(None)
+            self._up_since = self.informer.now()
+            async for event in events:
+                self.informer.seen(event)
+                self._check_room()
+                self._version = event.manifest["metadata"]["resourceVersion"]
+
+    async def _list(self) -> None:
+        self._version = ""
+        async with self.slots:
+            try:
+                listing = await self.kube.read_list(
+                    self.informer.type,
+                    self._counted(self.informer.reader()),
+                    namespace=self.namespace,
+                    selector=self.informer.selecting or "",
+                    bare=self.informer.bare,
+                    size=_size,
+                )
+            finally:
+                self.reading = 0
+        self.lists += 1
+        begins = not self.informer.served
+        self.informer.listed(listing)
+        self._version = listing.version
+        if begins:
+            self.on_news()
+
+    def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
+        """The same, and it raises Misbehaving when that would be more than may be kept."""
+
+        def counted(manifest: Manifest) -> T:
+            entry = read(manifest)
+            if size := _size(entry):
+                self.reading += size
+                self._check_room()
+            return entry
+
+        return counted
+
+    def _check_room(self) -> None:
+        self.kube.check_kept(self.informer.type, self.kept())
+
+    async def _sleep(self) -> None:
+        """Until something of ours is expected, or it is time to look whether there is something after all."""
+        self.idle = True
+        self._note(None)
+        self._up_since = self.informer.now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
+                await self.informer.woken()
+
+    def _after(self, error: ClientError | None, failures: int) -> float:
+        """The seconds to wait after a watch has ended in this way."""
+        chance = self.chance()
+        match error:
+            case None:
+                return self.pace.backoff.delay(failures - 1, chance)  # the first end is what watches do
+            case Unreachable() | TooMany() | ServerFault():  # what we have seen stands: go on from there
+                self.on_broken()
+            case NotFound():
+                self._version = ""
+                ceases = self.informer.served
+                self.informer.unserved()
+                self._note(None)
+                if ceases:
+                    self.on_news()
+                return self.pace.unserved * (1 + chance / 4)
+            case _:
+                self._version = ""
+        now = self.informer.now()
+        if not self.answers():
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > self.pace.patience:
+            self._tell(error)
+        self._note(error)
+        return self.pace.backoff.delay(failures, chance, at_least=error.retry_after)
+
+    def _tell(self, error: ClientError, **more: object) -> None:
+        """Log what is wrong with this watch alone, once until it has worked or something else is."""
+        if error.reason != self._told:
+            self._told = error.reason
+            informer = self.informer
+            log.warning("watch fails", cluster=informer.cluster, resource=str(informer.type), error=str(error), **more)
+
+    def _note(self, error: ClientError | None) -> None:
+        before, self.failing = self.failing, error
+        if isinstance(before, Forbidden) != isinstance(error, Forbidden):
+            self.on_news()
+
+
+def _size(read: object) -> int:
+    """The bytes that are kept of an object that a list has read."""
+    return read.size if isinstance(read, Entry) else 0

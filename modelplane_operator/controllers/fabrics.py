@@ -1,0 +1,37 @@
+"""By which labels the fleet's nodes say on which fabric they are: of a node, little else is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from modelplane_operator.api import InferenceCluster
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest, entries, section
+from modelplane_operator.planning.hardware import cut_node
+
+
+@dataclass(slots=True)
+class Fabrics:
+    """The labels that pools name. One that is new is kept of a node when there is news of it: every few minutes."""
+
+    _named: dict[Key, frozenset[str]] = field(default_factory=dict[Key, frozenset[str]], init=False)
+    _all: frozenset[str] = field(default=frozenset(), init=False)
+
+    def listen(self, informer: Informer) -> None:
+        if informer.type == of(InferenceCluster):
+            informer.subscribe(self._cluster)
+
+    def cut_node(self, node: Manifest) -> Manifest:
+        return cut_node(node, self._all)
+
+    def _cluster(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        pools = entries(new or {}, "spec", "nodePools")
+        named = frozenset(name for pool in pools if isinstance(name := section(pool, "fabric").get("topologyKey"), str))
+        if named == self._named.get(key, frozenset()):
+            return
+        if named:
+            self._named[key] = named
+        else:
+            del self._named[key]
+        self._all = frozenset[str]().union(*self._named.values())

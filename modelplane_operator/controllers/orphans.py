@@ -1,0 +1,92 @@
+"""What we made on a workload cluster and nobody on the hub owns any more. It is told, and left alone.
+
+A replica whose finalizer somebody has taken off leaves such objects, and so does a hub that was restored from a backup.
+Those of another hub look the same: nothing here deletes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.resources import NAMESPACE, ResourceType
+from modelplane_operator.runtime.reading import Cluster, placed_on
+
+LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
+OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCache, ModelReplica, ServingStack)}
+
+
+@dataclass(slots=True)
+class Sweeps:
+    """The orphans that were found last, by cluster."""
+
+    kinds: tuple[ResourceType, ...]
+    _found: dict[str, tuple[datetime, tuple[str, ...]]] = field(
+        default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
+    )
+
+    def of(self, site: Cluster, hub: Cluster, now: datetime) -> tuple[str, ...]:
+        """The names of a cluster's orphans, looked for every few minutes."""
+        looked, found = self._found.get(site.name, (None, ()))
+        if looked is None or now - looked >= LASTS:
+            found = tuple(sorted(orphans(site, self.kinds, hub)))
+            self._found[site.name] = (now, found)
+        return found
+
+
+def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster) -> Iterator[str]:
+    """What we applied there whose owner is not on the hub, and namespaces of tenants that no replica needs."""
+    kept = namespaces_in_use(site.name, hub)
+    for kind in kinds:
+        for one in ours(site.find(kind)):
+            lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)
+            if lost and not one["metadata"].get("deletionTimestamp"):
+                yield f"{kind.kind} {key_of(one)}"
+
+
+def namespaces_in_use(cluster: str, hub: Cluster) -> frozenset[str]:
+    """The namespaces of tenants on a cluster that replicas need."""
+    replicas = hub.find(of(ModelReplica))
+    keys = replicas.keys_by("cluster", cluster) if replicas else ()
+    return frozenset(names.remote_namespace(key.namespace) for key in keys)
+
+
+def is_tenants(namespace: Manifest) -> bool:
+    """Whether a namespace on a workload cluster stands for one of the hub."""
+    return labels_of(namespace).get(labels.OWNER_KIND) == NAMESPACE.kind
+
+
+def elsewhere(one: Manifest, cluster: str, hub: Cluster) -> bool:
+    """Whether it is of a replica on another cluster: on this one, too, when the two are one under two names."""
+    named, replicas = labels_of(one), hub.find(of(ModelReplica))
+    key = Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
+    owner = replicas.get(key) if replicas and named.get(labels.OWNER_KIND) == ModelReplica.definition.kind else None
+    return (
+        owner is not None
+        and owner["metadata"]["uid"] == named.get(labels.OWNER_UID)
+        and cluster not in placed_on(owner)
+    )
+
+
+def ours(found: Informer | None) -> Iterator[Manifest]:
+    """What we applied, of what is labelled as ours."""
+    for key in found.keys() if found else ():
+        entry = found.entry(key) if found else None
+        if entry and entry.owned:  # controllers copy our labels to what they make
+            yield entry.manifest
+
+
+def _has_owner(one: Manifest, hub: Cluster) -> bool:
+    """Whether its owner is on the hub; of an owner of a kind that is not known here, nobody can tell."""
+    named = labels_of(one)
+    kind = OWNERS.get(named.get(labels.OWNER_KIND, ""))
+    known = hub.find(kind) if kind else None
+    if known is None:
+        return True
+    owner = known.get(Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, "")))
+    return owner is not None and owner["metadata"]["uid"] == named.get(labels.OWNER_UID)

@@ -1,0 +1,83 @@
+"""The namespace of a tenant on a workload cluster: whether it can go, and what others have in it.
+
+Deleting a namespace deletes whatever anybody has in it. So it goes with the last replica only when nothing is there
+but our own objects and those that every namespace has.
+"""
+
+from __future__ import annotations
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.kube.errors import Forbidden, NotFound
+from modelplane_operator.kube.objects import Manifest, annotations_of, key_of, labels_of
+from modelplane_operator.kube.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    INFERENCE_POOL,
+    JOB,
+    LEADER_WORKER_SET,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    RESOURCE_CLAIM_TEMPLATE,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    ResourceType,
+)
+
+LOOKED_FOR = (
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    DEPLOYMENT,
+    LEADER_WORKER_SET,
+    JOB,
+    SERVICE,
+    SECRET,
+    CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    ROLE,
+    ROLE_BINDING,
+    RESOURCE_CLAIM_TEMPLATE,
+    INFERENCE_POOL,
+    HTTP_ROUTE,
+)
+"""What others may have there, as far as the operator may list it."""
+
+EVERYWHERE = {
+    SERVICE_ACCOUNT: frozenset({"default", "builder", "deployer"}),
+    CONFIG_MAP: frozenset({"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"}),
+    ROLE_BINDING: frozenset({"system:deployers", "system:image-builders", "system:image-pullers"}),
+}
+"""What Kubernetes, OpenShift and Istio make in every namespace."""
+
+_SOME = 50  # of a type: more than every namespace has
+# The replica's own are gone by then. Another one's are there when it has the cluster under another name.
+_NOT_OURS = f"{labels.OWNER_KIND} notin (Namespace)"
+_ACCOUNT = "kubernetes.io/service-account.name"  # annotation: whose token a Secret holds
+
+
+async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
+    """What others have in a namespace, one of each type: `kind name`. A type that we may not see is passed over."""
+    found: list[str] = []
+    for kind in LOOKED_FOR:
+        try:
+            seen = await kube.some(kind, _SOME, namespace=namespace, selector=_NOT_OURS)
+        except (Forbidden, NotFound):
+            continue
+        found += [f"{kind.kind} {key_of(one).name}" for one in seen if _matters(kind, one)][:1]
+    return tuple(found)
+
+
+def _matters(kind: ResourceType, one: Manifest) -> bool:
+    """Whether somebody has put it there, and not a controller for something else that is looked at itself."""
+    metadata, usual = one["metadata"], EVERYWHERE.get(SERVICE_ACCOUNT, frozenset())
+    if metadata.get("deletionTimestamp") or annotations_of(one).get(_ACCOUNT) in usual:
+        return False
+    if kind == POD:  # those of pickers end by themselves, and nobody waits for them
+        return labels.PICKER not in labels_of(one)
+    if metadata.get("ownerReferences"):
+        return False
+    return metadata["name"] not in EVERYWHERE.get(kind, frozenset())

@@ -1,0 +1,59 @@
+"""One cluster that you bring: what models can count on there, its gateway, and how it goes.
+
+Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
+have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
+
+It goes from behind: replicas first, which are placed elsewhere once it is being deleted; then their objects there, then
+the gateway and what it needs, then our finalizer. Nothing is decided about a cluster that does not answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from modelplane_operator.api.inference_cluster import ClusterReady
+from modelplane_operator.planning.inference_cluster.in_service import in_service
+from modelplane_operator.planning.inference_cluster.observed import (
+    AGAIN,
+    CHILDREN,
+    ON_HUB,
+    REQUEUE_SOON,
+    Observed,
+    Secrets,
+    There,
+)
+from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.renewal import renewal
+from modelplane_operator.planning.inference_cluster.teardown import teardown
+from modelplane_operator.planning.plan import Plan
+
+__all__ = ["CHILDREN", "ON_HUB", "Observed", "Secrets", "There", "plan"]
+
+
+def plan(seen: Observed) -> Plan:
+    decided, due = _decided(seen), renewal(seen)
+    if due is None:
+        return decided
+    wait = (due[0] - seen.now).total_seconds()
+    if wait <= 0:  # before all else: whatever else fails must not lock us out
+        return replace(decided, steps=(due[1], *decided.steps))
+    again = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
+    return replace(decided, requeue_after=again)
+
+
+def _decided(seen: Observed) -> Plan:
+    if seen.cluster.metadata.deletion_timestamp is not None:
+        return teardown(seen)
+    source = seen.cluster.spec.cluster.source
+    if source != "Existing":
+        words = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
+        return waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
+    if not seen.connected and seen.kubeconfig is not None:
+        return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
+    if seen.silence is not None:
+        return silent(seen, seen.silence)
+    if seen.refusal is not None:
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
+    if seen.there is None:
+        return Plan(requeue_after=REQUEUE_SOON)
+    return in_service(seen, seen.there)

@@ -1,0 +1,177 @@
+"""A cluster that answers: what models can count on there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import Condition, Ready, is_true
+from modelplane_operator.api.inference_cluster import (
+    BackendReady,
+    ClusterReady,
+    GPUReady,
+    InferenceCluster,
+    NodePool,
+    ObjectsOwned,
+    ObservedCluster,
+    ObservedPool,
+)
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.planning.hardware import Present, Seen, present
+from modelplane_operator.planning.inference_class import listed
+from modelplane_operator.planning.inference_cluster.gateway import (
+    gateway_secured,
+    gateway_status,
+    look_again,
+    misleading,
+)
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
+from modelplane_operator.planning.inference_cluster.status import (
+    counted_pools,
+    missing_classes,
+    pools_valid,
+    resolved_pools,
+    status_of,
+    unusable_pools,
+)
+from modelplane_operator.planning.node_pools import Resolved
+from modelplane_operator.planning.plan import AddFinalizer, Apply, Plan, RemoveFinalizer
+from modelplane_operator.rendering.gateway_relay import render_relay
+
+UNLISTED = "the nodes have not been listed yet"
+LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
+
+
+def _going_secret(seen: Observed) -> str:
+    """What to do about a kubeconfig that would be gone but for our finalizer; empty when it stays."""
+    if not seen.secrets.going:
+        return ""
+    return (
+        f"Secret {seen.secrets.mine} is being deleted, and is kept only while a cluster names it: put the kubeconfig "
+        "into a Secret of another name, and name that in spec.cluster.existing.secretRef"
+    )
+
+
+def in_service(seen: Observed, there: There) -> Plan:
+    serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
+    resolved = resolved_pools(seen)
+    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
+    running = ClusterReady.CLUSTER_RUNNING
+    if resolved.missing and not resolved.pools:
+        running = ClusterReady.WAITING_FOR_CLASSES
+    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
+    said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
+    gateway = gateway_status(seen, serving)
+    ready = serving.ready
+    if ready.status == "True" and gateway is None:
+        words = "its gateway answers the hub's gateway alone, which is not set up for that yet"
+        ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (words, seen.hub.why))))
+    relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
+    secured = gateway_secured(seen, serving, gateway)
+    judged = (
+        running.condition(seen.now, message=said),
+        ready,
+        secured,
+        pools_valid(seen, resolved),
+        _gpu_ready(seen, there, nodes),
+        _ready(seen, there, resolved, ready),
+        *_owned(seen, there),
+    )
+    fresh = {
+        "gateway": gateway,
+        "gpu_pools": counted_pools(seen, resolved, nodes, last=not isinstance(there.hardware, ClientError)),
+        "observed": _observed(seen, there, nodes),
+        "orphans": len(there.orphans) if there.orphans is not None else None,
+    }
+    guard = (AddFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (RemoveFinalizer(SECRET, key) for key in seen.secrets.unneeded)
+    look = (
+        REQUEUE_SOON if there.hardware is None else None
+    )  # where there are no nodes, no event tells that they were listed
+    sweep = SWEEP if there.orphans is not None else None
+    again = (serving.again, look_again(seen, serving, secured), look, sweep)
+    return Plan(
+        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
+        status_of(seen, resolved, judged).model_copy(update=fresh),
+        requeue_after=min((at for at in again if at), default=None),
+        needs_finalizer=True,
+    )
+
+
+def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
+    if isinstance(there.hardware, ClientError):
+        return GPUReady.NOT_SEEN.condition(seen.now, message=str(there.hardware))
+    if there.hardware is None:
+        return GPUReady.NOT_SEEN.condition(seen.now, message=UNLISTED)
+    pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
+    few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
+    short = {name: found for name, found in nodes.items() if found.lacking}
+    said = [
+        f"pool {name}: {found.nodes} of {_at_least(pools[name])} nodes carry the label {labels.POOL}={name}"
+        for name, found in few.items()
+    ]
+    said += [
+        f"pool {name}: {found.usable} of {found.nodes} nodes are usable, {found.lacking}"
+        for name, found in short.items()
+    ]
+    if "DRA" not in there.apis:
+        said.insert(0, "the cluster does not serve resource.k8s.io/v1, through which pods claim devices")
+    if short or "DRA" not in there.apis:
+        return GPUReady.DEVICES_MISSING.condition(seen.now, message="; ".join(said))
+    if few:
+        return GPUReady.NODES_MISSING.condition(seen.now, message="; ".join(said))
+    return GPUReady.ALL_PRESENT.condition(seen.now)
+
+
+def _owned(seen: Observed, there: There) -> Iterator[Condition]:
+    if there.orphans:
+        words = f"{len(there.orphans)} of its objects belong to nothing on this hub, and are left alone"
+        yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=f"{words}: {listed(there.orphans)}")
+    elif there.orphans is not None:
+        yield ObjectsOwned.ALL_OWNED.condition(seen.now)
+
+
+def _at_least(pool: NodePool) -> int:
+    """The nodes that must be there at any time."""
+    return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
+
+
+def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> ObservedCluster:
+    last = seen.cluster.status.observed if seen.cluster.status else None
+    return ObservedCluster(
+        version=there.version,
+        latency_ms=_latency(there.latency, last.latency_ms if last else None),
+        apis=tuple(sorted(there.apis)),
+        pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
+    )
+
+
+def _latency(seconds: float | None, last: int | None) -> int | None:
+    """Milliseconds, told anew only when they are others by far: the status is not written for each answer."""
+    if seconds is None:
+        return last
+    found = max(LEAST_LATENCY, round(seconds * 1000))
+    return last if last and last / 3 <= found <= last * 3 else found
+
+
+def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition) -> Condition:
+    """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
+    lacks = [*unusable_pools(seen, resolved)]
+    if backend.status == "Unknown":
+        return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
+    if backend.reason == BackendReady.ADDRESS_IN_USE.reason:  # whose endpoint it is, is no business of other tenants
+        words = "its gateway has no address of its own: see BackendReady"
+        return not_ready(InferenceCluster.definition.kind, backend, words)
+    if backend.status != "True":
+        return not_ready(InferenceCluster.definition.kind, backend)
+    if lacks and not resolved.pools:
+        words = f"no pool can be used: {'; '.join(lacks)}"
+        return not_ready(InferenceCluster.definition.kind, pools_valid(seen, resolved), words)
+    if there.hardware is None and not is_true(seen.cluster.conditions, Ready):
+        return Ready.CREATING.condition(seen.now, message=UNLISTED)
+    if backend.reason == BackendReady.DEGRADED.reason:
+        lacks.append(backend.message or "")
+    return (Ready.DEGRADED if lacks else Ready.AVAILABLE).condition(seen.now, message="; ".join(lacks))

@@ -1,0 +1,162 @@
+"""What makes a cluster's gateway: a ServingStack of ours, or we ourselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from modelplane_operator.api import names
+from modelplane_operator.api.conditions import Condition, Ready, is_true
+from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
+from modelplane_operator.api.serving_stack import ServingStack
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import key_of
+from modelplane_operator.kube.resources import SECRET, ResourceType
+from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
+from modelplane_operator.planning.plan import Apply, Issue, Step
+from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.rendering.cluster_gateway import (
+    gateway_among,
+    gateway_of,
+    is_guarded,
+    own_port,
+    render_cluster_gateway,
+    render_system_namespace,
+)
+from modelplane_operator.rendering.inference_gateway import address_of
+from modelplane_operator.rendering.serving_stack import render_stack
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How requests come to the models there: what to write for it, and how it stands."""
+
+    ready: Condition
+    address: str | None = None
+    steps: tuple[Step, ...] = ()
+    again: float | None = None
+    server_name: str | None = None
+    """What the gateway proves to be to the hub's."""
+    http: bool = field(default=True)
+    """Whether it answers anybody."""
+    why: str = ""
+    """Why it must go on to do so."""
+    port: int | None = None
+    """By which it does, where that is not 80."""
+    last: tuple[Step, ...] = ()
+    """What is likely to fail, and is to keep nothing else from being done."""
+
+
+def unless_ours(seen: Observed, serving: Serving) -> Serving:
+    """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
+    if serving.address not in seen.front_door:
+        return serving
+    words = f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
+    refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
+    return replace(serving, ready=refused, address=None, again=AGAIN)
+
+
+def has_stack(seen: Observed, there: There) -> bool:
+    """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
+    return seen.stack is not None or (seen.helm and not there.children)
+
+
+def from_stack(seen: Observed) -> Serving:
+    wanted = render_stack(seen.cluster)
+    steps = (Apply(wanted),)
+    if seen.stack is None:
+        words = f"ServingStack {key_of(wanted)} is being made"
+        return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
+    stack = ServingStack.parse(seen.stack)
+    told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
+    refused = synced.get("message") if synced.get("status") == "False" else None
+    gateway = stack.status.gateway if stack.status else None
+    reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
+    reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
+    if reason is BackendReady.BACKEND_HEALTHY and told.get("reason") == Ready.DEGRADED.reason:
+        reason = BackendReady.DEGRADED
+    why = "; ".join(filter(None, (refused, told.get("message"))))
+    words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
+    if told.get("reason") == BackendReady.INSTALL_FAILED.reason:
+        reason = BackendReady.INSTALL_FAILED
+    if reason is BackendReady.BACKEND_HEALTHY:
+        words = ""
+    if not seen.helm:
+        words = f"ServingStack {stack.key} is as it was: this operator runs no Helm"
+    ready = reason.condition(seen.now, message=words)
+    if gateway is None:
+        return Serving(ready, None, steps)
+    asked = stack.spec.gateway.listeners if stack.spec.gateway else ()
+    return Serving(
+        ready,
+        gateway.address,
+        steps,
+        server_name=gateway.server_name,
+        http=gateway.http is not False,
+        why=f"spec.gateway.listeners of ServingStack {stack.key} answer anybody: take them out" if asked else "",
+        port=own_port(asked),
+    )
+
+
+def own_gateway(seen: Observed, there: There) -> Serving:
+    if missing := _missing_software(there):
+        words = f"there is no gateway yet: the cluster lacks {missing}"
+        return Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
+    cluster = seen.cluster.metadata.name
+    last = seen.cluster.status.gateway if seen.cluster.status else None
+    live = gateway_among(there.children)
+    # What may not be seen any more is no reason to open a gateway that has it.
+    unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
+    hub = unseen if there.unpermitted else seen.hub
+    closed = is_true(seen.cluster.conditions, GatewaySecured)
+    opened = doors(
+        seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
+    )
+    if live is None and there.unpermitted and closed:  # nor to make another one in its place that is open
+        opened = SHUT
+    namespace = () if there.has_namespace else (render_system_namespace(seen.cluster),)
+    wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
+    before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
+    steps = (*before, *opened.issued(), *after)
+    address = _address(there)
+    return Serving(
+        _own_gateway_ready(seen, there, address, shut=opened.shut),
+        address,
+        tuple(one for one in steps if _made_by(one) not in there.forbidden),
+        server_name=opened.server_name,
+        http=opened.http,
+        why=there.unpermitted,
+        last=tuple(one for one in steps if _made_by(one) in there.forbidden),
+    )
+
+
+def _made_by(step: Apply | Issue) -> ResourceType:
+    """The type of what a step makes."""
+    return type_of(step.manifest) if isinstance(step, Apply) else SECRET
+
+
+def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shut: bool) -> Condition:
+    if address:
+        words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
+        return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
+    if shut:
+        return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
+    gateway = gateway_among(there.children)
+    said = condition(gateway, "Programmed").get("message") if gateway else None
+    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
+    return BackendReady.INSTALLING.condition(seen.now, message=words)
+
+
+def _missing_software(there: There) -> str:
+    """What the gateway needs and the cluster does not serve; empty when it has all."""
+    needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
+    needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
+    return " and ".join(words for name, words in needed.items() if name not in there.apis)
+
+
+def _address(there: There) -> str | None:
+    """Where requests for the cluster's models go; None until its gateway is there for them."""
+    gateway = gateway_among(there.children)
+    if gateway is None or condition(gateway, "Programmed").get("status") != "True":
+        return None
+    return address_of(gateway)

@@ -1,0 +1,109 @@
+"""A cluster on its way out: replicas first, then their objects there, then its gateway and what that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.inference_cluster import ClusterReady, DeletionPhase, DeletionStatus
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.planning.inference_class import NAMED, listed
+from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
+from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
+from modelplane_operator.planning.symptoms import condition
+
+
+def teardown(seen: Observed) -> Plan:
+    going = seen.cluster.metadata
+    if labels.FINALIZER not in going.finalizers:
+        return Plan()  # nothing was ever made there, or all of it is gone
+    if going.annotations.get(labels.ABANDON) == "true":
+        return _abandoned(seen)
+    if seen.replicas:
+        blocking = [f"ModelReplica {key}" for key in seen.replicas]
+        remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
+        return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
+    if seen.there is None:
+        why = seen.silence or seen.refusal or seen.kubeconfig
+        if why is None:
+            return Plan(requeue_after=REQUEUE_SOON)
+        words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
+        return _leaving(seen, "Unreachable", [], words)
+    if seen.there.others:
+        remedy = f'delete them there if nobody else does, or annotate it with {labels.ABANDON}="true" to leave them'
+        return _leaving(seen, "DrainServing", seen.there.others, "objects of models are left there", remedy=remedy)
+    return _uninstalled(seen, seen.there)
+
+
+def _uninstalled(seen: Observed, there: There) -> Plan:
+    """Delete the last of what we made there that is left; when none is, let go."""
+    if seen.stack is not None:
+        return _without(seen, seen.stack)
+    left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
+    if not left:
+        return _leaving_behind(seen, there) if there.spared else Plan(_let_go(seen))
+    words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
+    steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
+    return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
+
+
+def _leaving_behind(seen: Observed, there: There) -> Plan:
+    """Say which namespaces stay and, once that was said, let go."""
+    words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
+    if any((known.type, known.message) == (Ready.__name__, words) for known in seen.cluster.conditions):
+        return Plan(_let_go(seen))
+    return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
+
+
+def _without(seen: Observed, stack: Manifest) -> Plan:
+    """Have the stack go, and wait for it."""
+    why = condition(stack, "Ready").get("message", "") if _is_going(stack) else ""
+    if not seen.helm:
+        why = "this operator runs no Helm to take it away"
+    blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
+    return _leaving(seen, "UninstallServingStack", blocking, "its software is going", _end_stack(seen))
+
+
+def _abandoned(seen: Observed) -> Plan:
+    """Say what stays behind and, once that was said, let go."""
+    words = f"let go without cleaning up: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
+    told = ClusterReady.ABANDONED.condition(seen.now, message=words)
+    if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
+        return Plan(_let_go(seen))
+    return Plan(status=status_of(seen, resolved_pools(seen), (told,)), requeue_after=REQUEUE_SOON)
+
+
+def _end_stack(seen: Observed) -> tuple[Step, ...]:
+    return (delete(seen.stack),) if seen.stack is not None and not _is_going(seen.stack) else ()
+
+
+def _is_going(child: Manifest) -> bool:
+    return bool(child["metadata"].get("deletionTimestamp"))
+
+
+def _let_go(seen: Observed) -> tuple[Step, ...]:
+    mine = seen.secrets.mine
+    unguard = (RemoveFinalizer(SECRET, mine),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *unguard, RemoveFinalizer())
+
+
+def _leaving(
+    seen: Observed,
+    phase: DeletionPhase,
+    blocking: Sequence[str],
+    words: str,
+    steps: tuple[Step, ...] = (),
+    *,
+    remedy: str = "",
+) -> Plan:
+    said = f"{words}: {listed(blocking)}" if blocking else words
+    said = f"{said}; {remedy}" if remedy else said
+    judged = (Ready.DELETING.condition(seen.now, message=said),)
+    deletion = DeletionStatus(phase=phase, waiting_for=tuple(blocking[:NAMED]))
+    status = status_of(seen, resolved_pools(seen), judged, deletion=deletion)
+    return Plan(steps, status, requeue_after=AGAIN)

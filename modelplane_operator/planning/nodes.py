@@ -1,0 +1,62 @@
+"""Nodes on which pods do not run, or get no more: which, and in which words that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from modelplane_operator.api import labels
+from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
+
+NAMED = 3  # nodes that a message names
+
+
+def why_not_ready(node: Manifest) -> str:
+    """Since when a node is not ready, and the reason that it gives; empty while it is ready."""
+    ready = next((one for one in entries(node, "status", "conditions") if one["type"] == "Ready"), None) or {}
+    if ready.get("status") == "True":
+        return ""
+    since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
+    reason = f" ({ready['reason']})" if ready.get("reason") else ""
+    return f"is not ready{since}{reason}"
+
+
+def unfit(node: Manifest) -> str:
+    """Why no more pods are put on a node; empty when they are."""
+    return why_not_ready(node) or ("is cordoned" if section(node, "spec").get("unschedulable") else "")
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """The nodes of a cluster's pools that are not ready or are cordoned."""
+
+    nodes: tuple[Manifest, ...] = ()
+
+    @cached_property
+    def _down(self) -> dict[str, str]:
+        return {node["metadata"]["name"]: words for node in self.nodes if (words := why_not_ready(node))}
+
+    def under(self, pod: Manifest) -> str:
+        """The node of a pod, and since when it is not ready: what it last said of the pod counts no more."""
+        name = section(pod, "spec").get("nodeName", "")
+        return f"node {name}, which {self._down[name]}" if name in self._down else ""
+
+    def kept_from(self, pod: Manifest) -> str:
+        """The nodes of its pool on which a pod without a node is not put."""
+        pool = section(pod, "spec", "nodeSelector").get(labels.POOL)
+        found = sorted(self._of(pool)) if pool else []
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        return ", ".join(found[:NAMED]) + more
+
+    def _of(self, pool: str) -> Iterator[str]:
+        for node in self.nodes:
+            if labels_of(node).get(labels.POOL) == pool and (words := unfit(node)):
+                yield f"node {node['metadata']['name']} {words}"
+
+
+def pools_of(spec: Manifest) -> Iterable[str]:
+    """The pools that the engines of a ModelReplica are on."""
+    return {
+        member.get("nodePoolName", "") for engine in entries(spec, "engines") for member in entries(engine, "members")
+    }

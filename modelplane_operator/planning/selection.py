@@ -1,0 +1,67 @@
+"""Why a service has no endpoints: what its entries select, and what there is instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.kube.objects import Section, entries
+
+NAMED = 3  # of labels, and of replicas
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What is in the namespace of a service without endpoints."""
+
+    endpoints: tuple[Labels, ...] = ()
+    """Labels of each ModelEndpoint."""
+    replicas: tuple[tuple[str, str], ...] = ()
+    """ModelReplicas that would be selected, by name, and what each says of its model."""
+
+
+def state(replica: Section) -> str:
+    """What a replica says of why it has no endpoint."""
+    said = {one.get("type"): one for one in entries(replica, "status", "conditions")}
+    found = said.get("ModelReady")
+    if found is None:
+        return "nothing is known of it yet"
+    if found.get("status") == "True":
+        return "it answers, and its endpoint follows"
+    return ": ".join(filter(None, (str(found.get("reason", "")), str(found.get("message") or ""))))
+
+
+def why_none(service: ModelService, near: Neighbours | None) -> str:
+    """What is selected, and what there is."""
+    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
+    asked = "; ".join(_pairs(labels) or "every endpoint" for labels in wanted[:NAMED])
+    more = f"; and {len(wanted) - NAMED} more" if len(wanted) > NAMED else ""
+    return "; ".join((f"No ModelEndpoints matched the configured selectors ({asked}{more})", *_instead(wanted, near)))
+
+
+def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]:
+    if near is None:
+        return
+    if near.replicas:
+        told = ", ".join(f"{name} ({said})" for name, said in near.replicas[:NAMED])
+        more = f", and {len(near.replicas) - NAMED} more" if len(near.replicas) > NAMED else ""
+        yield f"{len(near.replicas)} ModelReplica(s) with these labels do not answer: {told}{more}"
+    elif near.endpoints:
+        keys = {key for labels in wanted for key in labels}
+        counts = Counter(f"{key}={labels[key]}" for labels in near.endpoints for key in keys if key in labels)
+        told = [f"{pair} ({count})" for pair, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+        most = f", and {len(told) - NAMED} more" if len(told) > NAMED else ""
+        named = (
+            f"{', '.join(told[:NAMED])}{most}" if told else f"none has the label {' or '.join(sorted(keys)[:NAMED])}"
+        )
+        yield f"of the {len(near.endpoints)} in this namespace: {named}"
+    else:
+        yield "there are none in this namespace, and those of others do not count"
+
+
+def _pairs(labels: Labels) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

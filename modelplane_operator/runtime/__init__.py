@@ -1,0 +1,1 @@
+"""How a reconcile runs, whatever the kind: queue, workers, loop, steps, leadership, health."""

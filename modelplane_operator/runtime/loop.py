@@ -1,0 +1,331 @@
+"""How a reconcile runs, the same for every kind: observe, plan, act, report.
+
+    observe   reads what the watches have seen
+    plan      decides, as a function of that
+    act       writes, in order and siblings at once, to the first failure
+    report    writes the status, once, when it differs; after writes it is judged anew, by what they have changed
+
+Whatever fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+import structlog
+from pydantic import ValidationError
+
+from modelplane_operator.api import Kind, labels
+from modelplane_operator.api.base import Resource, WrongKindError
+from modelplane_operator.api.conditions import Condition, Synced, merge
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.errors import origin
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of
+from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.planning.glance import glance
+from modelplane_operator.planning.plan import Plan
+from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
+from modelplane_operator.runtime.reading import Cluster, find
+from modelplane_operator.runtime.steps import Actor, Failure
+
+R = TypeVar("R", bound=Resource[Any, Any])
+O = TypeVar("O")
+
+QUARANTINED = (
+    "The operator's process died twice while it reconciled this object, so the object is left alone: change its spec, "
+    f"or the annotation {labels.RETRY}, to have it tried again"
+)
+PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
+QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
+OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
+SLOW = f"its cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
+TOLD = 5  # fields that are wrong with an object
+LONGEST_PART = 63
+
+log = structlog.get_logger()
+
+
+OnTransition = Callable[[Manifest, Condition | None, Condition], None]
+"""Told an object, what one of its conditions was, if it was there, and what has been stored instead."""
+
+
+def untold(_: Manifest, __: Condition | None, ___: Condition) -> None:
+    """For whoever tells nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The world, as a controller reaches it."""
+
+    hub: Cluster
+    fleet: Callable[[str], Cluster]
+    """The workload cluster of that name; raises Unreachable when we have no connection to one."""
+    may_write: Callable[[], None]
+    """Raises NotLeading when another operator may be writing."""
+    now: Callable[[], datetime]
+    on_transition: OnTransition = untold
+    helm: Helm | None = None
+    """None where no charts are installed."""
+    repeats: Repeats = field(default_factory=Repeats)
+    """Which defects are in the log already: an object that we fail on is tried again and again."""
+
+    def cluster(self, name: str) -> Cluster:
+        return self.hub if name == HUB else self.fleet(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a watch saw of an object; at least one of the two is there."""
+
+    old: Manifest | None
+    new: Manifest | None
+    cluster: str = HUB
+    """Where that was."""
+
+    def __iter__(self) -> Iterator[Manifest | None]:
+        return iter((self.old, self.new))
+
+    @property
+    def latest(self) -> Manifest:
+        """The object as it is now, or was last."""
+        return self.new or self.old or {}
+
+
+Mapper = Callable[[Change, Cluster], Iterable[Key]]
+"""Whom a change of an object concerns; the hub is there to look the others up."""
+
+ConnectionMapper = Callable[[str, Cluster], Iterable[Key]]
+"""Whom it concerns that a workload cluster of that name begins or ceases to answer."""
+
+
+def nothing(_: Manifest) -> str:
+    """For kinds of which a pause holds up everything."""
+    return ""
+
+
+def its_deletion(manifest: Manifest) -> str:
+    """For kinds that tenants write, and whose end others wait for."""
+    going = manifest["metadata"].get("deletionTimestamp")
+    return "it is being deleted, which a pause does not hold up" if going else ""
+
+
+def nobody(_: str, __: Cluster) -> Iterable[Key]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Controller(Generic[R, O]):
+    """One kind: what to read, what to decide, and whose changes concern it."""
+
+    kind: type[R]
+    observe: Callable[[R, Clients], Awaitable[O]]
+    plan: Callable[[O], Plan]
+    serial: bool = False
+    """Whether its objects take turns to decide and to act, because each decision counts on the ones before."""
+    watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
+    """Types of the hub whose changes concern objects of this kind."""
+    remote_watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
+    """The same for types of workload clusters."""
+    on_connection: ConnectionMapper = nobody
+    while_paused: Callable[[Manifest], str] = nothing
+    """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
+    concurrency_key: Callable[[Manifest], str] = lambda _: ""
+    """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
+
+    @property
+    def type(self) -> ResourceType:
+        return of(self.kind)
+
+
+async def reconcile(
+    controller: Controller[Any, Any],
+    key: Key,
+    clients: Clients,
+    *,
+    failures: int = 0,
+    lock: AbstractAsyncContextManager[object] | None = None,
+    quarantined: bool = False,
+) -> Outcome:
+    """Take one object one step towards its spec. `failures`: how often in a row that has failed before.
+
+    One that is quarantined is left alone, and says so. What is decided and made happens in its `turn`; to tell of it,
+    it keeps nobody waiting.
+    """
+    async with lock or nullcontext():
+        informer = clients.hub.find(controller.type)
+        manifest = informer.latest(key) if informer else None
+        if informer is None or manifest is None:
+            return Forgotten()
+        trouble = informer.trouble(key)
+        paused = annotations_of(manifest).get(labels.PAUSED) == "true"
+        message = controller.while_paused(manifest) if paused else ""
+        if quarantined:
+            plan, failure, reason, message = Plan(), None, Synced.QUARANTINED, QUARANTINED
+        elif paused and not message:
+            plan, failure, reason, message = Plan(), None, Synced.RECONCILE_PAUSED, _paused(manifest)
+        else:
+            readable = trouble is None or trouble.rest is None
+            plan, failure = await _attempt(controller, manifest, key, clients) if readable else (Plan(), None)
+            failure = failure or (Failure(None, Defect(trouble.why)) if trouble else None)
+            done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
+            reason = Synced.RECONCILE_ERROR if failure else done
+            message = f"{PAUSES}, but {message}" if paused else ""
+    if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
+        return Failed()
+    if failure and isinstance(failure.error, NotLeading):
+        return Failed()
+    try:
+        await report(informer, manifest, plan, clients, reason=reason, message=str(failure or message))
+    except ClientError as error:
+        return Failed(at_least=error.retry_after)
+    except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
+        _tell("report failed", controller, key, clients, error)
+        return Failed(terminal=True)
+    if failure:
+        return Failed(at_least=failure.error.retry_after, terminal=not failure.error.retry)
+    return Done(plan.requeue_after)
+
+
+async def _attempt(
+    controller: Controller[Any, Any], manifest: Manifest, key: Key, clients: Clients
+) -> tuple[Plan, Failure | None]:
+    """Observe, plan and act. What fails is a value: one object's trouble is not another's."""
+    plan, wrote = Plan(), False
+
+    def may_write() -> None:
+        nonlocal wrote
+        clients.may_write()
+        wrote = True
+
+    async def decided(resource: Resource[Any, Any]) -> Plan:
+        return controller.plan(await controller.observe(resource, clients))
+
+    deadline = asyncio.timeout(None)
+    try:
+        async with deadline:
+            if controller.concurrency_key(manifest):
+                deadline.reschedule(asyncio.get_running_loop().time() + OF_A_CLUSTER)
+            resource, beyond = _read(controller.kind, manifest)
+            plan = await decided(resource)
+            if beyond:
+                return replace(plan, steps=()), Failure(None, Defect(beyond))
+            actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
+            failure = await actor.act(plan.steps, needs_finalizer=plan.needs_finalizer)
+            if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
+                # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
+                after = await decided(controller.kind.parse(live))
+                plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
+            return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
+    except ClientError as error:
+        return plan, Failure(None, error)
+    except (ValidationError, WrongKindError) as error:
+        return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
+    except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
+        if isinstance(error, TimeoutError) and deadline.expired():
+            return plan, Failure(None, Unreachable(SLOW))
+        _tell("reconcile failed", controller, key, clients, error)
+        return plan, Failure(None, Defect.by(error))
+
+
+def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:
+    """Log a defect of ours with where it arose, and again when it has happened twice as often."""
+    kind = controller.type.kind
+    if so_far := clients.repeats.worth((what, kind, type(error), origin(error))):
+        log.error(what, kind=kind, key=str(key), so_far=so_far, exc_info=error)
+
+
+def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
+    """The object, and what of it is beyond the bounds of its kind: it was stored before them, or they were taken away.
+
+    Nothing new is made for such an object, and what is there stays. One that is on its way out may go.
+    """
+    try:
+        return kind.admitted(manifest), ""
+    except ValidationError as error:
+        resource = kind.parse(manifest)
+        if resource.metadata.deletion_timestamp:
+            return resource, ""
+        return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {_where(error)}"
+
+
+def _paused(manifest: Manifest) -> str:
+    """What holds an object up, and of which of its generations the rest of its status is."""
+    told = (one for one in _known(manifest.get("status") or {}) if one.type != Synced.__name__)
+    last = max((one.observed_generation or 0 for one in told), default=0)
+    return f"{PAUSES}; {f'its status is of generation {last}' if last else 'nothing was done for it before'}"
+
+
+async def report(
+    informer: Informer, observed: Manifest, plan: Plan, clients: Clients, *, reason: Synced, message: str
+) -> None:
+    """Write the status when it differs from the one that is there."""
+    live = informer.latest(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
+    if live is None or live["metadata"]["uid"] != observed["metadata"]["uid"]:
+        return
+    generation, now = observed["metadata"].get("generation"), clients.now().replace(microsecond=0)
+    synced = reason.condition(now, message=message, generation=generation)
+    known_status: Manifest = live.get("status") or {}
+    reported = plan.status.conditions if plan.status else ()
+    known = _known(known_status)
+    conditions = merge(known, (*(_judged(one, generation) for one in reported), synced))
+    rest = plan.status.to_manifest() if plan.status else known_status
+    status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
+    if status == known_status:
+        return
+    clients.may_write()
+    try:
+        stored = await clients.hub.kube.replace_status({**live, "status": status})
+    except NotFound:
+        return  # it went in the meantime
+    informer.written(stored)
+    before = {condition.type: condition for condition in known}
+    for condition in conditions:
+        if condition != (was := before.get(condition.type)):
+            clients.on_transition(stored, was, condition)
+
+
+def _known(status: Manifest) -> list[Condition]:
+    """The conditions that are there; one that cannot be read is written anew."""
+    known: list[Condition] = []
+    for condition in cast(list[Any], status.get("conditions") or []):
+        try:
+            known.append(Condition.model_validate(condition))
+        except ValidationError:
+            continue
+    return known
+
+
+def _judged(condition: Condition, generation: int | None) -> Condition:
+    if condition.observed_generation is not None or generation is None:
+        return condition
+    return condition.model_copy(update={"observed_generation": generation})
+
+
+def _where(error: ValidationError | WrongKindError) -> str:
+    """Which fields are wrong and why, without what they say."""
+    if isinstance(error, WrongKindError):
+        return str(error)
+    wrong = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{_path(one['loc'])}: {_plain(one['msg'])}" for one in wrong[:TOLD]]
+    return "; ".join(told) + (f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else "")
+
+
+def _path(of: Iterable[int | str]) -> str:
+    """A field as Kubernetes writes it; the keys of maps are users' and may be of any length."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:LONGEST_PART]}" for part in of)[1:]
+
+
+def _plain(message: str) -> str:
+    """What is wrong, in the API's words and not in Python's."""
+    for python, plain in (("Tuple", "List"), ("Dictionary", "Map"), (" after validation", "")):
+        message = message.replace(python, plain)
+    return message

@@ -1,0 +1,310 @@
+"""The operator: its parts, in the order in which they begin and end.
+
+watch     the hub, and every workload cluster that it names; standbys do so too
+lead      once all of the hub has been seen, one of several operators holds the lease and reconciles
+stop      no more reconciles begin, those that run have some seconds, the lease is given back, connections close
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from modelplane_operator.api import KINDS
+from modelplane_operator.api.names import SYSTEM_NAMESPACE
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import INITIAL_SYNCS, Connection, Health, Watched
+from modelplane_operator.clients.connection import Pace as ConnectionPace
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.lease import Lease
+from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
+from modelplane_operator.clients.reflector import RETURNING
+from modelplane_operator.clients.store import Store
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.objects import Key, Manifest, section
+from modelplane_operator.kube.resources import HUB, NAMESPACE, SECRET, ResourceType
+from modelplane_operator.rendering.digests import tested_archive
+from modelplane_operator.runtime.events import Recorder
+from modelplane_operator.runtime.health import LoopProbe, blind, stuck
+from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.metrics import Metrics, State
+from modelplane_operator.runtime.probes import serving
+from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
+from modelplane_operator.runtime.queue import Pace
+from modelplane_operator.runtime.wiring import Runner, runner, wanted_types, work
+from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.settings import Settings
+
+OURS = frozenset(map(of, KINDS))
+REMEDY = "kubectl apply --server-side --force-conflicts -f charts/modelplane-operator/crds/"
+LOOK_AGAIN = 0.2  # for the hub's first lists
+LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
+PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
+BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
+
+Build = Callable[[World], Kinds]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """All parts of one operator, made by `assemble`; `run` brings them to life."""
+
+    settings: Settings
+    hub: Connection
+    fleet: Fleet
+    lease: Lease
+    runners: tuple[Runner, ...]
+    loop_probe: LoopProbe
+    recorder: Recorder
+    metrics: Metrics
+    helm: Helm | None = None
+    guard: Guard = UNGUARDED
+    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @property
+    def missing(self) -> tuple[ResourceType, ...]:
+        """Our own types that the hub does not have."""
+        return tuple(one.type for one in self.hub.informers if one.type in OURS and not one.served)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of the hub has been seen, so that this operator could lead."""
+        return not self.unready()
+
+    def unready(self) -> tuple[str, ...]:
+        """What this operator waits for before it could lead."""
+        if self.missing:
+            return (f"the hub has no definitions of {_listed(self.missing)}",)
+        unseen = tuple(one.type for one in self.hub.informers if not one.synced)
+        return (f"not seen yet: {_listed(unseen)}",) if unseen else ()
+
+    def unfit(self) -> tuple[str, ...]:
+        """Why this operator should not be counted on: it could not lead, or no longer follows all of the hub."""
+        return self.unready() or tuple(blind(self.hub, self.loop_probe.now()))
+
+    def stuck(self) -> tuple[str, ...]:
+        """What would not come loose without a restart."""
+        return tuple(stuck(self.loop_probe, self.hub, self.runners, leading=self.lease.held))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch and, when it is our turn, lead, until told to stop."""
+        pages = serving(self.settings.listen, health=self.stuck, readiness=self.unfit, metrics=self.metrics.registry)
+        async with pages, asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(part.run(), name=type(part).__name__)
+                for part in (self.hub, self.loop_probe, self.recorder)
+            ]
+            background.append(group.create_task(self._know_clusters(), name="fleet"))
+            leading = group.create_task(self._lead(), name="lead")
+            await stop.wait()
+            log.info("stopping")
+            for one in self.runners:
+                one.workers.stop()
+            grace = self.settings.stop_grace
+            ending = {leading} if self.lease.held else set[asyncio.Task[None]]()
+            if self.helm is not None:
+                ending.add(group.create_task(self.helm.close(grace), name="helm"))
+            if ending:
+                await asyncio.wait(ending, timeout=grace)
+            leading.cancel()
+            await asyncio.wait({leading})  # it gives the lease back, which needs the hub
+            for task in background:
+                task.cancel()
+        log.info("stopped")
+
+    async def _lead(self) -> None:
+        await self._seen()
+        gc.collect(1)  # all of it would take a second for 25,000 objects, and find next to nothing
+        gc.freeze()
+        async with asyncio.TaskGroup() as group:
+            electing = group.create_task(self.lease.run(), name="lease")
+            await self.lease.lead(self._work)
+            electing.cancel()
+
+    async def _seen(self) -> None:
+        """Wait until all of the hub has been seen, and say what is missing."""
+        said: tuple[ResourceType, ...] = ()
+        while not self.ready:
+            if self.hub.synced and self.missing != said:
+                said = self.missing
+                log.error("definitions missing", kinds=_listed(said), remedy=REMEDY)
+            await asyncio.sleep(LOOK_AGAIN)
+        log.info("hub seen", objects=sum(one.count for one in self.hub.informers))
+        self._hub_seen.set()
+
+    async def _know_clusters(self) -> None:
+        """Stay connected to the clusters, once all of the hub has been seen: a decision needs no more than that."""
+        await self._hub_seen.wait()
+        await self.fleet.run()
+
+    async def _work(self) -> None:
+        """Reconcile everything. What another leader has begun and not ended, no event would tell of."""
+        for connection in self.fleet:
+            connection.look_again()
+        for one in self.runners:
+            informer = self.hub.find(one.controller.type)
+            for key in informer.keys() if informer else ():
+                one.workers.add(key)
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(one()) for one in self.while_leading]
+            await work(self.runners)
+            for task in beside:
+                task.cancel()
+
+
+def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
+    """An operator for a hub; nothing is sent before it runs."""
+    clock, metrics = asyncio.get_running_loop().time, Metrics()
+    store, slots = Store(clock), asyncio.Semaphore(INITIAL_SYNCS)
+    # Of this very process: a successor in the same pod must not take the lease for its own.
+    identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+    def connected(name: str, access: Access) -> Connection:
+        connection = Connection(
+            name,
+            access,
+            remote,
+            store,
+            chance=random.random,
+            on_call=metrics.calls(name),
+            on_health=health_changed,
+            on_return=returned,
+            slots=slots,
+            pace=pace_of_clusters,
+            limits=settings.limits,
+            share=Share(clock, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
+        )
+        for informer in connection.informers:
+            for one in runners:
+                one.listen(informer, hub=False)
+        return connection
+
+    pause = settings.cluster_pause
+    pace_of_clusters = ConnectionPace(
+        pause=Backoff(first=pause, longest=LONGEST_PAUSE * pause), probation=min(pause, PROBATION)
+    )
+
+    def health_changed(name: str, health: Health) -> None:
+        for told in kinds.on_health:
+            told(name, health)
+        if not health.renewing:  # or all that is woken fails once more
+            connection_changed(name)
+
+    def returned(name: str) -> None:
+        if helm:
+            helm.forgive(name)
+        for one in runners:
+            one.connection_changed(name, returned=True)
+
+    def connection_changed(name: str) -> None:
+        for one in runners:
+            one.connection_changed(name)
+
+    def wake(kind: ResourceType, key: Key) -> None:
+        for one in runners:
+            if one.controller.type == kind:
+                one.workers.add(key)
+
+    def hub_client() -> Kube:
+        return hub.kube
+
+    fleet = Fleet(store, connected)
+    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake))
+    near, remote = _watched(kinds)
+    hub = Connection(
+        HUB,
+        access,
+        near,
+        store,
+        chance=random.random,
+        on_call=metrics.calls(HUB),
+        limits=OF_HUB,
+        pace=ConnectionPace(pause=RETURNING, probation=0.0),
+    )
+    key = Key(settings.lease_namespace, settings.lease_name)
+    lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
+    recorder = Recorder(hub_client, identity, clock, metrics.event)
+    helm = _helm(settings)
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm)
+    pace = Pace(resync=settings.resync)
+    runners = tuple(
+        runner(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers, guard=guard)
+        for one in kinds.controllers
+    )
+    for informer in hub.informers:
+        for listen in kinds.listeners:
+            listen(informer)
+        for one in runners:
+            one.listen(informer, hub=True)
+    operator = Operator(
+        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, kinds.while_leading
+    )
+    metrics.registry.register(State(operator))
+    return operator
+
+
+def _helm(settings: Settings) -> Helm | None:
+    if not settings.helm:
+        return None
+    return Helm(
+        _wall_clock,
+        executable=settings.helm,
+        mirror=settings.chart_mirror,
+        tested=tested_archive if settings.chart_digests == "checked" else None,
+        at_once=settings.helm_at_once,
+        timeout=settings.helm_timeout,
+        memory=settings.helm_memory,
+        environment=settings.helms_environment(),
+    )
+
+
+def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
+    """What to watch on the hub, and on workload clusters, where most of what has our label is made by us alone."""
+    near, remote = wanted_types(kinds.controllers)
+    whole = (Watched(NAMESPACE, None), *(Watched(kind, None, keeping=without_crossplane) for kind in OURS))
+    secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
+    return (
+        _merged(kinds, map(Watched, near), (*whole, secrets, *kinds.watched)),
+        _merged(kinds, (Watched(kind, ours=True) for kind in remote), kinds.watched_remotely),
+    )
+
+
+def without_crossplane(manifest: Manifest) -> Manifest:
+    """One of our objects without what is there for Crossplane: nobody here reads it, and it may have hundreds of KB.
+
+    Objects that are written back whole, ModelReplicas, never have it.
+    """
+    spec = section(manifest, "spec")
+    if "crossplane" not in spec:
+        return manifest
+    return {**manifest, "spec": {name: spec[name] for name in spec if name != "crossplane"}}
+
+
+def _merged(kinds: Kinds, usual: Iterable[Watched], special: Iterable[Watched]) -> tuple[Watched, ...]:
+    watched = {one.type: one for one in (*usual, *special)}
+    return tuple(
+        replace(one, indexes={**one.indexes, **kinds.indexes.get(kind, {})}) for kind, one in sorted(watched.items())
+    )
+
+
+def _listed(types: Iterable[ResourceType]) -> str:
+    return ", ".join(kind.kind for kind in types)
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,293 @@
+"""Which key is reconciled next, and when: a state machine without a clock of its own.
+
+A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
+by namespace, and within one by concurrency key. So a namespace with a thousand keys does not hold up one with a single
+key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once. Keys of
+which there is news come before those that are only looked at again, after a start or in a resync.
+
+What becomes of a key after its run:
+
+    it failed            it waits, twice as long after each failure in a row; news shorten that to `Pace.news`, unless
+                         a server has asked for a longer pause: only an edit of the object itself shortens that too;
+                         what has failed because a cluster was away, is forgiven when that is back
+    it was added while   it runs again, `Pace.rest` later, so that a burst of events is one run
+      it ran
+    it wants to          it waits as long as it asked for
+    else                 it waits for the slow resync
+    its object is gone   it is forgotten
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import chain
+from typing import Generic, TypeAlias, TypeVar, assert_never
+
+from modelplane_operator.kube.backoff import Backoff
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All went through; the key wants another look after so many seconds, if it says so."""
+
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It did not go through. `at_least`: the seconds that a server asked for, whatever the news but an edit."""
+
+    at_least: float | None = None
+    terminal: bool = False
+    """Only a change of something can help: nothing is gained by trying soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The object is gone, and nothing is left to do for it."""
+
+
+Outcome: TypeAlias = Done | Failed | Forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long keys wait."""
+
+    rest: float = 0.05
+    news: float = 1.0
+    terminal: float = 30.0
+    resync: float = 3600.0
+    backoff: Backoff = Backoff(first=0.25, longest=300.0)  # noqa: RUF009 - frozen, and the same for all
+
+
+class _State(Enum):
+    WAITING = auto()  # in the heap
+    READY = auto()  # until it may run
+    RUNNING = auto()
+
+
+@dataclass(slots=True)
+class _Item:
+    namespace: str
+    concurrency_key: Hashable
+    state: _State = _State.WAITING
+    due: float = 0.0
+    failures: int = 0
+    rested: float = 0.0
+    """Not before this moment."""
+    free: float = 0.0
+    """Not before this moment, unless its object is edited: until then a server wants to be left alone."""
+    again: bool = False
+    """Added while it ran."""
+    edited: bool = False
+    """And that by an edit of its object."""
+    news: bool = False
+    """Whether something has happened, or it asked to run now; else it is only looked at again."""
+    ready_since: float = 0.0
+
+
+@dataclass(slots=True)
+class _FairQueue(Generic[K]):
+    """Keys that are due, by namespace and concurrency key, each of the three in the order of their turns."""
+
+    # Not plain dicts: to find the first of one costs more with each that was removed before it.
+    _by_concurrency_key: OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]] = field(
+        default_factory=OrderedDict[str, OrderedDict[Hashable, OrderedDict[K, None]]], init=False
+    )
+
+    def add(self, key: K, namespace: str, concurrency_key: Hashable) -> None:
+        self._by_concurrency_key.setdefault(namespace, OrderedDict()).setdefault(concurrency_key, OrderedDict())[
+            key
+        ] = None
+
+    def take(self, is_full: Callable[[Hashable], bool]) -> K | None:
+        """The next key whose concurrency key has room; that and its namespace have had their turn then."""
+        for namespace, concurrency_keys in self._by_concurrency_key.items():
+            for concurrency_key, keys in concurrency_keys.items():
+                if not is_full(concurrency_key):
+                    key = next(iter(keys))
+                    self.remove(key, namespace, concurrency_key)
+                    if concurrency_key in concurrency_keys:
+                        concurrency_keys.move_to_end(concurrency_key)
+                    if namespace in self._by_concurrency_key:
+                        self._by_concurrency_key.move_to_end(namespace)
+                    return key
+        return None
+
+    def remove(self, key: K, namespace: str, concurrency_key: Hashable) -> None:
+        concurrency_keys = self._by_concurrency_key[namespace]
+        del concurrency_keys[concurrency_key][key]
+        if not concurrency_keys[concurrency_key]:
+            del concurrency_keys[concurrency_key]
+        if not concurrency_keys:
+            del self._by_concurrency_key[namespace]
+
+    def __len__(self) -> int:
+        return sum(
+            len(keys) for concurrency_keys in self._by_concurrency_key.values() for keys in concurrency_keys.values()
+        )
+
+    def fronts(self) -> Iterator[K]:
+        """Of each concurrency key, the one that has waited longest."""
+        return (
+            next(iter(keys))
+            for concurrency_keys in self._by_concurrency_key.values()
+            for keys in concurrency_keys.values()
+        )
+
+
+@dataclass(slots=True)
+class Queue(Generic[K]):
+    """The keys of one kind. `place` tells a key's namespace and concurrency key, `chance` gives numbers from 0 to 1."""
+
+    place: Callable[[K], tuple[str, Hashable]]
+    chance: Callable[[], float]
+    limit: int = 4
+    pace: Pace = field(default_factory=Pace)
+    _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
+    _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
+    _serial: int = field(default=0, init=False)
+    _news: _FairQueue[K] = field(default_factory=_FairQueue[K], init=False)
+    _routine: _FairQueue[K] = field(default_factory=_FairQueue[K], init=False)
+    _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
+
+    def add(self, key: K, now: float, *, news: bool = True, edited: bool = False) -> None:
+        """There is news of this key; or there may be, for all we know. `edited`: somebody has changed the object."""
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = _Item(*self.place(key), news=news)
+            self._make_ready(key, item, now)
+        elif item.state is _State.RUNNING:
+            item.again = True
+            item.edited = item.edited or edited
+        elif item.state is _State.WAITING:
+            item.news = news or item.news
+            soonest = max(now, item.rested if edited else item.free)
+            if soonest <= now:
+                self._make_ready(key, item, now)
+            elif soonest < item.due:
+                self._wait(key, item, soonest)
+        elif news and not item.news:
+            self._routine.remove(key, item.namespace, item.concurrency_key)
+            item.news = True
+            self._news.add(key, item.namespace, item.concurrency_key)
+
+    def forgive(self, key: K) -> None:
+        """What this key has failed by is over: another failure is the first."""
+        if item := self._items.get(key):
+            item.failures = 0
+
+    def take(self, now: float) -> K | None:
+        """The key whose turn it is, which then runs until `done`; None when none may run now."""
+        self._ripen(now)
+        for turns in (self._news, self._routine):
+            if (key := turns.take(self._is_full)) is not None:
+                item = self._items[key]
+                self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
+                item.state = _State.RUNNING
+                return key
+        return None
+
+    def done(self, key: K, outcome: Outcome, now: float) -> None:
+        """A key that was taken has run."""
+        item = self._items[key]
+        self._leave(item.concurrency_key)
+        item.namespace, item.concurrency_key = self.place(key)
+        again, item.again = item.again, False
+        edited, item.edited = item.edited, False
+        item.news = again or not isinstance(outcome, Done) or outcome.again is not None
+        item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
+        match outcome:
+            case Failed(at_least, terminal):
+                delay = self.pace.backoff.delay(item.failures, self.chance(), at_least=at_least)
+                delay = max(delay, self.pace.terminal) if terminal else delay
+                item.rested = now + min(delay, self.pace.news)
+                item.free = now + min(delay, max(self.pace.news, at_least or 0.0))
+            case Done(wanted):
+                resync = self.pace.resync * (0.75 + self.chance() / 2)  # else all that began together stay together
+                delay = min(resync, max(wanted, 0.0)) if wanted is not None else resync
+                item.rested = item.free = now + self.pace.rest
+            case Forgotten():
+                if not again:
+                    del self._items[key]
+                    return
+                delay = item.rested = item.free = 0.0
+            case _:
+                assert_never(outcome)
+        soonest = item.rested if edited else item.free
+        self._wait(key, item, soonest if again else max(now + delay, soonest))
+
+    def is_due(self, key: K, now: float) -> bool:
+        """Whether this key will run soon, and then with all that has happened until then."""
+        item = self._items.get(key)
+        if item is None:
+            return False
+        return (
+            item.state is _State.READY
+            or item.again
+            or (item.state is _State.WAITING and item.due <= now + self.pace.rest)
+        )
+
+    def failures(self, key: K) -> int:
+        """How often in a row this key has failed."""
+        item = self._items.get(key)
+        return item.failures if item else 0
+
+    def next_due(self) -> float | None:
+        """When a waiting key is due next. Keys that wait for others of their concurrency key have no time."""
+        while self._heap and not self._is_current(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    @property
+    def depth(self) -> int:
+        """How many keys are due and do not run."""
+        return len(self._news) + len(self._routine)
+
+    @property
+    def running(self) -> int:
+        return sum(self._running.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def oldest(self, now: float) -> float:
+        """How many seconds the key that has waited longest for its turn has done so."""
+        fronts = chain(self._news.fronts(), self._routine.fronts())
+        return max((now - self._items[key].ready_since for key in fronts), default=0.0)
+
+    def _make_ready(self, key: K, item: _Item, now: float) -> None:
+        item.state, item.ready_since = _State.READY, now
+        (self._news if item.news else self._routine).add(key, item.namespace, item.concurrency_key)
+
+    def _wait(self, key: K, item: _Item, due: float) -> None:
+        item.state, item.due = _State.WAITING, due
+        self._serial += 1
+        heapq.heappush(self._heap, (due, self._serial, key))
+        if len(self._heap) > 2 * len(self._items) + 64:  # entries that news have overtaken
+            self._heap = [entry for entry in self._heap if self._is_current(entry)]
+            heapq.heapify(self._heap)
+
+    def _is_current(self, entry: tuple[float, int, K]) -> bool:
+        item = self._items.get(entry[2])
+        return item is not None and item.state is _State.WAITING and item.due == entry[0]
+
+    def _ripen(self, now: float) -> None:
+        while (due := self.next_due()) is not None and due <= now:
+            key = heapq.heappop(self._heap)[2]
+            self._make_ready(key, self._items[key], now)
+
+    def _is_full(self, concurrency_key: Hashable) -> bool:
+        return self._running.get(concurrency_key, 0) >= self.limit
+
+    def _leave(self, concurrency_key: Hashable) -> None:
+        self._running[concurrency_key] -= 1
+        if not self._running[concurrency_key]:
+            del self._running[concurrency_key]

@@ -1,0 +1,101 @@
+"""Reading the store: a cluster as controllers reach it, and what several kinds' observations have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from typing import Final, Protocol
+
+from modelplane_operator.api import names
+from modelplane_operator.clients.connection import Health
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key, Manifest, entries, key_of
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.kube.tokens import Token
+
+OUR_OWN: Final = ("", names.SYSTEM_NAMESPACE)
+"""The namespaces of children that belong to the platform: none, and that of the platform itself."""
+
+
+class Cluster(Protocol):
+    """A cluster, as controllers reach it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kube(self) -> Kube:
+        """The client; raises Unreachable at once while the cluster is known not to answer."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether it answers."""
+        ...
+
+    @property
+    def server(self) -> str:
+        """The address of its API server."""
+        ...
+
+    @property
+    def unverified(self) -> str:
+        """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
+        ...
+
+    @property
+    def token(self) -> Token | None:
+        """The token that we have there, when it is one that ends."""
+        ...
+
+    @property
+    def synced(self) -> bool:
+        """Whether all that is watched has been seen once."""
+        ...
+
+    def find(self, kind: ResourceType) -> Informer | None:
+        """What is watched of a type."""
+        ...
+
+    def failing(self, kind: ResourceType) -> ClientError | None:
+        """What is wrong at the moment with the watch of a type."""
+        ...
+
+
+def find(cluster: Cluster, kind: ResourceType, key: Key) -> Manifest | None:
+    """An object of a type that is watched there."""
+    informer = cluster.find(kind)
+    return informer.get(key) if informer else None
+
+
+def children(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+    """What carries the labels of an object's children, in the namespaces where its children are; "" is none.
+
+    Elsewhere anybody may have written the labels: what they say is not enough to believe an object, or to delete it.
+    """
+    for kind in kinds:
+        if (informer := cluster.find(kind)) is not None:
+            yield from (child for child in informer.owned_by(uid) if key_of(child).namespace in homes)
+
+
+def applied(cluster: Cluster, kinds: Iterable[ResourceType], uid: str, homes: Container[str]) -> Iterator[Manifest]:
+    """Those of them that we applied. Controllers copy labels, ours too, to what they make themselves."""
+    for kind in kinds:
+        if (informer := cluster.find(kind)) is None:
+            continue
+        for child in children(cluster, (kind,), uid, homes):
+            entry = informer.entry(key_of(child))
+            if entry and entry.owned:
+                yield child
+
+
+def backends(route: Manifest) -> frozenset[str]:
+    """The Services that a route leads to."""
+    rules = entries(route, "spec", "rules")
+    return frozenset(backend["name"] for rule in rules for backend in entries(rule, "backendRefs"))
+
+
+def placed_on(replica: Manifest) -> tuple[str, ...]:
+    """The cluster of a replica: what replicas are found by."""
+    return (replica["spec"].get("clusterName", ""),)

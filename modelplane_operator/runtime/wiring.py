@@ -1,0 +1,181 @@
+"""Who is woken by what: changes that the watches see, turned into keys in queues, and the workers that run them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.errors import origin
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.objects import Key, Manifest, labels_of
+from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
+from modelplane_operator.runtime.quarantine import UNGUARDED, Guard, subject
+from modelplane_operator.runtime.queue import Outcome, Pace, Queue
+from modelplane_operator.runtime.reading import Cluster, find
+from modelplane_operator.runtime.throttle import Throttle
+from modelplane_operator.runtime.workers import Workers
+
+WORKERS = 16  # of a kind whose objects do not wait for each other
+PER_CONCURRENCY_KEY = 4
+
+log = structlog.get_logger()
+
+OnReconciled = Callable[[str, Outcome, float], None]
+"""Told the kind, what became of it, and the seconds that took, for metrics."""
+
+
+def owner_of_kind(kind: str) -> Mapper:
+    """Wakes the owner that the labels name, when it is of that kind."""
+
+    def owner(change: Change, _: Cluster) -> Iterable[Key]:
+        for manifest in filter(None, change):
+            named = labels_of(manifest)
+            if named.get(labels.OWNER_KIND) == kind:
+                yield Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
+
+    return owner
+
+
+def everyone(kind: ResourceType) -> Mapper:
+    """Wakes all objects of a type on the hub."""
+
+    def all_of_them(_: Change, hub: Cluster) -> Iterable[Key]:
+        informer = hub.find(kind)
+        return informer.keys() if informer else ()
+
+    return all_of_them
+
+
+def concerns(old: Manifest | None, new: Manifest | None) -> bool:
+    """Whether a change of an object concerns its own controller: its status is written by that very controller."""
+    if old is None or new is None:
+        return True
+    return _named(old, _OF_INTEREST) != _named(new, _OF_INTEREST)
+
+
+def edits(old: Manifest | None, new: Manifest | None) -> bool:
+    """Whether somebody has changed what an object asks for: no pause that a server asked for holds that up."""
+    return old is None or new is None or _named(old, _EDITED) != _named(new, _EDITED)
+
+
+# What somebody else changes of an object, and what we do.
+_EDITED = ("uid", "generation", "labels", "annotations", "deletionTimestamp")
+_OF_INTEREST = (*_EDITED, "finalizers")
+
+
+def _named(manifest: Manifest, names: Iterable[str]) -> tuple[Any, ...]:
+    metadata = manifest["metadata"]
+    return tuple(metadata.get(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """One controller at work."""
+
+    controller: Controller[Any, Any]
+    clients: Clients
+    workers: Workers[Key]
+    throttle: Throttle[Key]
+
+    def listen(self, informer: Informer, *, hub: bool) -> None:
+        """Be woken by what concerns this controller in an informer."""
+        mappers = self.controller.watches if hub else self.controller.remote_watches
+        if hub and informer.type == self.controller.type:
+            informer.subscribe(self._own)
+            informer.on_trouble(self.workers.add)
+        if mapper := mappers.get(informer.type):
+            informer.subscribe(self._other(mapper, informer.cluster))
+
+    def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
+        """A workload cluster ceases to answer, or another way leads to it; `returned`: it answers again."""
+        try:
+            for key in self.controller.on_connection(cluster, self.clients.hub):
+                self._wake(key, cluster, forgiven=returned)
+        except Exception as error:  # an object of the hub on which this fails is no trouble of the connection's
+            kind = self.controller.type.kind
+            if so_far := self.clients.repeats.worth(("nobody woken", kind, type(error), origin(error))):
+                log.error("nobody woken", kind=kind, cluster=cluster, so_far=so_far, exc_info=error)
+
+    def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
+        if concerns(old, new):
+            self.workers.add(key, edited=edits(old, new))
+
+    def _other(self, mapper: Mapper, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
+        def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
+            for key in mapper(Change(old, new, cluster), self.clients.hub):
+                self._wake(key, cluster)
+
+        return heard
+
+    def _wake(self, key: Key, cluster: str, *, forgiven: bool = False) -> None:
+        if cluster == HUB:
+            self.workers.add(key)
+        elif find(self.clients.hub, self.controller.type, key):  # else labels there name what was never here
+            self.throttle.wake(key, cluster, forgiven=forgiven)
+
+
+def runner(
+    controller: Controller[Any, Any],
+    clients: Clients,
+    *,
+    on_reconciled: OnReconciled,
+    chance: Callable[[], float] = random.random,
+    pace: Pace | None = None,
+    workers: int = WORKERS,
+    guard: Guard = UNGUARDED,
+) -> Runner:
+    """A controller with its queue and its workers."""
+
+    def place(key: Key) -> tuple[str, str]:
+        informer = clients.hub.find(controller.type)
+        manifest = informer.get(key) if informer else None
+        try:
+            return key.namespace, controller.concurrency_key(manifest) if manifest else ""
+        except Exception:  # noqa: BLE001 - the reconcile will say what is wrong with it
+            return key.namespace, ""
+
+    queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, pace=pace or Pace())
+    lock = asyncio.Lock() if controller.serial else None
+
+    async def run(key: Key) -> Outcome:
+        began = time.monotonic()
+        informer, kind = clients.hub.find(controller.type), controller.type.kind
+        manifest = informer.latest(key) if informer else None
+        one = subject(kind, key, manifest or {"metadata": {}})
+        held, failures = guard.holds(one), queue.failures(key)
+        async with nullcontext() if held else guard.reconciling(one):
+            outcome = await reconcile(controller, key, clients, failures=failures, lock=lock, quarantined=held)
+        on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
+        return outcome
+
+    known = Workers(queue, run, workers)
+    return Runner(controller, clients, known, Throttle(known))
+
+
+async def work(runners: Iterable[Runner]) -> None:
+    """Run all runners until they are stopped."""
+    async with asyncio.TaskGroup() as group:
+        for one in runners:
+            group.create_task(one.workers.run(), name=one.controller.type.kind)
+
+
+def wanted_types(
+    controllers: Iterable[Controller[Any, Any]],
+) -> tuple[frozenset[ResourceType], frozenset[ResourceType]]:
+    """The types to watch on the hub, and on workload clusters."""
+    known = tuple(controllers)
+
+    def named(of: Callable[[Controller[Any, Any]], Mapping[ResourceType, Mapper]]) -> Iterator[ResourceType]:
+        return (kind for controller in known for kind in of(controller))
+
+    hub = frozenset(one.type for one in known) | frozenset(named(lambda one: one.watches))
+    return hub, frozenset(named(lambda one: one.remote_watches))

@@ -1,0 +1,77 @@
+"""What runs the keys of a queue: so many at once, each in a task of its own that nobody else has to look after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from modelplane_operator.runtime.queue import Failed, Outcome, Queue
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Workers(Generic[K]):
+    """Runs `reconcile` for the keys of a queue, `count` at once. It must not raise: it answers `Failed`."""
+
+    queue: Queue[K]
+    reconcile: Callable[[K], Awaitable[Outcome]]
+    count: int
+    _began: dict[K, float] = field(default_factory=dict[K, float], init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _at_work: bool = field(default=False, init=False)
+    _stopping: bool = field(default=False, init=False)
+
+    def add(self, key: K, *, edited: bool = False, forgiven: bool = False) -> None:
+        """There is news of this key; what there was before the work began, only has to be looked at again.
+
+        `forgiven`: what it has failed by is over.
+        """
+        if forgiven:
+            self.queue.forgive(key)
+        self.queue.add(key, _now(), news=self._at_work, edited=edited)
+        self._news.set()
+
+    def stop(self) -> None:
+        """Begin no more runs; `run` ends after those that are under way."""
+        self._stopping = True
+        self._news.set()
+
+    def longest(self, now: float) -> float:
+        """For how many seconds the run that has taken longest so far goes on."""
+        return now - min(self._began.values(), default=now)
+
+    async def run(self) -> None:
+        """Go on until stopped; cancelled, it cancels what is under way."""
+        self._at_work = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._stopping:
+                    self._news.clear()
+                    if self.queue.running < self.count and (key := self.queue.take(_now())) is not None:
+                        self._began[key] = _now()
+                        group.create_task(self._run(key), name=f"reconcile {key}")
+                        await asyncio.sleep(0)  # kinds take turns: one whose keys run one at a time is not left behind
+                        continue
+                    with suppress(TimeoutError):
+                        due = self.queue.next_due() if self.queue.running < self.count else None
+                        async with asyncio.timeout_at(due):
+                            await self._news.wait()
+        finally:
+            for key in tuple(self._began):  # cancelled half-way: whoever runs them next tries again
+                self._finish(key, Failed())
+
+    async def _run(self, key: K) -> None:
+        self._finish(key, await self.reconcile(key))
+        self._news.set()
+
+    def _finish(self, key: K, outcome: Outcome) -> None:
+        del self._began[key]
+        self.queue.done(key, outcome, _now())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

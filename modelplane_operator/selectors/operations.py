@@ -1,0 +1,469 @@
+"""What the functions of selectors compute: numbers, texts, lists, quantities, versions and optionals.
+
+Each raises EvaluationError where CEL has no answer. What works in proportion to its arguments takes `spend` first, and
+charges for the work before doing it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, TypeAlias, cast
+
+import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
+
+from modelplane_operator.selectors import quantity, semver
+from modelplane_operator.selectors.quantity import Quantity
+from modelplane_operator.selectors.semver import Semver
+from modelplane_operator.selectors.values import (
+    INT64_MAX,
+    INT64_MIN,
+    NOTHING,
+    UINT64_MAX,
+    EvaluationError,
+    Optional,
+    Spend,
+    UInt,
+    Value,
+    equal,
+    order,
+)
+
+Implementation: TypeAlias = Callable[..., Any]
+Items: TypeAlias = tuple[Any, ...]
+
+# The most characters or elements that a computed string or list may have.
+MAX_SIZE = 65_536
+
+
+def _sized(count: int) -> None:
+    if count > MAX_SIZE:
+        raise EvaluationError(f"a computed value has more than {MAX_SIZE} elements")
+
+
+# --- numbers ---
+
+
+def int_of_64_bits(value: int) -> int:
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    raise EvaluationError("the number overflows 64 bits")
+
+
+def uint_of_64_bits(value: int) -> UInt:
+    if 0 <= value <= UINT64_MAX:
+        return UInt(value)
+    raise EvaluationError("the unsigned number overflows 64 bits")
+
+
+def quotient(a: int, b: int) -> int:
+    if b == 0:
+        raise EvaluationError("division by zero")
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def remainder(a: int, b: int) -> int:
+    return a - b * quotient(a, b)
+
+
+def float_quotient(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
+
+
+def _truncated(least: float, most: float) -> Implementation:
+    def truncated(value: float) -> int:
+        if not least <= value <= most:  # neither is NaN
+            raise EvaluationError("the number overflows 64 bits")
+        return int(value)
+
+    return truncated
+
+
+# The doubles next to the limits; the API server refuses the limits themselves.
+int_from_double = _truncated(math.nextafter(-(2.0**63), 0), math.nextafter(2.0**63, 0))
+uint_from_double = _truncated(0, math.nextafter(2.0**64, 0))
+
+
+def parsed(pattern: str, kind: str, convert: Callable[[str], Any]) -> Implementation:
+    form = re.compile(pattern, re.ASCII)
+
+    def parse(text: str) -> Any:
+        if form.fullmatch(text) is None:
+            raise EvaluationError(f'"{text[:40]}" is not {kind}')
+        return convert(text)
+
+    return parse
+
+
+def double_from(text: str) -> float:
+    """The number that a text is; one that is too large has no double."""
+    value = float(text)
+    if math.isinf(value) and "n" not in text.lower():
+        raise EvaluationError(f"{text[:40]} is too large for a double")
+    return value
+
+
+TRUTHS = {**dict.fromkeys(["1", "t", "T", "true", "TRUE", "True"], True),
+           **dict.fromkeys(["0", "f", "F", "false", "FALSE", "False"], False)}  # fmt: skip
+
+
+def float_text(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    shortest = next(text for p in range(18) if float(text := f"{value:.{p}e}") == value)
+    digits, _, exponent = shortest.partition("e")
+    power = int(exponent)
+    if -4 <= power < 6:
+        places = max(len(digits.lstrip("-").replace(".", "")) - 1 - power, 0)
+        return f"{value:.{places}f}"
+    return f"{digits}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def compared(accept: Callable[[int], bool]) -> Implementation:
+    def compare(a: Any, b: Any) -> bool:
+        outcome = order(a, b)
+        if outcome is None:
+            raise EvaluationError("NaN cannot be ordered")
+        return accept(outcome)
+
+    return compare
+
+
+# --- strings ---
+
+
+def position(text: str | Items, index: int, *, end: int) -> int:
+    if not 0 <= index <= end:
+        raise EvaluationError(f"index {index} is out of range: the size is {len(text)}")
+    return index
+
+
+def index_of(text: str, part: str, start: int = 0) -> int:
+    if not part:
+        return start
+    return -1 if start >= len(text) else text.find(part, position(text, start, end=len(text)))
+
+
+def last_index_of(text: str, part: str, start: int | None = None) -> int:
+    if start is None:
+        return text.rfind(part)
+    if not part:
+        return start
+    return -1 if start >= len(text) else text.rfind(part, 0, position(text, start, end=len(text)) + len(part))
+
+
+def replace(spend: Spend, text: str, old: str, new: str, count: int = -1) -> str:
+    found = text.count(old)
+    found = found if count < 0 else min(found, count)
+    size = len(text) + found * max(len(new) - len(old), 0)
+    _sized(size)
+    spend(_by_text(size))
+    return text.replace(old, new, count)
+
+
+def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
+    spend(_by_text(len(text)))
+    if count in (0, 1):
+        return (text,) if count else ()
+    if not separator:
+        characters = list(text)
+        return tuple(characters if count < 0 else [*characters[: count - 1], *filter(None, [text[count - 1 :]])])
+    return tuple(text.split(separator, -1 if count < 0 else count - 1))
+
+
+def substring(text: str, start: int, end: int | None = None) -> str:
+    if end is None:
+        return text[position(text, start, end=len(text)) :]
+    if start > end:
+        raise EvaluationError(f"the substring from {start} to {end} has no length")
+    return text[position(text, start, end=len(text)) : position(text, end, end=len(text))]
+
+
+def join(spend: Spend, items: Items, separator: str = "") -> str:
+    if not all(type(item) is str for item in items):
+        raise EvaluationError("join() needs strings")
+    size = sum(map(len, items)) + len(separator) * len(items)
+    _sized(size)
+    spend(_by_text(size))
+    return separator.join(items)
+
+
+def case(shift: str) -> Implementation:
+    ascii_only = {ord(c): ord(getattr(c, shift)()) for c in map(chr, range(128))}
+
+    def shifted(text: str) -> str:
+        return text.translate(ascii_only)
+
+    return shifted
+
+
+QUOTED = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
+                         "\\": r"\\", '"': r"\""})  # fmt: skip
+SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+def _by_text(characters: int) -> int:
+    return 1 + characters // 64
+
+
+# --- regular expressions: RE2, as in the API server; it takes time in proportion to the text, whatever the pattern ---
+
+
+re2: Any = _re2  # it says nothing about its types
+
+
+# One byte of a text, which Go's RE2 refuses and C++'s takes; within \Q...\E it is two letters like any others.
+# What was read once is not read in another way (`*+`): there are as many of those as there are subsets of the \E.
+_ONE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
+
+# A pattern is quick to write and may be long to match: `((a?){100}){100}` stands for ten thousand choices at each
+# character. So it is bounded in its text and in its program, and matching is paid for by both text and program.
+REGEX_LENGTH = 512
+_REGEX_BYTES = 64 << 10  # of the program, and as much again for matching; 2,700 instructions at most
+_REGEX_STEP = 32  # characters times instructions that take as long as a step
+_REGEX_CHECKED = 16  # steps to check a character of a pattern
+
+
+@lru_cache(maxsize=128)
+def regex(pattern: str) -> Any:
+    """The compiled pattern; raises EvaluationError."""
+    if len(pattern) > REGEX_LENGTH:
+        raise EvaluationError(f"the regular expression is longer than {REGEX_LENGTH} characters")
+    if _ONE_BYTE.match(pattern):
+        raise EvaluationError("the regular expression is not valid: invalid escape sequence: \\C")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_BYTES
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason: Any = error.args[0] if error.args else "it cannot be compiled"
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise EvaluationError(f"the regular expression is not valid: {text}") from None
+
+
+def _spend_on_match(spend: Spend, text: str, pattern: str) -> Any:
+    spend(1 + _REGEX_CHECKED * len(pattern))
+    compiled = regex(pattern)
+    spend(len(text) * compiled.programsize // _REGEX_STEP)
+    return compiled
+
+
+def matches(spend: Spend, text: str, pattern: str) -> bool:
+    return _spend_on_match(spend, text, pattern).search(text) is not None
+
+
+def find(spend: Spend, text: str, pattern: str) -> str:
+    found = _spend_on_match(spend, text, pattern).search(text)
+    return found.group() if found is not None else ""
+
+
+def find_all(spend: Spend, text: str, pattern: str, count: int = -1) -> Items:
+    compiled = _spend_on_match(spend, text, pattern)
+    found: list[str] = []
+    last_end = -1
+    for match in compiled.finditer(text):
+        if len(found) == count:
+            break
+        if match.end() > match.start() or match.start() != last_end:  # Go skips an empty match right after another
+            found.append(match.group())
+        last_end = match.end()
+    return tuple(found)
+
+
+# --- lists ---
+
+
+def concatenate(spend: Spend, a: Any, b: Any) -> Any:
+    _sized(len(a) + len(b))
+    spend(_by_text(len(a) + len(b)))
+    return a + b
+
+
+def contains(spend: Spend, item: Value, items: Items) -> bool:
+    """Whether a list has an element equal to the item."""
+    spend(len(items))
+    return any(_same(item, other, spend) for other in items)
+
+
+def _same(a: Value, b: Value, spend: Spend) -> bool:
+    try:
+        return equal(a, b, spend)
+    except EvaluationError:
+        spend(0)  # raises again when the budget was the reason
+        return False
+
+
+def contains_all(spend: Spend, items: Items, others: Items) -> bool:
+    return all(contains(spend, other, items) for other in others)
+
+
+def positions(spend: Spend, items: Items, item: Value) -> list[int]:
+    spend(len(items))
+    return [i for i, other in enumerate(items) if _same(other, item, spend)]
+
+
+def distinct(spend: Spend, items: Items) -> Items:
+    kept: list[Value] = []
+    for item in items:
+        if not contains(spend, item, tuple(kept)):
+            kept.append(item)
+    return tuple(kept)
+
+
+def flatten(spend: Spend, items: Items, levels: int = 1) -> Items:
+    if levels < 0:
+        raise EvaluationError("flatten() needs a level of at least 0")
+    flat: list[Any] = []
+    for item in items:
+        spend(1)
+        if isinstance(item, tuple) and levels:
+            # No list is nested deeper than its text.
+            flat.extend(flatten(spend, cast("Items", item), min(levels, 100) - 1))
+        else:
+            flat.append(item)
+        _sized(len(flat))
+    return tuple(flat)
+
+
+def range_of(spend: Spend, count: int) -> Items:
+    _sized(count)
+    spend(max(count, 0))
+    return tuple(range(count))
+
+
+def slice_of(items: Items, start: int, end: int) -> Items:
+    if start > end:
+        raise EvaluationError(f"slice({start}, {end}) has no length")
+    return items[position(items, start, end=len(items)) : position(items, end, end=len(items))]
+
+
+def element(items: Items, index: int) -> Any:
+    """One element of a list; raises EvaluationError when there is none."""
+    if not 0 <= index < len(items):
+        raise EvaluationError(f"index {index} is out of range: the list has {len(items)} elements")
+    return items[index]
+
+
+def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
+    """The items in the order of their keys, which must be of one orderable type."""
+    if type(items) is not tuple:
+        raise EvaluationError("only a list can be sorted")
+    if not _of_one_type(keys) or (keys and type(keys[0]) not in _ORDERED):
+        raise EvaluationError("only elements of one type, all of it orderable, can be sorted")
+    spend(len(items) * 4)
+    return tuple(items[i] for i in sorted(range(len(items)), key=keys.__getitem__))
+
+
+_ORDERED = (bool, int, UInt, float, str, bytes)
+
+
+def _of_one_type(items: Items) -> bool:
+    types: set[type] = set(map(type, items))
+    return len(types) <= 1
+
+
+def is_sorted(spend: Spend, items: Items) -> bool:
+    spend(len(items))
+    return all(type(a) is type(b) and not b < a for a, b in pairwise(items))
+
+
+def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
+    def extreme(spend: Spend, items: Items) -> Any:
+        spend(len(items))
+        if not items:
+            raise EvaluationError(f"{name}() of an empty list")
+        if not _of_one_type(items) or type(items[0]) not in _ORDERED:
+            raise EvaluationError(f"{name}() needs elements of one type that can be ordered")
+        return pick(items)
+
+    return extreme
+
+
+def total_of(make: Callable[[Any], Any], kind: type) -> Implementation:
+    def total(spend: Spend, items: Items) -> Any:
+        spend(len(items))
+        if any(type(item) is not kind for item in items):
+            raise EvaluationError("sum() needs numbers of one type")
+        return make(sum(items))
+
+    return total
+
+
+# --- quantities, versions, optionals ---
+
+
+def read_quantity(text: str) -> Quantity:
+    try:
+        return quantity.parse(text)
+    except quantity.QuantityError as error:
+        raise EvaluationError(str(error)) from None
+
+
+def is_quantity(text: str) -> bool:
+    try:
+        quantity.parse(text)
+    except quantity.QuantityError:
+        return False
+    return True
+
+
+def as_integer(value: Quantity) -> int:
+    number = value.as_integer()
+    if number is None:
+        raise EvaluationError(f"{value} is not an integer of 64 bits")
+    return number
+
+
+def pieces(number: int) -> Quantity:
+    return Quantity(number, 0, quantity.Suffixes.EXPONENT)
+
+
+def read_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002  (CEL passes it by position)
+    try:
+        return semver.parse(text, normalize=normalize)
+    except semver.SemverError as error:
+        raise EvaluationError(str(error)) from None
+
+
+def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
+    try:
+        semver.parse(text, normalize=normalize)
+    except semver.SemverError:
+        return False
+    return True
+
+
+def value(optional: Optional) -> Any:
+    if not optional.present:
+        raise EvaluationError("the optional has no value")
+    return optional.value
+
+
+def of_non_zero(value: Any) -> Optional:
+    zero = value is None or (isinstance(value, bool | int | float | str | bytes | tuple | Mapping) and not value)
+    return NOTHING if zero else Optional(present=True, value=value)
+
+
+def unwrap(items: Items) -> Items:
+    if not all(isinstance(item, Optional) for item in items):
+        raise EvaluationError("only optional values can be unwrapped")
+    return tuple(item.value for item in items if item.present)
+
+
+def some(value: Any) -> Optional:
+    return Optional(present=True, value=value)
+
+
+def itself(value: Any) -> Any:
+    return value
+
+
+def decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise EvaluationError("the bytes are not UTF-8") from None

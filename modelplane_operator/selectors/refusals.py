@@ -1,0 +1,87 @@
+"""Why a selector is refused, and what a device lacks, in words that say what to write instead."""
+
+from modelplane_operator.selectors import functions as f
+from modelplane_operator.selectors import types as t
+from modelplane_operator.selectors.syntax import Call, Expr, Fault, Ident, Literal, Select
+
+
+def path_of(node: Expr) -> tuple[str, str, str] | None:
+    """What a node reads of the device: ("attributes" or "capacity", domain, id)."""
+    match node:
+        case Select(operand=inner, field=identifier, optional=False, tested=False):
+            domain = _domain_of(inner)
+        case Call(function="_[_]", args=(inner, Literal(value=str(identifier)))):
+            domain = _domain_of(inner)
+        case _:
+            return None
+    return (*domain, identifier) if domain is not None else None
+
+
+def _domain_of(node: Expr) -> tuple[str, str] | None:
+    match node:
+        case Select(operand=inner, field=domain, optional=False, tested=False):
+            pass
+        case Call(function="_[_]", args=(inner, Literal(value=str(domain)))):
+            pass
+        case _:
+            return None
+    match inner:
+        case Select(operand=Ident(name="device"), field=what, optional=False, tested=False):
+            return what, domain
+        case _:
+            return None
+
+
+def missing_entry(node: Expr) -> str:
+    """What to say when the device lacks what the node reads."""
+    path = path_of(node)
+    if path is None:
+        return f"there is no {node.field}" if isinstance(node, Select) else "there is no such key"
+    what, domain, identifier = path
+    return f"the device has no {'attribute' if what == 'attributes' else what} {domain}/{identifier}"
+
+
+def explain_refusal(node: Call, name: str, types: list[t.Type], *, method: bool) -> Fault:
+    """Why no overload fits, and what to write instead."""
+    others = f.OVERLOADS.get(name, [])
+    if not others:
+        return Fault(f"there is no function {name}()", node.at)
+    operator = name.strip("_@") if name[0] in "_@!-" else None
+    shown = " and ".join(map(str, types))
+    if operator is not None:
+        return Fault(
+            f"{_OPERATORS.get(name, operator)} cannot be applied to {shown}", node.at, _operator_hint(operator, types)
+        )
+    if all(o.method is not method for o in others):
+        hint = f"write {others[0]}"
+        return Fault(f"{name}() is {'not a method' if method else 'a method'}", node.at, hint)
+    accepted = [str(o) for o in others if o.method is method]
+    receiver = f"a {types[0]} has no {name}()" if method else f"{name}()"
+    given = f" for ({', '.join(map(str, types[method:]))})" if len(types) > method or not method else ""
+    return Fault(f"{receiver}{given}" if method else f"{receiver} does not take ({shown})", node.at,
+                 f"it is {' or '.join(accepted[:3])}")  # fmt: skip
+
+
+_OPERATORS = {"_[_]": "[]", "_[?_]": "[?]", "_?_:_": "? :", "@in": "in", "-_": "-", "!_": "!"}
+_INSTEAD_OF = {"<": "isLessThan", ">": "isGreaterThan", "<=": "compareTo", ">=": "compareTo"}
+
+
+def _operator_hint(operator: str, types: list[t.Type]) -> str:
+    one, other = types[0], types[-1]
+    for type_, make in ((t.QUANTITY, 'quantity("80Gi")'), (t.SEMVER, 'semver("9.0.0")')):
+        if type_ not in (one, other):
+            continue
+        if operator in ("==", "!="):
+            return f"compare it with {make}"
+        if operator in _INSTEAD_OF:
+            method = _INSTEAD_OF[operator]
+            return f"write .{method}({make})" + (f" {operator} 0" if method == "compareTo" else "")
+        if operator in "+-":
+            return f"write .{'add' if operator == '+' else 'sub'}(...)"
+    if operator in ("==", "!=", "<", "<=", ">", ">="):
+        numbers = {"int": "int", "double": "double", "uint": "uint"}
+        if one.name in numbers and other.name in numbers:
+            return f"write both numbers in the same way: as {one} or as {other}"
+        if "string" in (one.name, other.name):
+            return "numbers and truth values stand without quotes, texts with them"
+    return ""

@@ -1,0 +1,44 @@
+"""What the chart makes on a hub, for a demo whose operator is no pod there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+
+CHART = Path(__file__).resolve().parent.parent / "charts" / "modelplane-operator"
+OF_PODS = frozenset({"Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"})
+
+
+class ChartError(Exception):
+    """Helm does not render the chart; the message says why."""
+
+
+def rendered(helm: Path, namespace: str) -> Sequence[Manifest]:
+    """All of it, with its own values."""
+    command = (helm, "template", "modelplane-operator", CHART, f"--namespace={namespace}", "--kube-version=1.36.0")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ChartError(f"the chart cannot be rendered:\n{done.stderr}")
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def without_pods(manifests: Sequence[Manifest], namespace: str) -> Sequence[Manifest]:
+    """The accounts, their rights and the admission policies, behind the namespace that Helm would make for them."""
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    return [home, *(one for one in manifests if one["kind"] not in OF_PODS)]
+
+
+def arguments(manifests: Sequence[Manifest]) -> Sequence[str]:
+    """What the operator is told, but for where it listens."""
+    (container,) = next(
+        one["spec"]["template"]["spec"]["containers"]
+        for one in manifests
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
+    )
+    return [argument for argument in container["args"] if not argument.startswith("--listen=")]

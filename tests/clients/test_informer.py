@@ -1,0 +1,446 @@
+"""An informer converges to the newest state of every object, in whatever order it hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.informer import (
+    REMEMBER_SECONDS,
+    SIZE_OF_A_TOMBSTONE,
+    Entry,
+    Informer,
+    _sharing,
+    by_label,
+)
+from modelplane_operator.clients.kube import Event, Listing
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import CONFIG_MAP
+
+Manifest = dict[str, Any]
+KEY = Key("team", "a")
+
+
+def thing(version: int, *, name: str = "a", uid: str = "u1", **labelled: str) -> Manifest:
+    metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": str(version), "labels": labelled}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def listing(informer: Informer, items: Sequence[Manifest], version: str) -> Listing[Entry | Key | None]:
+    return Listing([*map(informer.reader(), items)], version)
+
+
+@pytest.fixture
+def informer() -> Informer:
+    return Informer(CONFIG_MAP, now=lambda: 0.0)
+
+
+def version_of(informer: Informer, key: Key = KEY) -> int | None:
+    entry = informer.entry(key)
+    return entry and entry.version
+
+
+def nested(depth: int, **of: Any) -> Manifest:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return {**thing(**of), "spec": value, "status": {"said": "before"}}
+
+
+def test_an_object_that_cannot_be_read_is_its_own_trouble(informer: Informer) -> None:
+    said: list[Key] = []
+    informer.on_trouble(said.append)
+    informer.listed(listing(informer, [thing(2, name="b"), thing(3, name="c"), thing(4)], "4"))
+    informer.listed(listing(informer, [nested(300, version=5), thing(2, name="b")], "6"))
+
+    assert sorted(manifest["metadata"]["name"] for manifest in informer) == ["a", "b"], "and that c is gone is seen"
+    assert version_of(informer) == 4, "what was read of it stands"
+    trouble, latest = informer.trouble(KEY), informer.latest(KEY)
+    assert trouble is not None
+    assert latest is not None
+    assert trouble.why == "the object cannot be read: it is nested too deep; make it flatter"
+    assert (latest["metadata"]["resourceVersion"], latest["status"]) == ("5", {"said": "before"})
+    assert informer.failures == {"read": 1}
+
+    informer.seen(Event("MODIFIED", thing(7)))
+    assert (version_of(informer), informer.trouble(KEY)) == (7, None)
+    assert said == [KEY, KEY], "told when it begins and when it is over"
+
+
+@pytest.mark.parametrize("how", ["event", "list"])
+def test_an_object_that_could_never_be_read_is_forgotten_when_it_goes(informer: Informer, how: str) -> None:
+    informer.listed(listing(informer, [nested(300, version=5)], "5"))
+    assert informer.get(KEY) is None
+    assert informer.trouble(KEY)
+
+    informer.seen(Event("DELETED", nested(300, version=6))) if how == "event" else informer.listed(
+        listing(informer, [], "6")
+    )
+    assert informer.trouble(KEY) is None
+
+
+def test_what_an_index_or_a_listener_fails_on_is_that_objects_trouble() -> None:
+    told: list[Key] = []
+
+    def failing(key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        if new and "bad" in new["metadata"]["labels"]:
+            raise KeyError("canary-4711")
+
+    def index(manifest: Manifest) -> list[str]:
+        return [manifest["metadata"]["labels"]["good"]]
+
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, indexes={"good": index})
+    informer.subscribe(failing)
+    informer.subscribe(lambda key, _, __: told.append(key))
+    items = [thing(1, name="x"), thing(2, bad="1", good="a"), thing(3, name="z", good="a")]
+    informer.listed(listing(informer, items, "3"))
+
+    assert [one["metadata"]["name"] for one in informer.by("good", "a")] == ["a", "z"]
+    assert [key.name for key in told] == ["x", "a", "z"]
+    why = {key.name: trouble.why for key in told if (trouble := informer.trouble(key))}
+    assert why == {"x": "internal error (index good: KeyError)", "a": "internal error (its change: KeyError)"}
+    assert informer.failures == {"index": 1, "listener": 1}
+    assert informer.latest(KEY) == informer.get(KEY)
+
+    informer.seen(Event("MODIFIED", thing(4, good="b")))
+    assert informer.trouble(KEY) is None
+    assert [one["metadata"]["name"] for one in informer.by("good", "a")] == ["z"]
+
+
+def test_a_late_event_does_not_undo_our_own_write(informer: Informer) -> None:
+    informer.written(thing(7))
+    informer.seen(Event("MODIFIED", thing(5)))
+
+    assert version_of(informer) == 7
+
+
+def test_what_we_deleted_stays_away_whatever_comes_late(informer: Informer) -> None:
+    informer.seen(Event("ADDED", thing(5)))
+    informer.gone(KEY, "u1")
+    informer.seen(Event("MODIFIED", thing(6)))
+    informer.written(thing(7))
+
+    assert version_of(informer) is None
+
+
+def test_an_object_made_anew_under_the_name_of_a_deleted_one_appears(informer: Informer) -> None:
+    informer.seen(Event("ADDED", thing(5)))
+    informer.gone(KEY, "u1")
+    informer.written(thing(9, uid="u2"))
+    informer.seen(Event("DELETED", thing(8)))
+
+    assert version_of(informer) == 9
+
+
+def test_an_object_that_left_the_selection_may_return(informer: Informer) -> None:
+    informer.seen(Event("ADDED", thing(5)))
+    informer.seen(Event("DELETED", thing(6)))
+    informer.written(thing(7))
+
+    assert version_of(informer) == 7
+
+
+def test_a_list_takes_away_what_it_lacks_but_not_what_was_written_since(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(5), thing(4, name="b")], "6"))
+    informer.written(thing(9, name="c"))
+    informer.listed(listing(informer, [thing(5)], "8"))
+
+    assert sorted(manifest["metadata"]["name"] for manifest in informer) == ["a", "c"]
+
+
+def test_a_list_with_an_object_that_cannot_be_read_takes_nothing_away(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(5), thing(4, name="b")], "6"))
+    informer.listed(listing(informer, [thing(5), {"metadata": {"name": "b"}}], "8"))
+
+    assert sorted(manifest["metadata"]["name"] for manifest in informer) == ["a", "b"]
+
+
+def test_a_server_that_was_restored_from_a_backup_is_believed(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(50), thing(40, name="b")], "60"))
+    informer.listed(listing(informer, [thing(5)], "6"))
+    informer.seen(Event("MODIFIED", thing(7)))
+
+    assert informer.keys() == (KEY,)
+    assert version_of(informer) == 7
+
+
+def test_the_first_list_after_distrust_replaces_everything(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(50), thing(40, name="b")], "60"))
+    informer.distrust()
+    assert not informer.synced
+    informer.listed(listing(informer, [thing(5, uid="other")], "700"))
+
+    assert informer.keys() == (KEY,)
+    assert version_of(informer) == 5
+
+
+def test_managed_fields_are_not_kept_but_what_they_say_of_ours_is(informer: Informer) -> None:
+    ours = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}
+    theirs = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}}
+    given = thing(5)
+    given["metadata"]["managedFields"] = [theirs, ours]
+    informer.written(given)
+
+    entry = informer.entry(KEY)
+    assert entry is not None
+    assert "managedFields" not in entry.manifest["metadata"]
+    assert entry.owned == '{"f:data":{"f:a":{}}}'
+    assert "managedFields" in given["metadata"], "what came in is not changed"
+
+
+def test_objects_are_found_by_owner_and_by_label() -> None:
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, indexes={"colour": by_label("colour")})
+    owner = {labels.OWNER_UID: "o1"}
+    informer.written(thing(1, name="b", uid="b", colour="red", **owner))
+    informer.written(thing(2, name="a", uid="a", colour="red"))
+    informer.written(thing(3, name="b", uid="b", colour="blue", **owner))
+
+    assert [found["metadata"]["name"] for found in informer.by("colour", "red")] == ["a"]
+    assert [found["metadata"]["name"] for found in informer.owned_by("o1")] == ["b"]
+    informer.gone(Key("team", "b"), "b")
+    assert list(informer.owned_by("o1")) == []
+
+
+def test_what_lacks_the_label_that_is_watched_for_is_not_taken_in() -> None:
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, selecting="ours")
+    informer.written(thing(1, ours="yes"))
+    informer.written(thing(2))  # our write took the label off; the watch tells of that as a deletion
+    informer.seen(Event("DELETED", thing(2)))
+
+    assert informer.count == 0
+
+
+def test_listeners_hear_of_changes_and_of_nothing_else(informer: Informer) -> None:
+    heard: list[tuple[str, int | None, int | None]] = []
+
+    def version(manifest: Manifest | None) -> int | None:
+        return manifest and int(manifest["metadata"]["resourceVersion"])
+
+    informer.subscribe(lambda key, old, new: heard.append((key.name, version(old), version(new))))
+    informer.written(thing(1))
+    informer.seen(Event("ADDED", thing(1)))
+    informer.seen(Event("MODIFIED", thing(2)))
+    informer.listed(listing(informer, [thing(2)], "3"))
+    informer.seen(Event("DELETED", thing(4)))
+
+    assert heard == [("a", None, 1), ("a", 1, 2), ("a", 2, None)]
+
+
+def test_the_size_is_that_of_what_is_kept(informer: Informer) -> None:
+    kept = [thing(1), thing(2, name="b", uid="u2", colour="x" * 100)]
+    for one in (*kept, thing(3, name="c", uid="u3")):
+        informer.seen(Event("ADDED", one))
+    informer.seen(Event("MODIFIED", thing(4, name="b", uid="u2")))
+    informer.gone(Key("team", "c"), "u3")
+
+    sizes = [len(orjson.dumps(manifest)) for manifest in informer]
+    assert informer.size == sum(sizes) + SIZE_OF_A_TOMBSTONE
+    informer.gone(Key("team", "a"), "u1")
+    informer.gone(Key("team", "b"), "u2")
+    assert informer.size == 3 * SIZE_OF_A_TOMBSTONE
+
+
+def test_what_is_nested_without_end_is_passed_over(informer: Informer) -> None:
+    deep: Any = {}
+    for _ in range(1000):
+        deep = {"a": deep}
+    informer.seen(Event("ADDED", {**thing(1), "spec": deep}))
+
+    assert informer.count == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"labels": ["a"]}, {"labels": {"a": {}}}, {"annotations": "a"}, {"name": 1}, {"namespace": ["a"]}, {"uid": {}}],
+    ids=str,
+)
+def test_what_cannot_be_told_apart_is_passed_over(informer: Informer, wrong: Manifest) -> None:
+    one = thing(1)
+    informer.seen(Event("ADDED", {**one, "metadata": {**one["metadata"], **wrong}}))
+
+    assert informer.count == 0
+
+
+def test_deleted_objects_are_forgotten_in_the_end() -> None:
+    time = 0.0
+    informer = Informer(CONFIG_MAP, now=lambda: time)
+    for number in range(100):
+        informer.gone(Key("team", str(number)), str(number))
+    time = REMEMBER_SECONDS + 1
+    informer.gone(KEY, "u1")
+
+    assert len(informer._tombstones) == 1
+
+
+@dataclass
+class Server:
+    """What an API server does to objects of one type, and what it tells of it."""
+
+    version: int = 0
+    objects: dict[str, Manifest] = field(default_factory=dict[str, Manifest])
+    told: list[Event] = field(default_factory=list[Event])
+
+    def write(self, name: str) -> Manifest:
+        self.version += 1
+        known = self.objects.get(name)
+        uid = known["metadata"]["uid"] if known else f"{name}-{self.version}"
+        self.objects[name] = thing(self.version, name=name, uid=uid)
+        self.told.append(Event("MODIFIED" if known else "ADDED", self.objects[name]))
+        return self.objects[name]
+
+    def delete(self, name: str) -> str:
+        self.version += 1
+        uid = self.objects.pop(name)["metadata"]["uid"]
+        self.told.append(Event("DELETED", thing(self.version, name=name, uid=uid)))
+        return uid
+
+    def list(self) -> tuple[list[Manifest], str]:
+        return list(self.objects.values()), str(self.version)
+
+
+NAMES = st.sampled_from("abc")
+
+
+class Converging(RuleBasedStateMachine):
+    """Our writes and others', answers that come late, a watch that lags, lists that come late, watches that break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server = Server()
+        self.informer = Informer(CONFIG_MAP, now=lambda: 0.0)
+        self.position = 0
+        self.answers: list[Callable[[], None]] = []
+
+    @rule(name=NAMES)
+    def somebody_writes(self, name: str) -> None:
+        self.server.write(name)
+
+    @rule(name=NAMES)
+    def somebody_deletes(self, name: str) -> None:
+        if name in self.server.objects:
+            self.server.delete(name)
+
+    @rule(name=NAMES)
+    def we_write_and_hear_at_once(self, name: str) -> None:
+        written = self.server.write(name)
+        self.informer.written(written)
+
+        assert version_of(self.informer, Key("team", name)) == self.server.version
+
+    @rule(name=NAMES)
+    def we_write_and_hear_later(self, name: str) -> None:
+        written = self.server.write(name)
+        self.answers.append(lambda: self.informer.written(written))
+
+    @rule(name=NAMES)
+    def we_delete_and_hear_at_once(self, name: str) -> None:
+        if name in self.server.objects:
+            key, uid = Key("team", name), self.server.delete(name)
+            known = self.informer.entry(key)
+            self.informer.gone(key, uid)
+            assert self.informer.get(key) is None or (known is not None and known.uid != uid)
+
+    @rule(name=NAMES)
+    def we_delete_and_hear_later(self, name: str) -> None:
+        if name in self.server.objects:
+            uid = self.server.delete(name)
+            self.answers.append(lambda: self.informer.gone(Key("team", name), uid))
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def an_answer_comes(self, data: st.DataObject) -> None:
+        self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))()
+
+    @precondition(lambda self: self.position < len(self.server.told))
+    @rule(count=st.integers(1, 5))
+    def the_watch_tells(self, count: int) -> None:
+        for event in self.server.told[self.position : self.position + count]:
+            self.informer.seen(event)
+        self.position = min(self.position + count, len(self.server.told))
+
+    @rule()
+    def the_watch_breaks_and_all_is_listed(self) -> None:
+        self.informer.listed(listing(self.informer, *self.server.list()))
+        self.position = len(self.server.told)
+
+    @rule(name=NAMES)
+    def the_watch_breaks_and_we_write_before_the_list_arrives(self, name: str) -> None:
+        told, position = self.server.list(), len(self.server.told)
+        written = self.server.write(name)
+        self.informer.written(written)
+        self.informer.listed(listing(self.informer, *told))
+        self.position = position
+
+        assert version_of(self.informer, Key("team", name)) == self.server.version
+
+    @invariant()
+    def the_index_agrees(self) -> None:
+        assert len(self.informer.keys()) == self.informer.count
+
+    def teardown(self) -> None:
+        for answer in self.answers:
+            answer()
+        for event in self.server.told[self.position :]:
+            self.informer.seen(event)
+
+        assert {manifest["metadata"]["name"]: manifest for manifest in self.informer} == self.server.objects
+
+
+TestConverging = Converging.TestCase
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, "a", "b"]),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.sampled_from("xyz"), part, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(value=JSON, like=JSON)
+@example(value={"x": None}, like={"y": None})
+def test_sharing_parts_with_another_object_changes_nothing_of_the_value(value: Any, like: Any) -> None:
+    assert orjson.dumps(_sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
+    assert _sharing(value, value) is value
+
+
+def test_children_of_one_owner_share_what_they_have_in_common() -> None:
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0)
+    for name in ("a", "b"):
+        manifest = thing(1, name=name, uid=name, **{labels.OWNER_UID: "o"})
+        informer.written(manifest | {"data": {"x": "long"}})
+
+    first, second = informer
+    assert first["data"] is second["data"]
+
+
+def test_of_a_large_object_only_what_is_needed_is_kept() -> None:
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, keeping=lambda manifest: {"metadata": manifest["metadata"]})
+    told: list[Manifest | None] = []
+    informer.subscribe(lambda _, __, new: told.append(new))
+
+    informer.seen(Event("ADDED", {**thing(5), "data": {"large": "x" * 1000}}))
+
+    assert told == [thing(5)]
+    assert list(informer) == [thing(5)]
+
+
+def test_what_cannot_be_cut_down_is_passed_over() -> None:
+    informer = Informer(CONFIG_MAP, now=lambda: 0.0, keeping=lambda manifest: manifest["nothing of that name"])
+
+    informer.seen(Event("ADDED", thing(5)))
+
+    assert informer.count == 0
+
+
+def test_an_index_that_is_not_there_is_no_empty_one(informer: Informer) -> None:
+    with pytest.raises(LookupError, match="configmaps has no index 'colour'"):
+        list(informer.by("colour", "red"))

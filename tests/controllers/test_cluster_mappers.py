@@ -1,0 +1,195 @@
+"""Clusters and classes are looked at again when something that counts has changed, and not otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_hosts
+from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
+from modelplane_operator.controllers.model_endpoint import ENDPOINTS
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE, ResourceType
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.runtime.loop import Change
+from modelplane_operator.runtime.reading import Cluster
+from tests.planning.test_inference_cluster import node, slice_of
+from tests.support.waiting import until
+
+Manifest = dict[str, Any]
+
+WORDS = {"lb.example.com": "192.0.2.1", "my.example.org": "192.0.2.1"}
+CLUSTER = inference_cluster.controller(
+    Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None),
+    Gateways(lambda: 0.0),
+    Resolver(lambda: 0.0),
+)
+INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
+
+
+def cluster(name: str, *classes: str, nodes: int = 1) -> Manifest:
+    pools = [{"name": each, "className": each} for each in classes]
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"cluster": {"source": "Existing"}, "nodePools": pools},
+        "status": {"gpuPools": [{"name": each, "nodes": nodes} for each in classes]},
+    }
+
+
+def known(generation: int, uid: str = "u") -> Manifest:
+    return {"metadata": {"name": "h100", "uid": uid, "generation": generation}}
+
+
+def replica(on: str, ready: str = "False") -> Manifest:
+    return {"metadata": {"name": "r"}, "spec": {"clusterName": on}, "status": {"ready": ready}}
+
+
+def woken(mappers: Any, kind: ResourceType, old: Manifest | None, new: Manifest | None) -> list[str]:
+    clusters = Informer(CLUSTERS, now=lambda: 0.0, indexes=INDEXES)
+    for one in (cluster("a", "h100"), cluster("b", "l4"), cluster("c", "l4", "h100")):
+        clusters.seen(Event("ADDED", one))
+    hub = cast("Cluster", SimpleNamespace(find={CLUSTERS: clusters}.get))
+    keys: Iterable[Key] = mappers[kind](Change(old, new, "afar"), hub)
+    return [key.name for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "wakes"),
+    [
+        (CLASSES, None, known(1), ["a", "c"]),
+        (CLASSES, known(1), known(2), ["a", "c"]),
+        (CLASSES, known(1), known(1), []),
+        (CLASSES, known(1), known(1, "another"), ["a", "c"]),
+        (CLASSES, known(1), None, ["a", "c"]),
+        (REPLICAS, None, replica("a"), ["a"]),
+        (REPLICAS, replica("a"), replica("a", "True"), []),
+        (REPLICAS, replica("a"), replica("b"), ["a", "b"]),
+        (REPLICAS, replica("a"), None, ["a"]),
+    ],
+)
+def test_who_is_woken_on_the_hub(
+    kind: ResourceType, old: Manifest | None, new: Manifest | None, wakes: list[str]
+) -> None:
+    assert woken(CLUSTER.watches, kind, old, new) == wakes
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "wakes"),
+    [
+        (NODE, None, node("n"), True),
+        (NODE, node("n"), node("n", providerID="what does not count"), False),
+        (NODE, node("n"), node("n", unschedulable=True), True),
+        (NODE, node("n"), node("n", ready="Unknown"), True),
+        (NODE, node("n"), node("n", pool="other"), True),
+        (NODE, node("n"), None, True),
+        (RESOURCE_SLICE, slice_of("n", "80Gi"), slice_of("n", "80Gi", attributes={"uuid": {"string": "x"}}), False),
+        (RESOURCE_SLICE, slice_of("n", "80Gi"), slice_of("n"), True),
+    ],
+)
+def test_who_is_woken_from_afar(
+    kind: ResourceType,
+    old: Manifest | None,
+    new: Manifest | None,
+    wakes: bool,  # noqa: FBT001
+) -> None:
+    assert woken(CLUSTER.remote_watches, kind, old, new) == ["afar"] * wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, node("n"), []),
+        (node("n"), node("n", cpu="more"), []),
+        (node("n"), node("n", ready="Unknown"), ["here"]),
+        (node("n", ready="Unknown"), node("n"), ["here"]),
+        (node("n"), node("n", unschedulable=True), ["here"]),
+        (node("n", ready="False"), None, ["here"]),
+        (node("n", "other"), node("n", "other", ready="Unknown"), []),
+    ],
+)
+def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fit(
+    old: Manifest | None, new: Manifest | None, wakes: list[str]
+) -> None:
+    nothing = cast("Any", None)
+    mappers = model_replica.controller(nothing, nothing, nothing).remote_watches
+    replicas = Informer(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
+    for name, on in (("here", "afar"), ("elsewhere", "a")):
+        metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
+        spec = {"clusterName": on, "engines": [{"members": [{"nodePoolName": "gpu"}]}]}
+        replicas.seen(Event("ADDED", {"metadata": metadata, "spec": spec}))
+    hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
+
+    assert [key.name for key in mappers[NODE](Change(old, new, "afar"), hub)] == wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, cluster("a", "h100"), ["h100"]),
+        (cluster("a", "h100"), cluster("a", "l4"), ["h100", "l4"]),
+        (cluster("a", "h100"), cluster("a", "h100", nodes=2), ["h100"]),
+        (cluster("a", "h100"), {**cluster("a", "h100"), "metadata": {"name": "a", "labels": {"a": "b"}}}, []),
+        (cluster("a", "h100"), None, ["h100"]),
+    ],
+)
+def test_which_classes_a_cluster_wakes(old: Manifest | None, new: Manifest | None, wakes: list[str]) -> None:
+    assert woken(inference_class.CONTROLLER.watches, CLUSTERS, old, new) == wakes
+
+
+def test_the_nodes_of_a_class_are_those_that_its_pools_publish() -> None:
+    two_kinds = cluster("a", "h100", "l4", nodes=3)
+    unheard = {name: part for name, part in two_kinds.items() if name != "status"}
+
+    assert inference_class.nodes(two_kinds, "h100") == 3
+    assert inference_class.nodes(two_kinds, "a100") == 0
+    assert inference_class.nodes(unheard, "h100") == 0
+
+
+def gateway_at(address: str, secured: str = "False") -> Manifest:
+    said = [{"type": "GatewaySecured", "status": secured}]
+    return {"metadata": {"name": "west"}, "spec": {}, "status": {"gateway": {"address": address}, "conditions": said}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, gateway_at("192.0.2.7"), ["theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7", "True"), ["theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7"), []),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.8"), ["theirs"]),
+    ],
+)
+def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
+    old: Manifest | None, new: Manifest, wakes: list[str]
+) -> None:
+    found = model_endpoint.controller(Reach(), cast("Any", None), cast("Any", None), Resolver(lambda: 0.0))
+    endpoints = Informer(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
+    owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
+    for name, owners in (("theirs", []), ("of-a-replica", [owner])):
+        metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
+        endpoints.seen(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
+    hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints}.get))
+    assert [key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)] == wakes
+
+
+async def test_the_front_door_is_known_by_what_its_names_stand_for() -> None:
+    gateways = Informer(GATEWAYS, now=lambda: 0.0)
+    spec = {"backend": "Traefik", "traefik": {"version": "1"}}
+    metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}
+    gateways.seen(Event("ADDED", {"metadata": metadata, "spec": spec, "status": {"address": "lb.example.com"}}))
+    hub = cast("Cluster", SimpleNamespace(find={GATEWAYS: gateways}.get))
+    resolver = Resolver(lambda: 0.0, lookup=lambda name: [WORDS[name]])
+    await until(lambda: bool(hosts_at("my.example.org", resolver, "west") & own_hosts(hub, resolver)), "both names")
+    assert own_hosts(hub, resolver) == {"lb.example.com", "192.0.2.1"}
+    assert not hosts_at("192.0.2.2", resolver, "west") & own_hosts(hub, resolver)

@@ -1,0 +1,111 @@
+"""What we made on a cluster and nobody owns any more is named, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
+from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
+from modelplane_operator.kube.ownership import FIELD_MANAGER
+from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
+from modelplane_operator.runtime.reading import Cluster, placed_on
+from tests.support.builders import EPOCH
+
+Manifest = dict[str, Any]
+APPLIED = [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
+
+
+def stored(kind: ResourceType, name: str, namespace: str = "", **metadata: Any) -> Manifest:
+    known = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", **metadata}
+    where = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**known, **where}, "spec": {}}
+
+
+def of_replica(name: str, uid: str = "", **metadata: Any) -> Manifest:
+    """The Deployment of a replica of that name."""
+    marks = {
+        labels.OWNER_KIND: "ModelReplica",
+        labels.OWNER_NAMESPACE: "team",
+        labels.OWNER_NAME: name,
+        labels.OWNER_UID: uid or f"uid-{name}",
+    }
+    return stored(DEPLOYMENT, name, "modelplane-team", **{"managedFields": APPLIED, "labels": marks, **metadata})
+
+
+def home(tenant: str, **metadata: Any) -> Manifest:
+    marks = {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: tenant, labels.OWNER_UID: f"uid-{tenant}"}
+    return stored(NAMESPACE, f"modelplane-{tenant}", managedFields=APPLIED, labels=marks, **metadata)
+
+
+def holding(kind: ResourceType, found: Iterable[Manifest], **indexes: Any) -> Informer:
+    informer = Informer(kind, now=lambda: 0.0, indexes=indexes)
+    for one in found:
+        informer.seen(Event("ADDED", one))
+    return informer
+
+
+def site(*found: Manifest, name: str = "east") -> Cluster:
+    kinds = (DEPLOYMENT, NAMESPACE)
+    held = {kind: holding(kind, [one for one in found if one["kind"] == kind.kind]) for kind in kinds}
+    return cast("Cluster", SimpleNamespace(name=name, find=held.get))
+
+
+def hub(*placed: tuple[str, str]) -> Cluster:
+    """A hub with these replicas of namespace `team`, each with its cluster."""
+    found = [{**stored(REPLICAS, name, "team"), "spec": {"clusterName": cluster}} for name, cluster in placed]
+    held = {REPLICAS: holding(REPLICAS, found, cluster=placed_on), CLUSTERS: holding(CLUSTERS, [])}
+    return cast("Cluster", SimpleNamespace(name="", find=held.get))
+
+
+@pytest.mark.parametrize(
+    ("one", "found"),
+    [
+        (of_replica("model"), []),
+        (of_replica("gone"), ["Deployment modelplane-team/gone"]),
+        (of_replica("model", uid="of-another-life"), ["Deployment modelplane-team/model"]),
+        (of_replica("gone", deletionTimestamp=EPOCH.isoformat()), []),
+        (of_replica("gone", managedFields=[]), []),
+        (of_replica("gone", labels={labels.OWNER_UID: "x", labels.OWNER_KIND: "Unheard"}), []),
+        (home("team"), []),
+        (home("left"), ["Namespace modelplane-left"]),
+        (home("left", deletionTimestamp=EPOCH.isoformat()), []),
+    ],
+    ids=[
+        "owned",
+        "its replica is gone",
+        "its replica is another of that name",
+        "it is going",
+        "somebody else has made it with our labels",
+        "of a kind of owner that is not known",
+        "the namespace of a replica",
+        "a namespace that no replica needs",
+        "a namespace that is going",
+    ],
+)
+def test_what_nobody_owns_is_named(one: Manifest, found: list[str]) -> None:
+    assert list(orphans(site(one), (DEPLOYMENT, NAMESPACE), hub(("model", "east")))) == found
+
+
+def test_it_is_looked_for_every_few_minutes() -> None:
+    sweeps = Sweeps((DEPLOYMENT,))
+    ill, well = site(of_replica("gone")), site()
+
+    first = sweeps.of(ill, hub(), EPOCH)
+    then = sweeps.of(well, hub(), EPOCH + LASTS - timedelta(seconds=1))
+    later = sweeps.of(well, hub(), EPOCH + LASTS)
+
+    assert (first, then, later) == (("Deployment modelplane-team/gone",),) * 2 + ((),)
+
+
+def test_a_cluster_under_two_names_waits_for_no_objects_of_the_other() -> None:
+    known = hub(("here", "east"), ("there", "west"))
+
+    assert [elsewhere(of_replica(name), "east", known) for name in ("here", "there", "gone")] == [False, True, False]

@@ -1,0 +1,166 @@
+"""Ready of a service is an answer: real controllers on a real API server, and a gateway that says what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from localfleet import binaries
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService, names
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.front_door import Asker
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.store import Store
+from modelplane_operator.controllers import model_endpoint, model_service, outside
+from modelplane_operator.kube.objects import Key, key_of
+from modelplane_operator.kube.resources import HTTP_ROUTE, HUB, NAMESPACE, ResourceType
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.inference_gateway import TRAEFIK
+from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.wiring import runner, wanted_types, work
+from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
+from tests.clients.test_front_door import Gateway, reply
+from tests.support.api import Api
+from tests.support.waiting import until
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelReplica, ModelService))}
+GROUP = "modelplane.ai/v1alpha1"
+ELSEWHERE = "http://203.0.113.7:8000"  # of the range that is for documentation: nobody answers
+
+
+def nowhere(_: str) -> list[str]:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+@dataclass(slots=True)
+class Hub:
+    """An operator that knows services and endpoints, and what stands for the gateway's controller: this test."""
+
+    kube: Kube
+    connection: Connection
+    namespace: str
+    gateway: Gateway = field(default_factory=Gateway)
+
+    def said(self, kind: type[ModelService | ModelEndpoint], name: str, aspect: str = "Ready") -> tuple[str, str, str]:
+        informer = self.connection.find(of(kind))
+        found = informer.get(Key(self.namespace, name)) if informer else None
+        conditions = (found or {}).get("status", {}).get("conditions", ())
+        one: Manifest = next((one for one in conditions if one["type"] == aspect), {})
+        return one.get("status", ""), one.get("reason", ""), one.get("message", "")
+
+    async def make(self, kind: str, name: str, labels: Manifest, **spec: Any) -> None:
+        metadata = {"name": name, "namespace": self.namespace, "labels": labels}
+        await self.kube.create({"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec})
+
+    async def accept(self, service: str) -> None:
+        """Say of the service's route what a gateway says that has accepted it, whether or not it serves it already."""
+        key = Key(self.namespace, names.service_route(self.namespace, service))
+        routes = self.connection.find(HTTP_ROUTE)
+        assert routes is not None
+        await until(lambda: routes.get(key) is not None, "the route")
+        route = await self.kube.get(HTTP_ROUTE, key)
+        now, generation = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), route["metadata"]["generation"]
+        said = {"status": "True", "reason": "Any", "message": "", "lastTransitionTime": now}
+        conditions = [{"type": one, "observedGeneration": generation, **said} for one in ("Accepted", "ResolvedRefs")]
+        parent = {"parentRef": route["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller}
+        await self.kube.replace_status({**route, "status": {"parents": [{**parent, "conditions": conditions}]}})
+
+
+@pytest.fixture
+async def hub(
+    api: Api,
+    access: Access,  # noqa: F811
+    kube: Kube,  # noqa: F811
+    namespace: str,  # noqa: F811
+) -> AsyncIterator[Hub]:
+    await api.define(binaries.ensure("gateway-api-crds")["gateway-api-crds"])
+    loop = asyncio.get_running_loop()
+    referenced, resolver = ReferencedObjects(lambda: connection.kube, loop.time, 1.0), Resolver(loop.time, nowhere)
+
+    def wake(kind: ResourceType, key: Key) -> None:
+        for one in runners:
+            if one.controller.type == kind:
+                one.workers.add(key)
+
+    services, places = model_service.checks(Asker(loop.time), wake), outside.checks(resolver, wake)
+    reach, ranges = Reach(allowed=("127.0.0.1/32",)), HubRanges(lambda: connection.kube, loop.time)
+    controllers = (
+        model_endpoint.controller(reach, referenced, ranges, resolver, places),
+        model_service.controller(referenced, asking=services),
+    )
+    near, _ = wanted_types(controllers)
+    indexes = {kind: {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})} for kind in near}
+    watched = [replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=indexes[kind]) for kind in near]
+    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
+    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
+    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
+    for informer in connection.informers:
+        for listen in (services.listen, places.listen):
+            listen(informer)
+        for one in runners:
+            one.listen(informer, hub=True)
+    hub = Hub(kube, connection, namespace)
+    async with await asyncio.start_server(hub.gateway.serve, "127.0.0.1", 0) as server, asyncio.TaskGroup() as group:
+        hub.gateway.port = server.sockets[0].getsockname()[1]
+        spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
+        kind = {"apiVersion": GROUP, "kind": "InferenceGateway", "metadata": {"name": "default"}}
+        made = await kube.create({**kind, "spec": spec})
+        url = f"http://127.0.0.1:{hub.gateway.port}"
+        await kube.replace_status({**made, "status": {"address": "127.0.0.1", "url": url}})
+        tasks = [group.create_task(connection.run()), *(group.create_task(one.run()) for one in (services, places))]
+        await until(lambda: connection.synced and connection.health.answers, "the first lists")
+        tasks.append(group.create_task(work(runners)))
+        yield hub
+        for task in tasks:
+            task.cancel()
+    await kube.delete(of(InferenceGateway), key_of(made), uid=made["metadata"]["uid"])
+
+
+async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) -> None:
+    await hub.make("ModelService", "chat", {}, endpoints=[{"selector": {"matchLabels": {"model": "chat"}}}])
+    words = "No ModelEndpoints matched the configured selectors (model=chat)"
+    none = f"{words}; there are none in this namespace, and those of others do not count"
+    await until(lambda: hub.said(ModelService, "chat", "EndpointsResolved")[2] == none, "what there is")
+    await hub.make("ModelEndpoint", "other", {"model": "caht"}, url=ELSEWHERE, rewritePath="/")
+    typo = f"{words}; of the 1 in this namespace: model=caht (1)"
+    await until(lambda: hub.said(ModelService, "chat", "EndpointsResolved")[2] == typo, "what else there is")
+
+    hub.gateway.says = lambda _: reply(404, "404 page not found\n")
+    await hub.make("ModelEndpoint", "one", {"model": "chat"}, url=ELSEWHERE, rewritePath="/")
+    await until(lambda: hub.said(ModelEndpoint, "one")[0] == "True", "the endpoint to be Ready, in doubt")
+    routed = ("True", "RouteConfigured", "1 endpoint(s) get requests")
+
+    async def accepted() -> None:
+        while hub.said(ModelService, "chat", "RoutingReady") != routed:
+            await hub.accept("chat")
+            await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(accepted(), 60)
+    asked = len(hub.gateway.asked)
+    await until(lambda: len(hub.gateway.asked) >= asked + 2, "requests through the gateway")
+    assert hub.said(ModelService, "chat")[0] == "False"
+    hub.gateway.says = lambda _: reply(200)
+    await until(lambda: hub.said(ModelService, "chat")[0] == "True", "the service to be Ready")
+    assert hub.said(ModelService, "chat", "Answering")[1] == "Answered"
+
+
+async def test_a_host_that_does_not_exist_is_told_by_its_endpoint(hub: Hub) -> None:
+    await hub.make("ModelEndpoint", "away", {}, url="https://away.example", rewritePath="/")
+    away = ("Unknown", "Unreachable", "away.example does not resolve: Name or service not known")
+    await until(lambda: hub.said(ModelEndpoint, "away") == away, "the endpoint to say so")
+    assert hub.said(ModelEndpoint, "away", "RoutingReady")[0] == "True"

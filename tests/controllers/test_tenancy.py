@@ -1,0 +1,38 @@
+"""A tenant's namespace on a workload cluster stays as long as somebody else has something in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.controllers.tenancy import of_others
+from tests.clients.conftest import Manifest, access, kube, namespace  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.fleet
+
+OURS = {labels.OWNER_KIND: "Namespace", labels.OWNER_UID: "u"}
+OF_A_REPLICA = {labels.OWNER_KIND: "ModelReplica", labels.OWNER_UID: "u"}
+
+
+def made(kind: str, name: str, home: str, *, spec: Manifest | None = None, **metadata: object) -> Manifest:
+    known = {"name": name, "namespace": home, **metadata}
+    return {"apiVersion": "v1", "kind": kind, "metadata": known, **({"spec": spec} if spec else {})}
+
+
+async def test_only_what_somebody_else_has_put_there_counts(kube: Kube, namespace: str) -> None:  # noqa: F811
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    await kube.create(made("ConfigMap", "ours", namespace, labels=OURS))
+    await kube.create(made("ConfigMap", "istio-ca-root-cert", namespace))
+    await kube.create(made("Secret", "of-something-else", namespace, ownerReferences=[owner]))
+    assert await of_others(kube, namespace) == ()
+
+    volume = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    await kube.create(made("PersistentVolumeClaim", "weights", namespace, spec=volume))
+    await kube.create(made("ServiceAccount", "weights-reader", namespace))
+    await kube.create(made("ConfigMap", "of-another-replica", namespace, labels=OF_A_REPLICA))
+    assert await of_others(kube, namespace) == (
+        "PersistentVolumeClaim weights",
+        "ConfigMap of-another-replica",
+        "ServiceAccount weights-reader",
+    )

@@ -1,0 +1,63 @@
+"""Who is woken by what no watch shows: a Secret that is there at last, a cluster that answers again."""
+
+from __future__ import annotations
+
+from modelplane_operator.api import InferenceCluster, ModelReplica
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.connection import Health
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.runtime.operator import Operator, assemble
+from modelplane_operator.runtime.queue import Failed, Queue
+from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.settings import Settings
+
+ACCESS = Access("https://127.0.0.1:1")
+EAST = Key("", "east")
+
+
+def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
+    return next(one.workers.queue for one in operator.runners if one.controller.type == kind)
+
+
+async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> None:
+    worlds: list[World] = []
+
+    def build(world: World) -> Kinds:
+        worlds.append(world)
+        return kinds(world)
+
+    operator = assemble(Settings(), ACCESS, build)
+    worlds[0].wake(of(ModelReplica), Key("team", "m"))
+
+    assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
+        "ModelReplica": 1
+    }
+    assert "ReferencedObjects.run" in {run.__qualname__ for run in operator.while_leading}, (
+        "what is missing is looked for"
+    )
+
+
+async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
+    operator = assemble(Settings(), ACCESS, kinds)
+    clusters, keys = operator.hub.find(of(InferenceCluster)), queue(operator, of(InferenceCluster))
+    assert clusters is not None
+    metadata = {"name": "east", "uid": "u", "resourceVersion": "1"}
+    origin = {"source": "Existing", "existing": {"secretRef": {"name": "east"}}}
+    clusters.seen(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
+    operator.fleet.set("east", ACCESS)
+    connection, now = operator.fleet.cluster("east"), 0.0
+    for _ in range(8):
+        now = keys.next_due() or now
+        assert keys.take(now) == EAST
+        keys.done(EAST, Failed(), now)
+    far = keys.next_due()
+
+    connection._on_health("east", Health(last_contact=now, renewing=True))
+    assert (keys.next_due(), keys.failures(EAST)) == (far, 8), "its client is only being made"
+    connection._on_return("east")
+    assert keys.failures(EAST) == 0
+    assert (keys.next_due() or now) < (far or now)

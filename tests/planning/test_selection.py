@@ -1,0 +1,72 @@
+"""What a service says when it has no endpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.planning.model_service import plan
+from modelplane_operator.planning.selection import Neighbours, state
+from tests.planning.test_model_service import Manifest, endpoint, seen, service
+from tests.support.plans import told
+
+SELECTED = "No ModelEndpoints matched the configured selectors (group=a)"
+
+
+def replica(status: str, reason: str, message: str = "") -> Manifest:
+    said = {"type": "ModelReady", "status": status, "reason": reason, "message": message}
+    return {"metadata": {"name": "one"}, "status": {"conditions": [{"type": "Ready"}, said]}}
+
+
+STARTING = replica("False", "ModelStarting", "no pod of engine vllm answers")
+
+
+@pytest.mark.parametrize(
+    ("near", "words"),
+    {
+        "nothing": (Neighbours(), "there are none in this namespace, and those of others do not count"),
+        "others": (
+            Neighbours(({"group": "b"}, {"group": "b", "more": "x"}, {"group": "c"})),
+            "of the 3 in this namespace: group=b (2), group=c (1)",
+        ),
+        "without the label": (Neighbours(({"model": "b"},)), "of the 1 in this namespace: none has the label group"),
+        "many": (
+            Neighbours(tuple({"group": one} for one in "bcdef")),
+            "of the 5 in this namespace: group=b (1), group=c (1), group=d (1), and 2 more",
+        ),
+        "a replica": (
+            Neighbours(({"group": "b"},), (("one", state(STARTING)),)),
+            "1 ModelReplica(s) with these labels do not answer: one (ModelStarting: no pod of engine vllm answers)",
+        ),
+    }.values(),
+)
+def test_a_service_without_endpoints_says_what_it_selects_and_what_there_is(near: Neighbours, words: str) -> None:
+    found = told(plan(replace(seen(service((1, "a"))), near=near)))
+
+    assert found["EndpointsResolved"] == ("False", "NoEndpoints", f"{SELECTED}; {words}")
+    assert found["Ready"][2] == f"No endpoint can answer. {SELECTED}; {words}"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (STARTING, "ModelStarting: no pod of engine vllm answers"),
+        (replica("Unknown", "ClusterUnreachable"), "ClusterUnreachable"),
+        (replica("True", "Serving"), "it answers, and its endpoint follows"),
+        ({"metadata": {"name": "one"}}, "nothing is known of it yet"),
+    ],
+)
+def test_a_replica_says_why_it_has_no_endpoint(manifest: Manifest, words: str) -> None:
+    assert state(manifest) == words
+
+
+def test_nobody_waits_for_an_endpoint_whose_url_cannot_be_used() -> None:
+    broken = endpoint("one", url="gopher://nowhere", routed=None).to_manifest()
+    invalid = {"type": "RoutingReady", "status": "False", "reason": "InvalidURL", "message": "Invalid spec.url: why"}
+    broken["status"] = {"conditions": [{**invalid, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+
+    assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(broken))))["EndpointsResolved"][2] == (
+        "Matched 1 endpoint(s); 1 with a URL that cannot be used (one: Invalid spec.url: why)"
+    )
