@@ -20,11 +20,12 @@ from modelplane_operator.api import (
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
-from modelplane_operator.planning.symptoms import condition, unrouted
+from modelplane_operator.planning.symptoms import unrouted
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import Cluster, backends, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -55,8 +56,8 @@ def _cache(deployment: Manifest) -> Iterator[Key]:
 
 
 def _unplaced(deployment: Manifest) -> Iterator[bool]:
-    placed = condition(deployment, ReplicasScheduled.__name__).get("status") == "True"
-    if not placed or condition(deployment, Progressing.__name__).get("reason") == Progressing.NO_OTHER_PLACE.reason:
+    placed = condition(deployment, ReplicasScheduled.__name__).is_true
+    if not placed or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
         yield True
 
 
@@ -191,9 +192,9 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         ],
         status.get("gpuPools"),
         status.get("gateway"),
-        ready.get("status"),
-        ready.get("reason"),
-        ready.get("message") if ready.get("status") == "False" else "",
+        ready.status,
+        ready.reason,
+        ready.message if ready.status == "False" else "",
     )
 
 

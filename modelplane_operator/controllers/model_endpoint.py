@@ -17,6 +17,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.hub_gateway import known_hosts
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
 from modelplane_operator.kube.resources import (
     BACKEND,
@@ -29,7 +30,7 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
-from modelplane_operator.planning.symptoms import condition, is_unseen
+from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.inference_gateway import (
     ENVOY_GATEWAY,
@@ -161,7 +162,7 @@ def _outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of o
 
 def _is_closed(cluster: Manifest) -> bool:
     """Whether the gateway of a cluster answers the hub's alone."""
-    return condition(cluster, GatewaySecured.__name__).get("status") == "True"
+    return condition(cluster, GatewaySecured.__name__).is_true
 
 
 def _gateway(cluster: Manifest) -> Iterator[str]:

@@ -21,6 +21,7 @@ from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.conditions import gateways_of
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of
 from modelplane_operator.kube.resources import (
@@ -36,7 +37,7 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.answering import judge
 from modelplane_operator.planning.checked import Checked
-from modelplane_operator.planning.model_service import JUDGED, PARENTS, Observed, plan
+from modelplane_operator.planning.model_service import JUDGED, Observed, plan
 from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
@@ -188,7 +189,7 @@ def _revision(children: Iterable[Manifest]) -> Hashable:
 
 
 def _said(child: Manifest) -> tuple[tuple[str, ...], ...]:
-    told = (each for part in PARENTS for one in entries(child, "status", part) for each in entries(one, "conditions"))
+    told = (each for one in gateways_of(child) for each in entries(one, "conditions"))
     return tuple((one["type"], one["status"], str(one.get("observedGeneration"))) for one in told)
 
 

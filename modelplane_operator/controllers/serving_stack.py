@@ -14,11 +14,11 @@ from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import cluster_of
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE, ResourceType
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find
@@ -150,13 +150,13 @@ def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
 def _closed(name: str, hub: Cluster) -> bool:
     """Whether no request comes to the cluster by http."""
     cluster = find(hub, CLUSTERS, Key("", name))
-    return cluster is None or condition(cluster, GatewaySecured.__name__).get("status") == "True"
+    return cluster is None or condition(cluster, GatewaySecured.__name__).is_true
 
 
 def _with_news(change: Change, hub: Cluster) -> Iterable[Key]:
     """The stacks of a cluster whose pools declare something else than before, or to which no more http leads."""
     before, after = (
-        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).get("status"))
+        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).status)
         for one in change
     )
     return _stacks_of(change.latest["metadata"]["name"], hub) if before != after else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,7 +19,8 @@ from modelplane_operator.api.inference_gateway import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of
 from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
@@ -167,10 +168,9 @@ def _url(tls: TLS | None, address: str | None, known: str | None, *, secured: bo
 
 def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
     """Whether all listeners by https do their work, and what the first that does not says."""
-    listeners: list[Manifest] = (live or {}).get("status", {}).get("listeners") or []
-    said = {one["name"]: {each["type"]: each for each in one.get("conditions") or ()} for one in listeners}
+    told = {one["name"]: one for one in entries(live or {}, "status", "listeners")}
     for name, hostname in secure_listeners(tls).items():
-        reason, why = _listens(said.get(name, {}), (live or {}).get("metadata", {}).get("generation"))
+        reason, why = _listens(live, told.get(name, {})) if live else _UNSEEN
         if reason is TLSReady.CERTIFICATE_UNUSABLE:
             return reason, f"Secret {names.SYSTEM_NAMESPACE}/{tls.secret_ref.name} cannot be used: {why}"
         if reason is TLSReady.CONFIGURING:
@@ -178,19 +178,19 @@ def _secured(tls: TLS, live: Manifest | None) -> tuple[TLSReady, str]:
     return TLSReady.SERVED, ""
 
 
-def _listens(said: Mapping[str, Manifest], generation: int | None) -> tuple[TLSReady, str]:
+_UNSEEN: Final = (TLSReady.CONFIGURING, "no gateway controller has looked at it")
+
+
+def _listens(live: Manifest, listener: Section) -> tuple[TLSReady, str]:
     for aspect, reason in (
         ("ResolvedRefs", TLSReady.CERTIFICATE_UNUSABLE),
         ("Accepted", TLSReady.CONFIGURING),
         ("Programmed", TLSReady.CONFIGURING),
     ):
-        condition = said.get(aspect)
-        if condition and condition.get("observedGeneration") == generation and condition["status"] != "True":
-            return reason, f"{condition['reason']}: {condition.get('message', '')}"
-    programmed = said.get("Programmed", {})
-    if programmed.get("observedGeneration") != generation:
-        return TLSReady.CONFIGURING, "no gateway controller has looked at it"
-    return TLSReady.SERVED, ""
+        found = condition(live, aspect, listener)
+        if found.current and not found.is_true:
+            return reason, found.why
+    return (TLSReady.SERVED, "") if condition(live, "Programmed", listener).current else _UNSEEN
 
 
 def _child(seen: Observed, kind: ResourceType, key: Key) -> Manifest | None:
@@ -202,9 +202,8 @@ def _lacks(name: str, live: Manifest | None, aspect: str) -> Iterator[str]:
     if live is None:
         yield f"{name} is not there yet"
         return
-    said = {condition["type"]: condition for condition in live.get("status", {}).get("conditions") or ()}.get(aspect)
-    current = said and said.get("observedGeneration") == live["metadata"].get("generation")
-    if not said or not current:
+    found = condition(live, aspect)
+    if not found.current:
         yield f"{name} is not {aspect} yet: no gateway controller has looked at it"
-    elif said["status"] != "True":
-        yield f"{name} is not {aspect}: {said['reason']}: {said.get('message', '')}"
+    elif not found.is_true:
+        yield f"{name} is not {aspect}: {found.why}"

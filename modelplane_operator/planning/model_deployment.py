@@ -28,11 +28,11 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.api.reasons import is_trouble, not_ready
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
 from modelplane_operator.planning.shortfall import unplaced
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.placement import charges, held_nodes, read
@@ -123,13 +123,12 @@ class Observed:
         replica = self.live[key]
         if not self.answers(replica) or key in self.reached or not self.routed:
             return None
-        return datetime.fromisoformat(condition(replica, ModelReady.__name__)["lastTransitionTime"]) + FOLLOWING
+        return datetime.fromisoformat(condition(replica, ModelReady.__name__).last_transition_time) + FOLLOWING
 
     def answers(self, replica: Manifest) -> bool:
         """Whether a replica is known to answer in its present shape."""
         found = condition(replica, ModelReady.__name__)
-        current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
-        return current and found.get("status") == "True"
+        return found.current and found.is_true
 
 
 @dataclass(frozen=True)
@@ -337,8 +336,7 @@ def _held(live: Manifest, next_: Manifest) -> str:
 def _has_its_shape(replica: Manifest) -> bool:
     """Whether all of its pods have the shape that its spec says; those before it that still end are in its status."""
     found = condition(replica, Ready.__name__)
-    current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
-    return current and found.get("status") == "True"
+    return found.current and found.is_true
 
 
 def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
@@ -362,7 +360,7 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
 
 
 def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
-    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") == "True"]
+    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).is_true]
     leaving = {removal.replica.key for removal in course.target.removed}
     finished = [one for one in ready if key_of(one) not in {*leaving, *course.changed} and seen.answers(one)]
     needed = [_scheduled(seen, course.decision), _replicas_ready(seen, course, len(ready)), *_cache(seen)]
@@ -409,7 +407,7 @@ def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
         return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=counted)
     if not seen.live and not course.target.placements:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=counted)
-    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
     waiting.sort(key=lambda one: not _fails(one))
     told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
     more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
@@ -420,7 +418,7 @@ def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
 def _fails(replica: Manifest) -> bool:
     """Whether a replica says that it is not Ready for something that does not mend by itself."""
     found = condition(replica, Ready.__name__)
-    return found.get("status") not in {None, "True"} and is_trouble(REPLICA, Condition.model_validate(found))
+    return found.status not in {"", "True"} and is_trouble(REPLICA, found)
 
 
 def _where(replica: Manifest) -> str:
@@ -430,8 +428,8 @@ def _where(replica: Manifest) -> str:
 def _said(replica: Manifest) -> str:
     for kind in (Ready.__name__, ModelReady.__name__, "Synced"):
         found = condition(replica, kind)
-        if found.get("status") not in {None, "True"} and found.get("message"):
-            return found["message"]
+        if found.status not in {"", "True"} and found.message:
+            return found.message
     return "not looked at yet"
 
 
@@ -455,7 +453,7 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
 
 def _starting(seen: Observed, course: _Course) -> Condition:
     """While nothing moves: whether replicas are on their way to answer."""
-    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
     failing = sum(map(_fails, waiting))
     if len(waiting) > failing or course.wanted.keys() - seen.live.keys():
         return Progressing.STARTING.condition(seen.now)

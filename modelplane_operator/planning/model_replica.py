@@ -23,6 +23,7 @@ from modelplane_operator.api.model_replica import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, entries, key_of, labels_of, section
 from modelplane_operator.kube.ownership import was_applied
@@ -39,7 +40,6 @@ from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
     ALL_FIT,
-    condition,
     is_behind,
     is_ready,
     is_refused,
@@ -346,7 +346,7 @@ def _unschedulable_since(seen: Observed) -> datetime | None:
 def _is_unschedulable(pod: Manifest) -> bool:
     """Whether a pod that is to have a node for itself has found none."""
     awaits = section(pod, "spec").get("resourceClaims") and not _is_going(pod)
-    return bool(awaits) and condition(pod, "PodScheduled").get("status") == "False"
+    return bool(awaits) and condition(pod, "PodScheduled").status == "False"
 
 
 def _held(seen: Observed) -> tuple[HeldNodes, ...]:

@@ -30,7 +30,8 @@ from modelplane_operator.api.model_service import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.answer import Answer
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.conditions import condition, gateways_of
+from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.checked import Checked
@@ -51,7 +52,6 @@ NAMED = 3  # how many of a kind a message names
 NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """What the gateway says something of, and which conditions have to be true."""
-PARENTS = ("parents", "ancestors")  # where it does: of routes, and of policies
 
 Groups = Sequence[Sequence[ModelEndpoint]]
 
@@ -318,23 +318,21 @@ def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[Routi
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        aspects = _said_of(child, seen.door.plane.controller)
+        told = _told(child, seen.door.plane.controller)
         for aspect in JUDGED[kind]:
-            condition = aspects.get(aspect)
-            if condition is None or condition.get("observedGeneration") != child["metadata"].get("generation"):
+            found = condition(child, aspect, told)
+            if not found.current:
                 yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
-            elif condition["status"] != "True":
-                said = f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
-                yield RoutingReady.ROUTE_REFUSED, said
+            elif not found.is_true:
+                yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {found.why}"
 
 
-def _said_of(child: Manifest, controller: str) -> Mapping[str, Manifest]:
-    """The conditions that our gateway has put on a route or a policy; what another one said stays when it has gone."""
-    status: Manifest = child.get("status", {})
-    told = ((one.get("parentRef") or one.get("ancestorRef"), one) for part in PARENTS for one in status.get(part) or ())
-    here = (names.HUB_GATEWAY, controller)
-    ours = (one for reference, one in told if (reference.get("name"), one.get("controllerName")) == here)
-    return {condition["type"]: condition for parent in ours for condition in parent.get("conditions") or ()}
+def _told(child: Manifest, controller: str) -> Section:
+    """What our gateway says of a route or a policy; what another one said stays when it has gone."""
+    nothing: Section = {}
+    told = ((section(one, "parentRef") or section(one, "ancestorRef"), one) for one in gateways_of(child))
+    ours = (names.HUB_GATEWAY, controller)
+    return next((one for gateway, one in told if (gateway.get("name"), one.get("controllerName")) == ours), nothing)
 
 
 def _short(service: ModelService, groups: Groups, shared: Sequence[Share]) -> str:

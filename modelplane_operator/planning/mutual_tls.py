@@ -19,7 +19,7 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import GATEWAY, SECRET
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
-from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, works
+from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, working
 from modelplane_operator.rendering.owned import Owner
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
@@ -143,6 +143,4 @@ def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetim
 
 def _answers(gateway: Manifest) -> bool:
     """Whether all that the Gateway is to listen to works."""
-    said: list[Manifest] = gateway.get("status", {}).get("listeners") or []
-    wanted = {one["name"] for one in gateway["spec"].get("listeners") or ()}
-    return wanted <= {one["name"] for one in said if works(one)}
+    return working(gateway) >= {one["name"] for one in gateway["spec"].get("listeners") or ()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from modelplane_operator.api import labels
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
 
 NAMED = 3  # nodes that a message names
@@ -14,11 +15,11 @@ NAMED = 3  # nodes that a message names
 
 def why_not_ready(node: Manifest) -> str:
     """Since when a node is not ready, and the reason that it gives; empty while it is ready."""
-    ready = next((one for one in entries(node, "status", "conditions") if one["type"] == "Ready"), None) or {}
-    if ready.get("status") == "True":
+    ready = condition(node, "Ready")
+    if ready.is_true:
         return ""
-    since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
-    reason = f" ({ready['reason']})" if ready.get("reason") else ""
+    since = f" since {ready.last_transition_time}" if ready.last_transition_time else ""
+    reason = f" ({ready.reason})" if ready.reason else ""
     return f"is not ready{since}{reason}"
 
 

@@ -9,12 +9,12 @@ from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
     gateway_of,
@@ -69,15 +69,15 @@ def from_stack(seen: Observed) -> Serving:
         return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
     stack = ServingStack.parse(seen.stack)
     told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
-    refused = synced.get("message") if synced.get("status") == "False" else None
+    refused = synced.message if synced.status == "False" else None
     gateway = stack.status.gateway if stack.status else None
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
-    reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
-    if reason is BackendReady.BACKEND_HEALTHY and told.get("reason") == Ready.DEGRADED.reason:
+    reason = reasons.get(told.status, BackendReady.INSTALLING)
+    if reason is BackendReady.BACKEND_HEALTHY and told.reason == Ready.DEGRADED.reason:
         reason = BackendReady.DEGRADED
-    why = "; ".join(filter(None, (refused, told.get("message"))))
+    why = "; ".join(filter(None, (refused, told.message)))
     words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
-    if told.get("reason") == BackendReady.INSTALL_FAILED.reason:
+    if told.reason == BackendReady.INSTALL_FAILED.reason:
         reason = BackendReady.INSTALL_FAILED
     if reason is BackendReady.BACKEND_HEALTHY:
         words = ""
@@ -142,7 +142,7 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shu
     if shut:
         return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
     gateway = gateway_among(there.children)
-    said = condition(gateway, "Programmed").get("message") if gateway else None
+    said = condition(gateway, "Programmed").message if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
@@ -157,6 +157,6 @@ def _missing_software(there: There) -> str:
 def _address(there: There) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
     gateway = gateway_among(there.children)
-    if gateway is None or condition(gateway, "Programmed").get("status") != "True":
+    if gateway is None or not condition(gateway, "Programmed").is_true:
         return None
     return address_of(gateway)

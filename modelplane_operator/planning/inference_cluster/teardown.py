@@ -9,13 +9,13 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_cluster import ClusterReady, DeletionPhase, DeletionStatus
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
-from modelplane_operator.planning.symptoms import condition
 
 
 def teardown(seen: Observed) -> Plan:
@@ -62,7 +62,7 @@ def _leaving_behind(seen: Observed, there: There) -> Plan:
 
 def _without(seen: Observed, stack: Manifest) -> Plan:
     """Have the stack go, and wait for it."""
-    why = condition(stack, "Ready").get("message", "") if _is_going(stack) else ""
+    why = condition(stack, "Ready").message if _is_going(stack) else ""
     if not seen.helm:
         why = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
