@@ -349,8 +349,8 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
             continue
-        replica, cluster = read(ModelReplica.parse(live)), site.cluster
-        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name, cluster.gateway_port)
+        place, cluster = read(ModelReplica.parse(live)).placement, site.cluster
+        endpoint = render_endpoint(seen.deployment, place, cluster.gateway, cluster.server_name, cluster.gateway_port)
         # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
         if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
             yield Apply(endpoint)

@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
@@ -26,7 +27,7 @@ from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
-from modelplane_operator.scheduling.placement import Owner, Placement, Replica
+from modelplane_operator.scheduling.placement import Owner, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer

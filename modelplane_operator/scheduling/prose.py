@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import assert_never
 
+from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.scheduling.decision import Decision, Refusal
-from modelplane_operator.scheduling.placement import EnginePlacement, Placement, charges
+from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.reasons import (
     CacheNotFound,
     CacheNotRead,

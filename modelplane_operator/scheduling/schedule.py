@@ -28,13 +28,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.placement import Placement, Replica
+from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Displaced,

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
-from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
+from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.conditions import merge
 from modelplane_operator.api.inference_cluster import Fabric
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
@@ -29,7 +30,6 @@ from modelplane_operator.rendering.cluster_gateway import certificate, render_cl
 from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.serving_stack import render_stack
 from modelplane_operator.scheduling.cluster import read
-from modelplane_operator.scheduling.placement import Placement
 from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU, deployment
 
@@ -461,7 +461,7 @@ def test_a_gateway_on_another_port_is_reached_by_that(ports: tuple[int, ...], po
 
     known = read(InferenceCluster.parse({**cluster().to_manifest(), "status": status.to_manifest()}))
     endpoint = render_endpoint(
-        deployment(), Placement("a", 0, "", ()), known.gateway, known.server_name, known.gateway_port
+        deployment(), Placement("a", 0, ()), known.gateway, known.server_name, known.gateway_port
     )
     assert endpoint["spec"]["url"].startswith(f"http://{ADDRESS}{f':{port}' if port else ''}/")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import yaml
 
@@ -15,6 +14,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.kube.releases import Part
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
@@ -63,27 +63,24 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 
 def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     deployment = ModelDeployment.parse(documents[0])
-    placements = [_placement(placement) for placement in _seen(documents)["placements"]]
+    given = _seen(documents)["placements"]
+    placements = [_placement(one) for one in given]
     clusters = {one["metadata"]["name"]: InferenceCluster.parse(one) for one in _kind(documents, "InferenceCluster")}
     return [
         *(render_replica(deployment, placement, clusters.get(placement.cluster)) for placement in placements),
-        *(render_endpoint(deployment, placement, placement.gateway) for placement in placements),
+        *(render_endpoint(deployment, each, one["gateway"]) for each, one in zip(placements, given, strict=True)),
     ]
 
 
-def _placement(given: Manifest) -> SimpleNamespace:
+def _placement(given: Manifest) -> Placement:
     """What the scheduler would say, as the case has it."""
-    engines = [
-        SimpleNamespace(
-            name=engine["name"],
-            members=[
-                SimpleNamespace(**{**member, "claims": [SimpleNamespace(**claim) for claim in member["claims"]]})
-                for member in engine["members"]
-            ],
-        )
-        for engine in given["engines"]
-    ]
-    return SimpleNamespace(**{**given, "engines": engines})
+
+    def member(one: Manifest) -> MemberPlacement:
+        claims = (Claim(**{**claim, "selectors": tuple(claim["selectors"])}) for claim in one["claims"])
+        return MemberPlacement(one["role"], one["pool"], 1, tuple(claims))
+
+    engines = (EnginePlacement(one["name"], tuple(map(member, one["members"]))) for one in given["engines"])
+    return Placement(given["cluster"], given["index"], tuple(engines))
 
 
 def _model_endpoint(documents: Sequence[Manifest]) -> Sequence[Manifest]:

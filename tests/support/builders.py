@@ -16,7 +16,8 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
-from modelplane_operator.scheduling.placement import EnginePlacement, Owner, Placement, Replica, charges, held_nodes
+from modelplane_operator.api.placement import EnginePlacement, Placement
+from modelplane_operator.scheduling.placement import Owner, Replica, charges, held_nodes
 
 Manifest = dict[str, Any]
 
