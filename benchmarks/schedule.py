@@ -16,12 +16,13 @@ from benchmarks import fleet_generator as generator
 from benchmarks.report import Figure, percentile
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.scheduling import cel, prose
 from modelplane_operator.scheduling import cluster as clusters
+from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import Ask, ask
 from modelplane_operator.scheduling.schedule import schedule
+from modelplane_operator.selectors import cel
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SAMPLES = 300

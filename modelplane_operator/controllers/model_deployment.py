@@ -31,8 +31,8 @@ from modelplane_operator.runtime.reading import Cluster, backends, children, fin
 from modelplane_operator.runtime.wiring import owner_of_kind
 from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.requirement import NoCache
+from modelplane_operator.selectors.cel import Device
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 

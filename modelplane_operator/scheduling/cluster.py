@@ -10,10 +10,10 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
-from modelplane_operator.scheduling.cel import Attribute as Value
-from modelplane_operator.scheduling.cel import Device, Version
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.taints import Taint
+from modelplane_operator.selectors.cel import Attribute as Value
+from modelplane_operator.selectors.cel import Device, Version
 
 WHY = 300  # characters of a cluster's message: it goes into the status of whatever finds no place
 

@@ -22,7 +22,6 @@ from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
@@ -31,6 +30,7 @@ from modelplane_operator.scheduling.placement import Owner, Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
+from modelplane_operator.selectors.cel import Device
 
 # Views are kept for so many needs in any case, and for more as long as all of them together remember at most so many
 # answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.

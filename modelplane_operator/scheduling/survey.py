@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
 from modelplane_operator.scheduling.assignment import assign
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
@@ -34,6 +33,7 @@ from modelplane_operator.scheduling.reasons import (
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
+from modelplane_operator.selectors.cel import Device
 
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
 

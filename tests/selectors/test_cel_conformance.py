@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from modelplane_operator.scheduling import cel
-from modelplane_operator.scheduling.cel import SelectorError
-from tests.scheduling.celoracle import oracle
-from tests.scheduling.celoracle.oracle import Answer
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import SelectorError
+from tests.selectors.celoracle import oracle
+from tests.selectors.celoracle.oracle import Answer
 
 # Why we refuse what the API server accepts, by our own words.
 REFUSED_HERE = (

@@ -1,6 +1,6 @@
 """Ask the oracle, and read what it said before.
 
-`python -m tests.scheduling.celoracle.oracle` records its answers anew, in data/answers.jsonl.
+`python -m tests.selectors.celoracle.oracle` records its answers anew, in data/answers.jsonl.
 """
 
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from localfleet import binaries
-from modelplane_operator.scheduling.cel import Attribute, Device, Version
-from tests.scheduling.celoracle.generate import Generator
+from modelplane_operator.selectors.cel import Attribute, Device, Version
+from tests.selectors.celoracle.generate import Generator
 
 _DATA = Path(__file__).parents[1] / "data"
 

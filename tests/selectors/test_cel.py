@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.scheduling import cel
-from modelplane_operator.scheduling.cel import Device, SelectorError, Verdict, Version
-from tests.scheduling.celoracle.generate import Generator
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import Device, SelectorError, Verdict, Version
+from tests.selectors.celoracle.generate import Generator
 
 _ATTRIBUTES = 'device.attributes["gpu.nvidia.com"]'
 _MEMORY = 'device.capacity["gpu.nvidia.com"].memory'
