@@ -17,9 +17,7 @@ GANG = "leaderworkerset.sigs.k8s.io/group-key"  # the pods of one gang, and of n
 
 # On nodes of a workload cluster.
 POOL = f"{PREFIX}pool"
-GPU = f"{PREFIX}gpu"
 
-MODEL_CACHE = f"{PREFIX}modelcache"
 RELEASE = f"{PREFIX}release"
 INTERRUPTED = f"{PREFIX}interrupted"  # the revision of a Helm release that ended without Helm's saying so
 

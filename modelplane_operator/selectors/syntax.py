@@ -238,9 +238,6 @@ def _parser() -> Any:  # a lark.Lark that answers what _Builder makes
                      transformer=_Builder())  # fmt: skip
 
 
-_OPENING = {")": "(", "]": "[", "}": "{"}
-
-
 def _unexpected_token(error: lark.UnexpectedToken, text: str) -> Fault:
     token = cast("lark.Token", error.token)
     if token.type == "$END":
