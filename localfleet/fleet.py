@@ -151,8 +151,9 @@ class Fleet:
         return self.folder / "clusters" / name / control_plane.AUDIT_LOG
 
     def audit(self, name: str) -> list[Any]:
-        """The audit events of a cluster that was started with `audit`."""
-        return [orjson.loads(line) for line in self.audit_log(name).read_bytes().splitlines()]
+        """The audit events of a cluster that was started with `audit`, but for one that is just being written."""
+        whole, _, _ = self.audit_log(name).read_bytes().rpartition(b"\n")
+        return [orjson.loads(line) for line in whole.splitlines()]
 
     def down(self) -> bool:
         """End every process of the fleet and remove its folder; answer whether there was anything to end."""

@@ -19,6 +19,7 @@ import yaml
 
 from localfleet import binaries
 from localfleet.fleet import Fleet, Options
+from modelplane_operator.api import names
 from scripts.permissions import CLUSTER, HUB, TENANTS, rules
 from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.fleet
 
 TEAM = "team"
 ACCESS = "modelplane-access"
+POOLS = "inferencepools.inference.networking.k8s.io"
 ON_HUB, ON_CLUSTERS = (f"system:serviceaccount:{home}:modelplane-operator" for home in (SYSTEM, ACCESS))
 EVERYWHERE = ""
 OPTIONS: Manifest = {
@@ -44,7 +46,7 @@ POOL_DEFINITION: Manifest = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {
-        "name": "inferencepools.inference.networking.k8s.io",
+        "name": POOLS,
         "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
     },
     "spec": {
@@ -321,12 +323,21 @@ def comes(hub: Hub) -> None:
 
 
 def picks(hub: Hub) -> None:
-    """The cluster turns out to know InferencePools, which changes what models are made of."""
+    """The cluster turns out to know InferencePools, and its gateway, a Traefik here, to route to none."""
     hub.kubectl("apply", "-f-", documents=POOL_DEFINITION, on="worker-1")
-    seen = (Right("list", "inferencepools.inference.networking.k8s.io"), 200)
-    hub.until(lambda: seen in asked(hub.fleet.audit("worker-1"), ON_CLUSTERS), "the operator to see InferencePools")
+    wait_for(hub, Right("list", POOLS))
     hub.apply(kinds.deployment(TEAM, "picked", engines=[kinds.engine(kinds.ADA)]))
-    hub.until(lambda: pools(hub) != "", "an InferencePool")
+    for verb in ("create", "delete"):
+        wait_for(hub, Right(verb, POOLS, names.remote_namespace(TEAM)))
+
+
+def wait_for(hub: Hub, right: Right) -> None:
+    """Wait until the operator has used a right on the cluster."""
+    hub.until(lambda: (right, True) in used(hub), f"the operator to {right}")
+
+
+def used(hub: Hub) -> set[tuple[Right, bool]]:
+    return {(right, 200 <= code < 300) for right, code in asked(hub.fleet.audit("worker-1"), ON_CLUSTERS)}
 
 
 def curious() -> Manifest:
