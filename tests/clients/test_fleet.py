@@ -218,7 +218,7 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
 async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does_not_wait_for_it(
     access_through: Access, proxy: FaultProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("modelplane_operator.clients.connection.MEETING_SECONDS", 1000.0)
+    monkeypatch.setattr("modelplane_operator.clients.connection.INITIAL_SYNC_SECONDS", 1000.0)
     unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
     async with a_fleet(
         replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)

@@ -168,6 +168,7 @@ async def test_what_carries_a_strangers_uid_is_left_alone(stage: Stage, space: s
     await stage.hub.apply(deployment(space, engines=[engine('device.driver != "x"', template=template)]))
     await worker.gone("ResourceClaimTemplate", ours["metadata"]["name"], remote(space))
     assert await worker.get("ConfigMap", "stranger", remote(space))
+    await worker.delete("ConfigMap", "stranger", remote(space))  # the namespace would stay for it
 
 
 # 4. Ready tells the truth; 5. every "no" has a reason ----------------------------------------------------------------
