@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api import names
-from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.inference_gateway import (
     TLS,
     ControllerReady,
@@ -115,7 +115,7 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
 
 def _began(seen: Observed) -> bool:
     """Whether it did present one: an operator that loses its Helm does not take that back."""
-    return any(one.type == MutualTLSReady.__name__ and one.status == "True" for one in seen.gateway.conditions)
+    return is_true(seen.gateway.conditions, MutualTLSReady)
 
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:

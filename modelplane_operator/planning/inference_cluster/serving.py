@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from modelplane_operator.api import names
-from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.conditions import Condition, Ready, is_true
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.types import type_of
@@ -108,7 +108,7 @@ def own_gateway(seen: Observed, there: There) -> Serving:
     # What may not be seen any more is no reason to open a gateway that has it.
     unseen = replace(seen.hub, known=False) if live and is_guarded(live) else Hub()
     hub = unseen if there.unpermitted else seen.hub
-    closed = any(one.type == GatewaySecured.__name__ and one.status == "True" for one in seen.cluster.conditions)
+    closed = is_true(seen.cluster.conditions, GatewaySecured)
     opened = doors(
         seen.cluster, cluster, hub, there.children, seen.now, last.server_name if last else None, closed=closed
     )
