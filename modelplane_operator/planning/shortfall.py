@@ -12,6 +12,7 @@ from modelplane_operator.scheduling.reasons import (
     Going,
     LabelConflict,
     LabelDiffers,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
@@ -42,7 +43,7 @@ def _reason(miss: Reason) -> ReplicasScheduled:
     match miss:
         case Full() | Crowded() | TooSmall() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
-        case NotReady() | Unreachable() | NoGateway() | Going():
+        case NotReady() | Unreachable() | NoGateway() | NoGangs() | Going():
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case Tainted():
             return ReplicasScheduled.TAINTED

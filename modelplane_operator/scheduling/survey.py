@@ -17,6 +17,7 @@ from modelplane_operator.scheduling.reasons import (
     Going,
     LabelDiffers,
     Nearness,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
@@ -109,7 +110,10 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
         return _unusable(site) or NoPools()
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        return UnknownPools(cluster.unknown) if cluster.unknown else unhosted(site, hosting)
+        others = unhosted(site, hosting)
+        return UnknownPools(cluster.unknown, others) if cluster.unknown else others
+    if not cluster.gangs and (gang := next((one.name for one in requirement.engines if one.gangs), "")):
+        return NoGangs(gang)
     if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (why := _unusable(site)):

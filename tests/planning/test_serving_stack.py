@@ -155,8 +155,8 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
     [
         ({"no_devices": ("a100", "h100")}, "no node publishes the devices of pool a100, h100"),
         (
-            {"pods": (Workload(Key("lws-system", "mp-lws"), "Deployment", "lws", 2, 0),)},
-            "leader-worker-set: 0 of 2 pods of Deployment lws are ready",
+            {"pods": (Workload(Key("envoy-gateway-system", "mp-gateway-helm"), "Deployment", "envoy-gateway", 2, 0),)},
+            "envoy-gateway: 0 of 2 pods of Deployment envoy-gateway are ready",
         ),
     ],
 )
@@ -205,11 +205,11 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
 
 def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
     known = stack()
-    (wanted,) = [part for part in parts(known) if part.name == "leader-worker-set"]
+    (wanted,) = [part for part in parts(known) if part.name == "ai-gateway-crds"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
     told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
 
-    assert told["Installed"] == ("InstallFailed", "leader-worker-set: no such chart")
+    assert told["Installed"] == ("InstallFailed", "ai-gateway-crds: no such chart")
     assert told["Ready"][0] == "InstallFailed"
 
 
@@ -227,6 +227,7 @@ def test_what_is_no_longer_asked_for_goes() -> None:
     [
         ("extras/extra", {}, "extras/extra is not installed"),
         ("prometheus", {}, "prometheus is not installed"),
+        ("leader-worker-set", {}, "leader-worker-set is not installed"),
         ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
     ],
 )

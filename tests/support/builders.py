@@ -101,11 +101,13 @@ def cluster(
     forced: bool = False,
     message: str = "",
     unknown: Sequence[tuple[str, str]] = (),
+    apis: Sequence[str] = (),
     **labelled: str,
 ) -> InferenceCluster:
     """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say.
 
-    `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes.
+    `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes; `apis`: what
+    it is known to serve.
     """
     address = f"10.0.0.{ord(name[0]) - 96}" if address == "" else address
     reason = "Available" if ready else "Creating"
@@ -128,6 +130,7 @@ def cluster(
                 "gpuPools": list(pools or [pool(nodes=nodes)]),
                 "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],
                 **({"gateway": {"address": address}} if address else {}),
+                **({"observed": {"apis": list(apis)}} if apis else {}),
             },
         }
     )
