@@ -47,8 +47,8 @@ def kinds(world: World) -> Kinds:
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     resolver, ranges = Resolver(time.monotonic), HubRanges(world.hub, time.monotonic)
-    services = model_service.checks(Asker(time.monotonic), world.wake)
-    places = outside.checks(resolver, world.wake)
+    services = model_service.checks(Asker(time.monotonic), world.wake, world.checked)
+    places = outside.checks(resolver, world.wake, world.checked)
     return Kinds(
         controllers=(
             inference_class.CONTROLLER,

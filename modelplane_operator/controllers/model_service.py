@@ -47,6 +47,7 @@ from modelplane_operator.rendering.shares import matched, places
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
+from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
@@ -101,7 +102,7 @@ INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
 ServiceChecks = Checks[Route, Answer]
 
 
-def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceChecks:
+def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
     """What asks services through the gateway."""
 
     async def ask(route: Route) -> Answer:
@@ -113,6 +114,7 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceCh
         failed=lambda route, answer: judge(answer, guarded=route.guarded)[0].status != "True",
         wake=wake,
         is_steady=lambda route, _: asker.is_unreachable(route.way),
+        on_checked=on_checked,
     )
 
 

@@ -224,7 +224,9 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         return hub.kube
 
     fleet = Fleet(store, connected)
-    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake))
+    kinds = build(
+        World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake, metrics.checked)
+    )
     near, remote = _watched(kinds)
     hub = Connection(
         HUB,

@@ -20,8 +20,12 @@ Scheduled = Callable[[str, float], None]
 """Told what a scheduling decision was (`placed`, `partly`, `nowhere`, ...: few words) and the seconds it took."""
 
 
-def uncounted(_: str, __: float) -> None:
-    """For whoever does not count decisions."""
+OnChecked = Callable[[str, str], None]
+"""Told the kind of what was checked, and the outcome: `answered`, `failed` or `defect`."""
+
+
+def uncounted(_: str, __: float | str) -> None:
+    """For whoever does not count decisions, or checks."""
 
 
 def unheard(_: ResourceType, __: Key) -> None:
@@ -43,6 +47,7 @@ class World:
     scheduled: Scheduled = uncounted
     wake: Callable[[ResourceType, Key], None] = unheard
     """To be called when there is news of an object that no watch tells."""
+    checked: OnChecked = uncounted
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Case:
     sentence: str
 
 
+SMALL = "memory is 24Gi, needs >= 141Gi"
 TWO_POOLS = [b.pool("big", b.gpu("200Gi"), nodes=1), b.pool("small", b.gpu("80Gi"), nodes=3)]
 CASES = [
     Case(
@@ -133,7 +134,7 @@ CASES = [
         b.cluster("a", b.pool("small", b.gpu("24Gi")), unknown=[("edge", "l4")]),
         UnknownPools(
             (("edge", "l4"),),
-            NoMatch("main", "Standalone", "small", Unlike("gpu", "gpu", "memory is 24Gi, needs >= 141Gi", (1, -0.5850212765957447))),
+            NoMatch("main", "Standalone", "small", Unlike("gpu", "gpu", SMALL, (1, -0.5850212765957447))),
         ),
         "nothing is known of pool edge (InferenceClass l4), and no other has the devices: engine main: pool small: "
         "request gpu: device gpu: memory is 24Gi, needs >= 141Gi",
