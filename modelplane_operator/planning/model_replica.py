@@ -312,7 +312,10 @@ def _judged(seen: Observed, engines: Sequence[_Engine], problem: _Problem | None
         why = accepted if absent else answers
     else:
         why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
-    whole = not_ready(KIND, why, _sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
+    cordoned = seen.nodes.cordoned(seen.pods)
+    whole = Ready.AVAILABLE.condition(now, message=cordoned)
+    if lacks:
+        whole = not_ready(KIND, why, _sentence(lacks, ill, cordoned))
     return _status(
         (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
     )

@@ -43,6 +43,18 @@ class Unfit:
         name = section(pod, "spec").get("nodeName", "")
         return f"node {name}, which {self._down[name]}" if name in self._down else ""
 
+    def cordoned(self, pods: Iterable[Manifest]) -> str:
+        """The cordoned nodes that pods run on: once one ends, its successor needs another node."""
+        used: set[str] = {section(pod, "spec").get("nodeName", "") for pod in pods}
+        cordoned: set[str] = {
+            node["metadata"]["name"] for node in self.nodes if section(node, "spec").get("unschedulable")
+        }
+        found = sorted(cordoned & used)
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        many = len(found) > 1
+        words = f"node{'s' if many else ''} {', '.join(found[:NAMED])}{more}, which {'are' if many else 'is'} cordoned"
+        return f"pods of it are on {words}" if found else ""
+
     def kept_from(self, pod: Manifest) -> str:
         """The nodes of its pool on which a pod without a node is not put."""
         pool = section(pod, "spec", "nodeSelector").get(labels.POOL)

@@ -133,7 +133,8 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
     for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
         reason, words = _container(container)
         if words:
-            return Symptom(0, name, f"{container['name']}: {words}{_log_of(pod, container)}", reason)
+            words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
+            return Symptom(0, name, f"{container['name']}: {words}", reason)
     if status.get("phase") == "Failed":
         return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
@@ -185,6 +186,15 @@ def _unanswered(pod: Manifest, status: Section) -> str:
     before = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
     why = f", the last with {_end(ended)}" if restarts and ended else ""
     return f"{where} since {lost or since}{before}{why}{_log(pod, status)}"
+
+
+def _so_far(pod: Manifest, status: Section) -> str:
+    """How often a container that has ended was begun again, and since when its pod takes no requests."""
+    if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
+        return ""
+    restarts, since = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
+    counted = f", {restarts} restart{'s' if restarts > 1 else ''} so far" if restarts else ""
+    return f"{counted}{f', not ready since {since}' if since else ''}"
 
 
 def _log_of(pod: Manifest, status: Section) -> str:

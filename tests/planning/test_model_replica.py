@@ -169,6 +169,18 @@ def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said(
     )
 
 
+def test_a_cordoned_node_is_named_whether_its_pods_serve_or_not() -> None:
+    said = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes = ({"metadata": {"name": name}, "spec": {"unschedulable": True}, "status": said} for name in ("n", "other"))
+    cordoned, there = Unfit(tuple(nodes)), serving()
+    words = "pods of it are on node n, which is cordoned"
+
+    serves = told(plan(replace(there, nodes=cordoned)))
+    assert serves["Ready"] == ("True", "Available", words)
+    mute = tuple({**each, "status": {}} for each in there.pods)
+    assert told(plan(replace(there, nodes=cordoned, pods=mute)))["Ready"][2].endswith(words)
+
+
 def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
     before = subject()
     after = replace(serving(before), replica=subject(copies=2))

@@ -25,6 +25,9 @@ from modelplane_operator.planning.symptoms import (
 Manifest = dict[str, Any]
 
 
+KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+
+
 def pod(name: str = "a", *, ready: bool = False, node: str = "", going: bool = False, **status: Any) -> Manifest:
     conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
     return {
@@ -56,6 +59,12 @@ def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = 
     return made
 
 
+def crashed(*, restarts: int) -> Manifest:
+    made = engine({**waiting("CrashLoopBackOff", last=KILLED), "restartCount": restarts})
+    made["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-02T00:00:00Z"
+    return made
+
+
 def silenced() -> Manifest:
     made = running(started=True)
     made["status"]["containerStatuses"][0]["ready"] = True
@@ -78,7 +87,6 @@ PREVIOUS = f"{LOG} --previous"
 
 
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
-KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +111,11 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
         (
             engine(waiting("CrashLoopBackOff", last={"exitCode": 1, "reason": "Error"})),
             f"pod a engine: crash loop, exit code 1; {PREVIOUS}",
+        ),
+        (
+            crashed(restarts=5),
+            "pod a engine: crash loop, exit code 137 (OOMKilled), 5 restarts so far, not ready since "
+            f"2026-01-02T00:00:00Z; {PREVIOUS}",
         ),
         (
             engine({"name": "engine", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}),
