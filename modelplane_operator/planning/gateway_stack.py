@@ -23,7 +23,7 @@ from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete
 from modelplane_operator.rendering.gateway_stack import (
     EVERYTHING,
     METALLB,
@@ -84,7 +84,7 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     wanted = gateway_parts(gateway, seen.allowed)
     statuses = judge(wanted, charts)
     routable, there = _routable(statuses), all(one.runs for one in statuses)
-    steps: list[Step] = [Apply(definition) for definition in seen.definitions]
+    steps: list[Step] = [KEEP, *map(Apply, seen.definitions)]
     steps += (Apply(one) for one in render_namespaces(gateway) if one["metadata"]["name"] not in seen.taken)
     steps += (one.step for one in statuses if one.step is not None)
     # What is no longer wanted does its work until what is wanted instead is there, and lets go of what it has made.
@@ -98,7 +98,7 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     again += (
         [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
     )
-    return Plan(tuple(steps), _status(seen, statuses, routed), requeue_after=min(again), needs_finalizer=True)
+    return Plan(tuple(steps), _status(seen, statuses, routed), requeue_after=min(again))
 
 
 def _outlived(seen: Observed) -> bool:
@@ -160,7 +160,7 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
     if seen.balancer:
         return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     last = sorted(charts.releases, key=lambda release: (release.name == f"mp-{METALLB}", release))[0]
     words, step = remove(last, charts)
     return _leaving(seen, words, *([step] if step else []))
@@ -169,7 +169,7 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
 def _left_over(seen: Observed) -> Plan:
     """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
     if seen.routing.gateway.metadata.annotations.get(labels.ABANDON) == "true":
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     words = "its charts go as soon as the operator may use Helm on the hub again"
     return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
 

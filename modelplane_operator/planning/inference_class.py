@@ -10,7 +10,7 @@ from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.planning.node_pools import problems, published
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
 
 NAMED = 5  # of those who use it; the others are counted
 
@@ -26,9 +26,9 @@ class Observed:
 
 def plan(seen: Observed) -> Plan:
     going = seen.inference_class.metadata.deletion_timestamp is not None
-    steps = () if seen.users else (RemoveFinalizer(),)
     # A class that is going and was never held is gone before anybody could be told.
-    return Plan(steps, _status(seen, going=going), needs_finalizer=bool(seen.users) and not going)
+    held = () if going else (KEEP,)
+    return Plan(held if seen.users else (LET_GO,), _status(seen, going=going))
 
 
 def _status(seen: Observed, *, going: bool) -> InferenceClassStatus:

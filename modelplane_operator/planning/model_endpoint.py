@@ -25,7 +25,7 @@ from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, prune
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
@@ -131,8 +131,8 @@ def plan(seen: Observed) -> Plan:
     held = header if isinstance(header, Header) else None
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
-    steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), needs_finalizer=True)
+    steps = (KEEP, *map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
+    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -227,7 +227,7 @@ def _leave(seen: Observed, since: datetime) -> Plan:
     """Let go once nobody is led there any more."""
     left = since + PATIENCE - seen.now
     if not seen.routes or left <= timedelta():
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     known = seen.endpoint.status or ModelEndpointStatus()
     message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
     going = Ready.DELETING.condition(seen.now, message=message)

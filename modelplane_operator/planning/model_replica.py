@@ -37,7 +37,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
 )
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
+from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
     ALL_FIT,
     is_behind,
@@ -415,7 +415,7 @@ def _teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
     if not seen.site.exists:  # nobody can reach what may be left there
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     if seen.site.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
         return Plan(status=_going(seen, why), failure=seen.site.error)
@@ -432,8 +432,8 @@ def _teardown(seen: Observed) -> Plan:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
-        return Plan((delete(seen.namespace, cluster=cluster), RemoveFinalizer()))
-    return Plan((RemoveFinalizer(),))
+        return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
+    return Plan((LET_GO,))
 
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:

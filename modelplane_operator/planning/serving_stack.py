@@ -35,7 +35,7 @@ from modelplane_operator.kube.resources import (
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
+from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
@@ -260,7 +260,7 @@ def _teardown(seen: Observed) -> Plan:
         return _leaving(seen, f"{len(seen.replicas)} replicas are on cluster {seen.cluster}: {some}")
     if seen.silence is not None:
         if seen.abandoned:
-            return Plan((RemoveFinalizer(),))
+            return Plan((LET_GO,))
         words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
         return replace(_leaving(seen, f"{words}: {seen.silence}"), failure=seen.silence)
     if seen.there is None:
@@ -281,7 +281,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _leaving(seen, "; ".join(words for words, _ in going), *(step for _, step in going if step))
     if left:
         return _deleting(seen, *left)
-    return Plan((RemoveFinalizer(),))
+    return Plan((LET_GO,))
 
 
 def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:

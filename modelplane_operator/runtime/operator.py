@@ -36,6 +36,7 @@ from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import HUB, NAMESPACE, SECRET, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.health import LoopProbe, blind, stuck
 from modelplane_operator.runtime.loop import Clients
@@ -43,6 +44,7 @@ from modelplane_operator.runtime.metrics import Metrics, State
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import Pace
+from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.wiring import Runner, runner, wanted_types, work
 from modelplane_operator.runtime.world import Kinds, World
 from modelplane_operator.settings import Settings
@@ -242,7 +244,8 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
     recorder = Recorder(hub_client, identity, clock, metrics.event)
     helm = _helm(settings)
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm)
+    executors = {**KUBE, **releases.by(helm)}
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors)
     pace = Pace(resync=settings.resync)
     runners = tuple(
         runner(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers, guard=guard)

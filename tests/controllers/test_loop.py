@@ -19,7 +19,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
-from modelplane_operator.runtime import loop
+from modelplane_operator.runtime import loop, strands
 from modelplane_operator.runtime.loop import Controller, its_deletion, reconcile
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.wiring import owner_of_kind, runner
@@ -52,8 +52,8 @@ async def test_children_are_made_the_status_is_written_once_and_then_nothing(wor
     assert await world.step() == Done()
 
     assert first == [
-        "apply configmaps",
         "set_finalizers modelcaches.modelplane.ai",
+        "apply configmaps",
         "apply configmaps",
         "replace_status modelcaches.modelplane.ai",
     ]
@@ -140,7 +140,7 @@ async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: Wo
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
 
 
-async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_and_it_is_told_once(
+async def test_after_a_failure_siblings_and_other_clusters_go_on_and_no_further_step_and_it_is_told_once(
     world: World,
 ) -> None:
     await world.cache()
@@ -150,6 +150,7 @@ async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_
         Apply(child(seen, "second", room="no-such-namespace")),
         Apply(child(seen, "third")),
         Create(child(seen, "fourth")),
+        Apply(child(seen, "far"), WORKER),
     )
 
     assert isinstance(await world.step(), Failed)
@@ -162,6 +163,7 @@ async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "first")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "fourth")) is None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is not None
 
 
 async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go_on(world: World) -> None:
@@ -200,7 +202,7 @@ async def test_a_cluster_that_takes_its_time_for_each_request_ends_the_reconcile
     outcome = await reconcile(slow, Key(world.namespace, "subject"), world.clients)
 
     assert outcome == Failed(), "it is tried again"
-    assert world.synced(await world.live()) == ("False", "ReconcileError", loop.SLOW)
+    assert world.synced(await world.live()) == ("False", "ReconcileError", strands.SLOW)
 
 
 async def test_a_defect_in_one_of_several_siblings_is_told_by_its_name_and_the_others_are_taken(world: World) -> None:

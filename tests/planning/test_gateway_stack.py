@@ -15,7 +15,7 @@ from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.gateway_stack import Observed
 from modelplane_operator.planning.inference_gateway import Observed as Routing
 from modelplane_operator.planning.inference_gateway import plan as routed
-from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, RemoveFinalizer, Step, Uninstall
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.rendering.gateway_stack import gateway_parts
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 
@@ -89,6 +89,7 @@ def test_traefik_comes_first() -> None:
     found = planned(gateway())
 
     assert list(map(brief, found.steps)) == [
+        "add our finalizer to the object",
         "apply CustomResourceDefinition",
         "apply Namespace",
         "install traefik-system/mp-traefik",
@@ -97,14 +98,13 @@ def test_traefik_comes_first() -> None:
         "ControllerReady": ("Installing", "traefik is not installed"),
         "Ready": ("Creating", "traefik is not installed"),
     }
-    assert found.needs_finalizer
 
 
 def test_the_gateway_comes_when_traefik_is_there() -> None:
     found = planned(gateway(), "traefik")
 
     ours = routed(replace(routing(gateway()), presents=True))
-    assert found.steps[2:] == ours.steps
+    assert found.steps[3:] == ours.steps
     assert found.status == ours.status
 
 
@@ -112,7 +112,7 @@ def test_somebody_elses_namespace_stays_theirs() -> None:
     known = gateway()
     found = gateway_stack.plan(Observed(routing(known), Seen("", NOW, 420.0), taken=frozenset({"traefik-system"})))
 
-    assert list(map(brief, found.steps)) == ["install traefik-system/mp-traefik"]
+    assert list(map(brief, found.steps[1:])) == ["install traefik-system/mp-traefik"]
 
 
 def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
@@ -194,7 +194,7 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     assert left.steps == ()
     assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
     abandoned = gateway(going=True, noted=labels.ABANDON)
-    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (RemoveFinalizer(),)
+    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (LET_GO,)
 
 
 def test_another_gateway_installs_nothing() -> None:
@@ -205,7 +205,7 @@ def test_it_goes_from_the_front() -> None:
     known, there = gateway(going=True, **POOL), ["metallb", "traefik"]
     left = list(map(live, render_inference_gateway(gateway())))
     done: list[Step] = []
-    while not done or done[-1] != RemoveFinalizer():
+    while not done or done[-1] != LET_GO:
         for step in (found := planned(known, *there, children=tuple(left))).steps:
             done.append(step)
             if isinstance(step, Delete):

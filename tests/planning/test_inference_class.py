@@ -10,7 +10,7 @@ from modelplane_operator.api import InferenceClass
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClassStatus
 from modelplane_operator.planning.inference_class import Observed, plan
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
 from tests.support.builders import EPOCH, GPU
 
 Manifest = dict[str, Any]
@@ -34,13 +34,11 @@ STAYS = "it stays while clusters have pools of it: "
 @pytest.mark.parametrize(
     ("known", "users", "wanted"),
     [
-        pytest.param(
-            inference_class(), {}, Plan((RemoveFinalizer(),), status(FINE, AVAILABLE)), id="one that nobody uses"
-        ),
+        pytest.param(inference_class(), {}, Plan((LET_GO,), status(FINE, AVAILABLE)), id="one that nobody uses"),
         pytest.param(
             inference_class(),
             {"a": 3, "b": 0},
-            Plan((), status(FINE, AVAILABLE, clusters=2, nodes=3), needs_finalizer=True),
+            Plan((KEEP,), status(FINE, AVAILABLE, clusters=2, nodes=3)),
             id="one in use is held, and counts its users and their nodes",
         ),
         pytest.param(
@@ -60,7 +58,7 @@ STAYS = "it stays while clusters have pools of it: "
         pytest.param(
             inference_class(going=True),
             {},
-            Plan((RemoveFinalizer(),), status(FINE, Ready.DELETING.condition(EPOCH))),
+            Plan((LET_GO,), status(FINE, Ready.DELETING.condition(EPOCH))),
             id="one that is deleted goes when nobody uses it any more",
         ),
     ],

@@ -25,7 +25,7 @@ from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import AddFinalizer, Apply, Delete, Plan, RemoveFinalizer, RenewToken
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.serving_stack import render_stack
@@ -160,9 +160,8 @@ def said(decided: Plan) -> dict[str, tuple[str, str]]:
 def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway() -> None:
     decided = plan(seen(replicas=(Key("team", "x"), Key("other", "y"))))
 
-    assert decided.needs_finalizer
     manifests = (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
-    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
+    assert decided.steps == (KEEP, SetFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
     assert decided.status is not None
     assert {name: part for name, part in decided.status.to_manifest().items() if name != "conditions"} == {
         "providerConfigRef": {"name": names.provider_config("a")},
@@ -248,6 +247,12 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
 )
 def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
     assert at(13, **what).steps[0] == RENEWAL
+
+
+def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
+    decided = at(13, renewed(**going()), there=there())
+
+    assert decided.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
 @pytest.mark.parametrize(
@@ -441,8 +446,7 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
 ) -> None:
     decided = plan(seen(there=BARE, **what))
 
-    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
-    assert decided.needs_finalizer
+    assert decided.steps == (KEEP, SetFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
     assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
     assert said(decided)["Ready"][0] == ready
     assert decided.status is not None
@@ -497,7 +501,7 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = plan(seen(cluster(**going()), **known))
-    assert last.steps == (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+    assert last.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
@@ -509,7 +513,7 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
     assert first.steps == ()
     assert said(first)["Ready"][1].startswith("left behind, ")
     assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
-    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == RemoveFinalizer()
+    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == LET_GO
 
 
 @pytest.mark.parametrize(
@@ -547,7 +551,7 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
 
     steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
 
-    assert [type(step) for step in steps] == [Delete, RemoveFinalizer, RemoveFinalizer]
+    assert [type(step) for step in steps] == [Delete, SetFinalizer, SetFinalizer]
 
 
 SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
@@ -1027,8 +1031,8 @@ def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))
 
-    assert decided.steps[0] == AddFinalizer(SECRET, KUBECONFIG)
-    assert decided.steps[-1] == RemoveFinalizer(SECRET, old)
+    assert decided.steps[:2] == (KEEP, SetFinalizer(SECRET, KUBECONFIG))
+    assert decided.steps[-1] == SetFinalizer(SECRET, old, present=False)
 
 
 # Deletion -------------------------------------------------------------------------------------------------------------
@@ -1093,7 +1097,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
     assert plan(seen(cluster(**going()), there=there())) == Plan(
-        (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+        (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
     )
 
 
@@ -1114,5 +1118,5 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     assert first.status is not None
 
     told = cluster(**left, status=first.status.to_manifest())
-    assert plan(seen(told, **what)) == Plan((RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer()))
-    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((RemoveFinalizer(),))
+    assert plan(seen(told, **what)) == Plan((SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((LET_GO,))

@@ -20,7 +20,7 @@ from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
 from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE_SOON, Observed, Outside, Site, plan
 from modelplane_operator.planning.mutual_tls import LEARNT
-from modelplane_operator.planning.plan import Apply, Delete, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
 from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
@@ -144,7 +144,7 @@ def test_a_url_that_cannot_be_used_leaves_the_endpoint_where_it_was(url: str, wh
     after = replace(before, endpoint=endpoint(url))
     conditions = told(plan(after))
 
-    assert [step for step in plan(after).steps if not isinstance(step, Apply)] == []
+    assert [step for step in plan(after).steps if not isinstance(step, Apply)] == [KEEP]
     assert settled(after).children == before.children
     assert routing(after) == (BACKEND, "https://api.together.xyz:443")
     assert conditions["RoutingReady"][:2] == ("False", "InvalidURL")
@@ -237,7 +237,7 @@ def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() 
 
 @pytest.mark.parametrize(("routes", "after"), [((), timedelta()), (("of-a-gateway-that-is-gone",), PATIENCE)])
 def test_an_endpoint_goes_when_no_requests_can_come_or_nobody_looks(routes: tuple[str, ...], after: timedelta) -> None:
-    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (RemoveFinalizer(),)
+    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (LET_GO,)
 
 
 def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:

@@ -18,7 +18,7 @@ from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Delete, Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
 from tests.support.builders import EPOCH, NAMESPACE, going, replica
 from tests.support.manifests import ABSENT, change
@@ -357,7 +357,7 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
     assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
-    assert last.steps == (RemoveFinalizer(),), "it has minutes to end, and holds no devices"
+    assert last.steps == (LET_GO,), "it has minutes to end, and holds no devices"
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
@@ -508,7 +508,7 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
     assert deleted(second) == []
     assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
-    assert last.steps == (RemoveFinalizer(),)
+    assert last.steps == (LET_GO,)
 
 
 def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
@@ -534,7 +534,7 @@ def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
     observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
 
-    assert plan(observed).steps == (RemoveFinalizer(),)
+    assert plan(observed).steps == (LET_GO,)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +550,7 @@ def test_a_replica_waits_for_its_cluster_unless_there_is_none(
     site: ClusterState,
     released: bool,  # noqa: FBT001
 ) -> None:
-    assert (leaving(site=site).steps == (RemoveFinalizer(),)) is released
+    assert (leaving(site=site).steps == (LET_GO,)) is released
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:

@@ -15,7 +15,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import ARCHIVE, Content, Part, Revision, Run
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
-from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, RemoveFinalizer, Step, Uninstall
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
@@ -343,11 +343,11 @@ def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_anothe
     """Two InferenceClusters with a kubeconfig of one cluster: the later one is refused everything."""
     known = stack(deleting=True)
 
-    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (RemoveFinalizer(),)
+    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (LET_GO,)
 
 
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
-    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (RemoveFinalizer(),)
+    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (LET_GO,)
 
 
 def test_a_helm_that_has_just_begun_is_waited_for() -> None:

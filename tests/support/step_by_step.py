@@ -27,8 +27,10 @@ from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Revision
 from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.queue import Outcome
+from modelplane_operator.runtime.steps import KUBE
 from tests.support.helm import kill
 from tests.support.waiting import until
 
@@ -82,7 +84,8 @@ class Operator:
             folder=self.folder,
         )
         fleet = {self.site.name: self.site}
-        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
+        executors = {**KUBE, **releases.by(self.helm)}
+        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm, executors=executors)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead

@@ -25,7 +25,7 @@ from modelplane_operator.planning.inference_cluster.observed import (
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
 from modelplane_operator.planning.inference_cluster.renewal import renewal
 from modelplane_operator.planning.inference_cluster.teardown import teardown
-from modelplane_operator.planning.plan import Plan
+from modelplane_operator.planning.plan import LET_GO, Plan
 
 __all__ = ["CHILDREN", "ON_HUB", "Observed", "Secrets", "There", "plan"]
 
@@ -35,7 +35,9 @@ def plan(seen: Observed) -> Plan:
     if due is None:
         return decided
     wait = (due[0] - seen.now).total_seconds()
-    if wait <= 0:  # before all else: whatever else fails must not lock us out
+    if LET_GO in decided.steps:  # which a token that cannot be had must not hold up
+        return decided
+    if wait <= 0:  # before all else there: whatever else fails must not lock us out
         return replace(decided, steps=(due[1], *decided.steps))
     again = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
     return replace(decided, requeue_after=again)

@@ -38,7 +38,7 @@ from modelplane_operator.planning.inference_cluster.status import (
     unusable_pools,
 )
 from modelplane_operator.planning.node_pools import Resolved
-from modelplane_operator.planning.plan import AddFinalizer, Apply, Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
 
 UNLISTED = "the nodes have not been listed yet"
@@ -86,18 +86,17 @@ def in_service(seen: Observed, there: There) -> Plan:
         "observed": _observed(seen, there, nodes),
         "orphans": len(there.orphans) if there.orphans is not None else None,
     }
-    guard = (AddFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    unguard = (RemoveFinalizer(SECRET, key) for key in seen.secrets.unneeded)
+    guard = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
     look = (
         REQUEUE_SOON if there.hardware is None else None
     )  # where there are no nodes, no event tells that they were listed
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
-        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
+        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
-        needs_finalizer=True,
     )
 
 

@@ -43,8 +43,6 @@ class Serving:
     """Why it must go on to do so."""
     port: int | None = None
     """By which it does, where that is not 80."""
-    last: tuple[Step, ...] = ()
-    """What is likely to fail, and is to keep nothing else from being done."""
 
 
 def unless_ours(seen: Observed, serving: Serving) -> Serving:
@@ -118,15 +116,16 @@ def own_gateway(seen: Observed, there: There) -> Serving:
     wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
     before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
     steps = (*before, *opened.issued(), *after)
+    # What is likely to fail comes last, and keeps nothing else there from being done.
+    steps = tuple(sorted(steps, key=lambda step: _made_by(step) in there.forbidden))
     address = _address(there)
     return Serving(
         _own_gateway_ready(seen, there, address, shut=opened.shut),
         address,
-        tuple(one for one in steps if _made_by(one) not in there.forbidden),
+        steps,
         server_name=opened.server_name,
         http=opened.http,
         why=there.unpermitted,
-        last=tuple(one for one in steps if _made_by(one) in there.forbidden),
     )
 
 

@@ -15,7 +15,7 @@ from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
+from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
 
 
 def teardown(seen: Observed) -> Plan:
@@ -88,8 +88,8 @@ def _is_going(child: Manifest) -> bool:
 
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    unguard = (RemoveFinalizer(SECRET, mine),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *unguard, RemoveFinalizer())
+    unguard = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *unguard, LET_GO)
 
 
 def _leaving(
