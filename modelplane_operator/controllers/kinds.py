@@ -73,6 +73,7 @@ def kinds(world: World) -> Kinds:
         listeners=(fleet.listen, fabrics.listen, connections.listen, services.listen, places.listen),
         while_leading=(referenced.run, services.run, places.run),
         on_health=(fleet.on_health,),
+        on_unauthorized=(connections.refused,),
         watched_remotely=(
             *inference_cluster.watched_remotely(fabrics.cut_node),
             *model_replica.WATCHED_REMOTELY,

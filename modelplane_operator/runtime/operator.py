@@ -186,6 +186,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
             on_call=metrics.calls(name),
             on_health=health_changed,
             on_return=returned,
+            on_unauthorized=unauthorized,
             slots=slots,
             pace=pace_of_clusters,
             limits=settings.limits,
@@ -206,6 +207,10 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
             told(name, health)
         if not health.renewing:  # or all that is woken fails once more
             connection_changed(name)
+
+    def unauthorized(name: str) -> None:
+        for told in kinds.on_unauthorized:
+            told(name)
 
     def returned(name: str) -> None:
         if helm:

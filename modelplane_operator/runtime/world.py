@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from modelplane_operator.clients.connection import OnHealth, Watched
+from modelplane_operator.clients.connection import OnHealth, OnUnauthorized, Watched
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Index, Informer
 from modelplane_operator.clients.kube import Kube
@@ -64,6 +64,8 @@ class Kinds:
     """Called once with each informer of the hub, before anything is in it: for what is no controller."""
     on_health: tuple[OnHealth, ...] = ()
     """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
+    on_unauthorized: tuple[OnUnauthorized, ...] = ()
+    """Told when a workload cluster does not accept our credentials."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     """Run beside the controllers, and cancelled with them."""
     watched: tuple[Watched, ...] = ()

@@ -61,3 +61,13 @@ async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_
     connection._on_return("east")
     assert keys.failures(EAST) == 0
     assert (keys.next_due() or now) < (far or now)
+
+
+async def test_whoever_gives_the_credentials_of_a_cluster_hears_that_they_are_refused() -> None:
+    refused: list[str] = []
+    operator = assemble(Settings(), ACCESS, lambda _: Kinds(on_unauthorized=(refused.append,)))
+    operator.fleet.set("east", ACCESS)
+
+    operator.fleet.cluster("east")._on_unauthorized("east")
+
+    assert refused == ["east"]
