@@ -95,6 +95,11 @@ def serving_stack(cluster: str) -> str:
     return _from_cluster(cluster, "serving-stack")
 
 
+def registration(uid: str) -> str:
+    """The Secret by which an InferenceCluster of that uid is told from others that may have its cluster."""
+    return f"registration-{uid}"
+
+
 def gateway_authority(number: int) -> str:
     """The Secret with an authority that gateways trust."""
     return f"{GATEWAY_AUTHORITY}-{number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import (
@@ -32,6 +32,7 @@ from modelplane_operator.controllers.hub_gateway import (
 )
 from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
 from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
+from modelplane_operator.controllers.registrations import Registrations, identity_of, look_alike, on_another
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
@@ -53,7 +54,7 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Registered, Secrets, There, plan
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
@@ -94,7 +95,7 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
 
 
 INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    CLUSTERS: connections.INDEXES[CLUSTERS],
+    CLUSTERS: {**connections.INDEXES[CLUSTERS], "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
     ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
@@ -127,7 +128,8 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, registrations = _Versions(), Sweeps(SWEPT), Registrations()
+    tokens = dict[str, tuple[Token | None, datetime]]()
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -145,7 +147,10 @@ def controller(
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
         visible = site is not None and not refusal and _is_seen(site)
-        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
+        there = None
+        if site and visible:
+            registered = await registrations.of(cluster, site, clients.hub, clients.fleet, now)
+            there = await _there(cluster, site, clients.hub, versions, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
@@ -180,6 +185,7 @@ def controller(
         plan,
         watches={
             CLASSES: _with_pools_of_it,
+            CLUSTERS: on_another,
             REPLICAS: _counting_it,
             ENDPOINTS: _led_by_http,
             GATEWAYS: on_gateway(CLUSTERS),
@@ -220,23 +226,34 @@ class _Versions:
         return version
 
 
-async def _there(
-    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+async def _there(  # noqa: PLR0917 - what was known, and what is seen
+    cluster: InferenceCluster,
+    site: Cluster,
+    hub: Cluster,
+    versions: _Versions,
+    sweeps: Sweeps,
+    registered: Registered,
+    *,
+    now: datetime,
 ) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
     going = cluster.metadata.deletion_timestamp is not None
+    has_namespace = await _has_namespace(site, made)
+    home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
+    alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
         children=made,
-        has_namespace=await _has_namespace(site, made),
+        has_namespace=has_namespace,
         others=tuple(of_models(site, hub)) if going else (),
-        orphans=None if going else sweeps.of(site, hub, now),
-        spared=tuple(_spared(site)) if going else (),
+        orphans=None if going else sweeps.of(site, hub, now, alike),
+        spared=tuple(_spared(site)) if going and not registered.first else (),
         unpermitted=_unpermitted(site),
         forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
+        registered=replace(registered, home=home),
     )
 
 

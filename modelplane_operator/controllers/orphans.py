@@ -30,18 +30,18 @@ class Sweeps:
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )
 
-    def of(self, site: Cluster, hub: Cluster, now: datetime) -> tuple[str, ...]:
-        """The names of a cluster's orphans, looked for every few minutes."""
+    def of(self, site: Cluster, hub: Cluster, now: datetime, called: Iterable[str] = ()) -> tuple[str, ...]:
+        """The names of a cluster's orphans, looked for every few minutes. `called`: its names beside its own."""
         looked, found = self._found.get(site.name, (None, ()))
         if looked is None or now - looked >= LASTS:
-            found = tuple(sorted(orphans(site, self.kinds, hub)))
+            found = tuple(sorted(orphans(site, self.kinds, hub, called)))
             self._found[site.name] = (now, found)
         return found
 
 
-def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster) -> Iterator[str]:
+def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
     """What we applied there whose owner is not on the hub, and namespaces of tenants that no replica needs."""
-    kept = namespaces_in_use(site.name, hub)
+    kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (site.name, *called)))
     for kind in kinds:
         for one in ours(site.find(kind)):
             lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)

@@ -149,6 +149,7 @@ def resize(hub: Hub, memory: str) -> None:
 def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_namespace: str, hub: Hub) -> None:
     with operating(fleet):
         comes(hub)
+        is_told_under_another_name(hub)
         counts_what_exists(hub)
         keeps_what_is_there_on_bad_input(hub)
         fleet.cut("worker-1")
@@ -177,6 +178,20 @@ def comes(hub: Hub) -> None:
     assert known["observed"]["version"].startswith("v1.")
     assert {"DRA", "EnvoyGateway", "GatewayAPI"} <= set(known["observed"]["apis"])
     assert nodes(hub) == [2]
+
+
+def is_told_under_another_name(hub: Hub) -> None:
+    """The one that has it keeps it, and when that goes the other takes over; nobody waits for the other's objects."""
+    hub.secret("again", hub.fleet.kubeconfig("worker-1").read_text())
+    hub.apply(cluster("again"))
+    hub.says("again", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster worker-1")
+    assert hub.reason("ic", "worker-1", "Ready") == "Available"
+    hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+    hub.says("again", "Ready", "Available")
+    hub.apply(cluster("worker-1"))
+    hub.says("worker-1", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster again")
+    hub.kubectl("delete", "ic", "again", "--timeout=180s")
+    hub.says("worker-1", "Ready", "Available")
 
 
 def counts_what_exists(hub: Hub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,10 +25,11 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.model_deployment import render_endpoint
+from modelplane_operator.rendering.registration import render_mark
 from modelplane_operator.rendering.serving_stack import render_stack
 from modelplane_operator.scheduling.cluster import read
 from tests.planning.test_inference_class import inference_class
@@ -1120,3 +1122,60 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     told = cluster(**left, status=first.status.to_manifest())
     assert plan(seen(told, **what)) == Plan((SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO))
     assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((LET_GO,))
+
+
+def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
+    """What is placed on it stays, and so does what was known of its gateway."""
+    known = cluster(status={"gateway": {"address": ADDRESS}, "observed": {"version": "v1.36.3"}})
+    twice = Registered(identity="x", first="first")
+    decided = plan(seen(known, there=there(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
+
+    words = (
+        "it is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
+        "delete one of the two"
+    )
+    assert decided.steps == ()
+    assert said(decided)["ClusterReady"] == said(decided)["Ready"] == ("RegisteredTwice", words)
+    assert decided.status is not None
+    told = decided.status.to_manifest()
+    assert (told["gateway"], told["observed"]["identity"]) == ({"address": ADDRESS}, "x")
+    assert decided.requeue_after is not None
+
+
+def test_nothing_is_made_either_while_that_is_being_found_out() -> None:
+    decided = plan(seen(there=there(registered=Registered(identity="x", unsure="first"))))
+
+    assert decided.steps == ()
+    assert said(decided)["ClusterReady"][0] == "Identifying"
+    assert said(decided)["Ready"][0] == "Creating"
+
+
+def test_a_cluster_tells_others_that_look_like_it_and_takes_that_back() -> None:
+    others = Registered(identity="x", later=("u", "v"), home=True)
+    mark = render_mark(cluster(), others.later)
+    marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
+
+    decided = plan(seen(there=there(made(), registered=others)))
+    assert decided.steps[-1] == Apply(mark, "a")
+    assert decided.status is not None
+    assert decided.status.to_manifest()["observed"]["identity"] == "x"
+    for known in (replace(others, home=False), Registered(identity="x")):
+        assert Apply(mark, "a") not in plan(seen(there=there(made(), registered=known))).steps
+
+    alone = plan(seen(there=there((*made(), marked), registered=Registered(identity="x"))))
+    last = alone.steps[-1]
+    assert isinstance(last, Delete)
+    assert (last.key, last.uid) == (Key("modelplane-system", "registration-uid-of-a"), "mark")
+
+
+def test_a_mark_makes_no_gateway_and_goes_with_the_cluster() -> None:
+    mark = render_mark(cluster(), ("u",))
+    marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
+    known = Registered(identity="x", later=("u",), home=True)
+
+    asked = plan(seen(there=there((marked,), registered=known), helm=True))
+    assert Apply(render_stack(cluster())) in asked.steps, "its stack makes the gateway as before"
+
+    (step,) = plan(seen(cluster(**going()), there=there((marked,), registered=known))).steps
+    assert isinstance(step, Delete)
+    assert step.uid == "mark"

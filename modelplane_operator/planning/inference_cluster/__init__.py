@@ -19,15 +19,17 @@ from modelplane_operator.planning.inference_cluster.observed import (
     ON_HUB,
     REQUEUE_SOON,
     Observed,
+    Registered,
     Secrets,
     There,
 )
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
 from modelplane_operator.planning.inference_cluster.teardown import teardown
 from modelplane_operator.planning.plan import LET_GO, Plan
 
-__all__ = ["CHILDREN", "ON_HUB", "Observed", "Secrets", "There", "plan"]
+__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "plan"]
 
 
 def plan(seen: Observed) -> Plan:
@@ -58,4 +60,4 @@ def _decided(seen: Observed) -> Plan:
         return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return in_service(seen, seen.there)
+    return only_once(seen, seen.there) or in_service(seen, seen.there)

@@ -28,6 +28,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     misleading,
 )
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.registered import marks
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
@@ -94,7 +95,7 @@ def in_service(seen: Observed, there: There) -> Plan:
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
-        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard),
+        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *marks(seen, there)),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
     )
@@ -143,6 +144,7 @@ def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Obs
     return ObservedCluster(
         version=there.version,
         latency_ms=_latency(there.latency, last.latency_ms if last else None),
+        identity=there.registered.identity or None,
         apis=tuple(sorted(there.apis)),
         pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
     )

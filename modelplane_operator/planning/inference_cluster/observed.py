@@ -39,6 +39,22 @@ AGAIN = 15.0  # until we look again for what no event tells of: an API that is n
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """Who else has the cluster, or may have it."""
+
+    identity: str = ""
+    """By what it is recognized; empty when nothing tells."""
+    first: str = ""
+    """The InferenceCluster that has it already."""
+    unsure: str = ""
+    """One that may have it, while that is being found out."""
+    later: tuple[str, ...] = ()
+    """The uids of those that may have it and come after this one."""
+    home: bool = field(default=False)
+    """Whether our namespace is there, whoever made it."""
+
+
+@dataclass(frozen=True, slots=True)
 class There:
     """What was seen on the cluster itself."""
 
@@ -63,6 +79,8 @@ class There:
     """Why its gateway cannot be made to answer the hub alone."""
     forbidden: frozenset[ResourceType] = frozenset()
     """The types that we may not see there, of those that we make."""
+    registered: Registered = field(default_factory=Registered)
+    """Whether another InferenceCluster has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
 from modelplane_operator.rendering.cluster_gateway import (
@@ -56,7 +57,8 @@ def unless_ours(seen: Observed, serving: Serving) -> Serving:
 
 def has_stack(seen: Observed, there: There) -> bool:
     """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
-    return seen.stack is not None or (seen.helm and not there.children)
+    mark = mark_of(seen, there.children)
+    return seen.stack is not None or (seen.helm and all(one is mark for one in there.children))
 
 
 def from_stack(seen: Observed) -> Serving:
