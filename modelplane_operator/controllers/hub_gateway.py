@@ -27,7 +27,7 @@ HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 def hub_gateway(hub: Cluster, now: datetime) -> Hub:
     found = find(hub, GATEWAYS, HUB_GATEWAY)
     gateway = InferenceGateway.parse(found) if found else None
-    return read_hub(gateway, certificates(gateway, hub) if gateway else (), now)
+    return read_hub(gateway, certificates(gateway, hub), now)
 
 
 def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:

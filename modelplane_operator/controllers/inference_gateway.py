@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.runtime.loop import Change, Clients, Controller
@@ -30,9 +30,21 @@ async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
     )
 
 
-def certificates(gateway: InferenceGateway, hub: Cluster) -> Iterable[Manifest]:
-    """The Secrets with the certificates of the hub, and the authorities that sign them."""
-    return children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN)
+def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Manifest]:
+    """The Secrets with the certificates of the hub, and the authorities that sign them.
+
+    Authorities are any InferenceGateway's of that name: clusters trust what one before has made.
+    """
+    mine = children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN) if gateway else ()
+    found = {key_of(one): one for one in mine}
+    secrets = hub.find(SECRET)
+    for key in secrets.keys() if secrets else ():
+        if key.namespace != names.SYSTEM_NAMESPACE or not key.name.startswith(names.GATEWAY_AUTHORITY):
+            continue
+        one = find(hub, SECRET, key) or {}
+        if labels_of(one).get(labels.OWNER_KIND) == InferenceGateway.definition.kind:
+            found[key] = one
+    return found.values()
 
 
 def _changed(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -80,7 +80,9 @@ def _certificates(seen: Observed) -> Iterator[Step]:
     if not (reason.wanted or lost):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
-    if (authority := new_authority(seen.secrets, seen.now, metadata)) is not None:
+    # Clusters trust an authority longer than an InferenceGateway lives that is deleted to be applied again.
+    unowned = {name: value for name, value in metadata.items() if name != "ownerReferences"}
+    if (authority := new_authority(seen.secrets, seen.now, unowned)) is not None:
         yield authority
     if (trusted := trust(known, seen.now)) is not None:
         wanted = leaf(metadata, names.HUB_NAME, "client", trusted, seen.now)

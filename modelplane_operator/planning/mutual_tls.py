@@ -40,15 +40,16 @@ class Hub:
     known: bool = field(default=True)
     """Whether it is told what is wanted. Until it is, gateways of clusters stay as they are, open or closed."""
     began: bool = field(default=False)
-    """Whether clusters did answer the hub's gateway alone, or may be about to."""
+    """Whether clusters did answer the hub's gateway alone, or may be about to: new gateways wait for that."""
 
 
 def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
     found = trust(authorities(secrets), now)
     began = found is not None
     if gateway is None or gateway.metadata.deletion_timestamp:
-        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}"
-        return Hub(found, known=False, began=began, why=why)
+        # It may come, and ask for mutual TLS: what answers anybody until then is found by anybody.
+        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
+        return Hub(found, known=False, began=True, why=why)
     said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
     offered = gateway.spec.backend == "Traefik"
     if said is None:

@@ -117,13 +117,24 @@ def operating(
             running.result()
 
 
+OPEN = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "InferenceGateway",
+    "metadata": {"name": "default"},
+    "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": "Never"},
+}
+"""A front door by whose word clusters answer anybody; without one their gateways wait."""
+
+
 @pytest.fixture
 def hub(fleet: Fleet) -> Iterator[Hub]:
     hub = Hub(fleet)
     hub.learn()
     if hub.get("namespace", SYSTEM) is None:
         hub.kubectl("create", "namespace", SYSTEM)
+    hub.apply(OPEN)
     yield hub
+    hub.kubectl("delete", "ig", "default", "--ignore-not-found")
     left = hub.kubectl("get", "ic,icl", "-oname").split()
     for name in (*left, *hub.kubectl("-n", SYSTEM, "get", "secret", "-oname").split()):  # a test that failed half-way
         hub.kubectl("-n", SYSTEM, "patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
+from modelplane_operator.kube.errors import Conflict
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
@@ -37,6 +38,7 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
+from tests.controllers.test_clusters import OPEN
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
@@ -105,7 +107,9 @@ async def platform(clean_api: Api, tmp_path: Path) -> AsyncIterator[Platform]:
 
 
 async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> None:
-    """Make a stack that asks for nothing special."""
+    """Make a stack that asks for nothing special, on a hub that lets its gateway answer anybody."""
+    with suppress(Conflict):
+        await kube.create(OPEN)
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOME.namespace}})
     await kube.create(
         {

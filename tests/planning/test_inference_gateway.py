@@ -132,6 +132,22 @@ def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed
     assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
 
 
+def test_an_authority_outlives_its_front_door_and_a_certificate_does_not() -> None:
+    told = [MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()]
+    first = [
+        one for one in plan(replace(seen(gateway(conditions=told)), presents=True)).steps if isinstance(one, Issue)
+    ]
+    assert [(one.key.name, "ownerReferences" in one.metadata) for one in first] == [(names.gateway_authority(1), False)]
+    authority = {
+        "kind": "Secret",
+        "metadata": {**first[0].metadata, "uid": "s"},
+        "data": secret_data(first[0].certificate, None),
+    }
+    then = plan(replace(seen(gateway(conditions=told)), presents=True, secrets=(authority,)))
+    (leaf,) = [one for one in then.steps if isinstance(one, Issue)]
+    assert (leaf.key.name, "ownerReferences" in leaf.metadata) == (names.GATEWAY_CERTIFICATE, True)
+
+
 def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:
     tls = {**TLS, "hostnames": ["models.corp.example", "*.corp.example"]}
     own = hosts_of(gateway(tls=tls, address="192.0.2.1"))

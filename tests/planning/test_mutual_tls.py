@@ -16,7 +16,7 @@ from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
-from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
+from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub, waits
 from modelplane_operator.planning.plan import Apply, Issue, Plan
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
 from modelplane_operator.rendering.gateway_relay import render_relay
@@ -139,8 +139,10 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
 
 
 def test_without_a_front_door_nobody_tells_what_is_wanted() -> None:
-    lost = Hub(known=False, why="there is no InferenceGateway named default")
+    why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
+    lost = Hub(known=False, began=True, why=why)
     assert read_hub(None, (), NOW) == lost
+    assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     told = {"conditions": [MutualTLSReady.READY.condition(NOW).to_manifest()]}
     going = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -205,7 +207,6 @@ def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait(
     assert not hub(mutualTLS="Never").began
     assert not hub("EnvoyGateway").began
     assert hub("EnvoyGateway", (AUTHORITY,)).began
-    assert not read_hub(None, (), NOW).began
 
 
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
@@ -339,6 +340,18 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
         "False",
         "its gateway is to answer the hub's gateway alone, and waits until it can: its certificate is being made",
     )
+
+
+def test_a_cluster_that_joins_before_there_is_a_front_door_waits_for_it_and_one_that_serves_goes_on() -> None:
+    nobody = read_hub(None, (), NOW)
+    new = plan(seen(there=there(), hub=nobody))
+    assert listening(new) == []
+    assert secured(new) == ("Unknown", "NotKnown")
+    assert new.status is not None
+    backend = next(one for one in new.status.conditions if one.type == "BackendReady")
+    assert (backend.status, backend.message) == ("False", waits(nobody.why))
+    serves = plan(seen(there=there(gateway(https=False, http=True)), hub=nobody))
+    assert (listening(serves), reached(serves)) == ([80], {"address": ADDRESS})
 
 
 def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
