@@ -20,19 +20,12 @@ from modelplane_operator.api.bounds import (
 )
 from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Model, Rule, list_map, must
-from modelplane_operator.api.shared import (
-    Amounts,
-    Attribute,
-    CacheStatus,
-    Claim,
-    ClusterSpec,
-    Effect,
-    QualifiedName,
-)
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect, QualifiedName
 
 NOT_SYSTEM = Rule(
     "self != 'system'",

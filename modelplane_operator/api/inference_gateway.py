@@ -10,9 +10,9 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
-from modelplane_operator.api.shared import ClusterSpec
 
 
 class MetalLB(Model):

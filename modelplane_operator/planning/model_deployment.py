@@ -36,20 +36,16 @@ from modelplane_operator.planning.shortfall import unplaced
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.placement import charges, held_nodes, read
-from modelplane_operator.scheduling.prose import problem, stuck, summary
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
-    ClusterGone,
-    Forced,
-    Going,
     InvalidSelector,
     NoClusters,
     Overdrawn,
     Problem,
-    ScaledDown,
-    Tainted,
 )
+from modelplane_operator.scheduling.prose import problem, stuck, summary
+from modelplane_operator.scheduling.reasons import ClusterGone, Forced, Going, ScaledDown, Tainted
 from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fleet

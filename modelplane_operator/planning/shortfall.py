@@ -6,11 +6,11 @@ from typing import assert_never
 
 from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.problems import LabelConflict
 from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
     Going,
-    LabelConflict,
     LabelDiffers,
     NoGangs,
     NoGateway,

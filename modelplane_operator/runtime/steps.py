@@ -11,7 +11,8 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import with_token
 from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.clients.informer import Entry, Informer
+from modelplane_operator.clients.entries import Entry
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.releases import marked_failed
 from modelplane_operator.kube.errors import Conflict, Foreign, NotFound, Terminating
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section

@@ -11,9 +11,17 @@ from typing import assert_never
 from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
+    InvalidSelector,
+    LabelConflict,
+    NoClusters,
+    NoEngines,
+    Overdrawn,
+    Problem,
+)
+from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Contended,
     Crowded,
@@ -22,15 +30,11 @@ from modelplane_operator.scheduling.reasons import (
     Forced,
     Full,
     Going,
-    InvalidSelector,
-    LabelConflict,
     LabelDiffers,
     Leaving,
     Lost,
     Miss,
     Moving,
-    NoClusters,
-    NoEngines,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -38,8 +42,6 @@ from modelplane_operator.scheduling.reasons import (
     NothingToClaim,
     NotReady,
     Outdated,
-    Overdrawn,
-    Problem,
     Reason,
     ScaledDown,
     Scattered,

@@ -12,7 +12,7 @@ from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.placement import Owner, pods
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
     InvalidSelector,

@@ -36,6 +36,7 @@ from modelplane_operator.scheduling.failover import displaced, lost, next_displa
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Displaced,
@@ -45,7 +46,6 @@ from modelplane_operator.scheduling.reasons import (
     Leaving,
     Lost,
     Moving,
-    NoClusters,
     Outdated,
     ScaledDown,
     Tainted,

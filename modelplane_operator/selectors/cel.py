@@ -11,12 +11,14 @@ docs/selector-language.md lists the differences.
 from dataclasses import dataclass, field
 
 from modelplane_operator.kube.remembering import remembered
-from modelplane_operator.selectors.compile import Program, compile_expression
+from modelplane_operator.selectors.compile import compile_expression
 from modelplane_operator.selectors.cost import LIMIT, worst_cost
 from modelplane_operator.selectors.device import Attribute, Device, Version
 from modelplane_operator.selectors.evaluate import BUDGET, Frame
+from modelplane_operator.selectors.program import Program
 from modelplane_operator.selectors.reasons import nearness, reason
-from modelplane_operator.selectors.syntax import Fault, SelectorError, parse
+from modelplane_operator.selectors.syntax import parse
+from modelplane_operator.selectors.tree import Fault, SelectorError
 from modelplane_operator.selectors.values import EvaluationError, OutOfBudget
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]

@@ -6,7 +6,7 @@ import pytest
 
 from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling import budget, prose
-from modelplane_operator.scheduling.reasons import Overdrawn
+from modelplane_operator.scheduling.problems import Overdrawn
 from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.selectors import cel
 from modelplane_operator.selectors.cel import Device, SelectorError

@@ -14,17 +14,20 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
+    InvalidSelector,
+    LabelConflict,
+    NoClusters,
+    Problem,
+)
+from modelplane_operator.scheduling.reasons import (
     Contended,
     Crowded,
     Full,
     Going,
-    InvalidSelector,
-    LabelConflict,
     LabelDiffers,
-    NoClusters,
     NoGangs,
     NoGateway,
     NoMatch,
@@ -32,7 +35,6 @@ from modelplane_operator.scheduling.reasons import (
     NothingToClaim,
     NotReady,
     Outdated,
-    Problem,
     Reason,
     Scattered,
     Spare,
