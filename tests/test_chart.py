@@ -16,9 +16,9 @@ from localfleet import binaries
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
-from tests.controllers.test_operator import REAL, eventually, operating
 from tests.support.api import Api
 from tests.support.manifests import ROOT
+from tests.support.processes import REAL, eventually, operating
 
 Manifest = dict[str, Any]
 

@@ -17,10 +17,10 @@ import yaml
 
 from localfleet.fleet import Fleet, FleetError
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica
-from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
 from tests.support.loose import loose
+from tests.support.processes import REAL, operating
 from tests.test_permissions import ON_HUB, QUICK, accounts, as_operator, asked, audited, bring  # noqa: F401 - fixture
 
 Manifest = dict[str, Any]

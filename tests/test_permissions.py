@@ -21,10 +21,10 @@ from localfleet import binaries
 from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
 from scripts.permissions import CLUSTER, HUB, TENANTS, rules
-from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT
+from tests.support.processes import REAL, operating
 from tests.test_chart import rights
 
 Manifest = dict[str, Any]

@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
 from modelplane_operator.clients import front_door
 from modelplane_operator.clients.front_door import MISSING_KEY, MOST, Asker, Way
 from modelplane_operator.kube.answer import Answer
+from tests.support.front_door import PREFIX, Gateway, reply
 
-PREFIX = "/team/chat/"
 REFUSAL = f'{{"error": {{"message": "no key", "code": "{MISSING_KEY}"}}}}'
 ENVOY = "server: envoy\r\ndate: today\r\ncontent-length: 0\r\n"
-
-Answering = Callable[[str], str]
-
-
-class Gateway:
-    """Says what it is told to, by path, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.says: Answering = lambda _: reply(200)
-        self.asked: list[str] = []
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head)
-        answer = self.says(head.split()[1])
-        if answer == "hang":
-            await reader.read()
-        writer.write(answer.encode())
-        writer.close()
-
-    def way(self, host: str = "models.example.com", port: int = 0) -> Way:
-        return Way("127.0.0.1", "http", host, port or self.port, PREFIX)
-
-
-def reply(status: int, body: str = "", headers: str = "") -> str:
-    return f"HTTP/1.1 {status} x\r\n{headers or f'content-length: {len(body)}{chr(13)}{chr(10)}'}\r\n{body}"
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE, ResourceTyp
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Change
 from modelplane_operator.runtime.reading import Cluster
-from tests.planning.test_inference_cluster import node, slice_of
+from tests.support.nodes import node, slice_of
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]

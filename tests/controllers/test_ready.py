@@ -30,8 +30,8 @@ from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.wiring import runner, wanted_types, work
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
-from tests.clients.test_front_door import Gateway, reply
 from tests.support.api import Api
+from tests.support.front_door import Gateway, reply
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]

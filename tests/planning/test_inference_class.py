@@ -12,14 +12,9 @@ from modelplane_operator.api.inference_class import Accepted, InferenceClassStat
 from modelplane_operator.planning.inference_class import Observed, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
 from tests.support.builders import EPOCH, GPU
+from tests.support.classes import inference_class
 
 Manifest = dict[str, Any]
-
-
-def inference_class(going: bool = False, **device: Any) -> InferenceClass:  # noqa: FBT001, FBT002
-    gpu = {"name": "gpu", "driver": GPU, "deviceClassName": GPU, "capacity": {"memory": {"value": "141Gi"}}}
-    metadata = {"name": "h200", "uid": "u", **({"deletionTimestamp": EPOCH.isoformat()} if going else {})}
-    return InferenceClass.parse({"metadata": metadata, "spec": {"devices": [gpu | device]}})
 
 
 def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> InferenceClassStatus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,7 @@ from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehav
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
+from modelplane_operator.planning.hardware import Seen, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
@@ -32,62 +32,20 @@ from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.registration import render_mark
 from modelplane_operator.rendering.serving_stack import render_stack
 from modelplane_operator.scheduling.cluster import read
-from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU, deployment
+from tests.support.classes import inference_class
+from tests.support.nodes import POOL, node, slice_of
 
 Manifest = dict[str, Any]
 
 APIS = frozenset({"DRA", "EnvoyGateway", "GatewayAPI"})
 ADDRESS = "10.0.0.9"
 LATER = EPOCH + timedelta(minutes=5)
-POOL = {"name": "gpu", "className": "h200", "nodeCount": 4}
 DEVICE = {"name": "gpu", "claim": "DRA", "driver": GPU, "deviceClassName": GPU, "count": 1}
 PUBLISHED = {"name": "gpu", "nodes": 4, "devices": [{**DEVICE, "capacity": {"memory": {"value": "141Gi"}}}]}
 
 
 KUBECONFIG = Key("modelplane-system", "kubeconfig")
-
-
-# Nodes and devices, as the API server tells them ----------------------------------------------------------------------
-
-
-def node(
-    name: str,
-    pool: str = "gpu",
-    *,
-    ready: str = "True",
-    offers: Mapping[str, str] | None = None,
-    fabrics: Mapping[str, str] | None = None,
-    **spec: Any,
-) -> Manifest:
-    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    found = fabrics or {}
-    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name, **{k: v for k, v in found.items() if v}}
-    metadata = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "resourceVersion": "1",
-        "labels": labelled,
-        "annotations": {"a": "b"},
-    }
-    offered = {"allocatable": dict(offers)} if offers else {}
-    status = {"conditions": conditions, "images": [{}], **offered}
-    return cut_node({"metadata": metadata, "spec": spec, "status": status}, found)
-
-
-def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
-    """A ResourceSlice with a device of each of these sizes."""
-    name = f"{node or 'all'}-{driver}-{generation}"
-    spec = {
-        "driver": driver,
-        "pool": {"name": node or "all", "generation": generation, "resourceSliceCount": 1},
-        **({"nodeName": node} if node else {"allNodes": True}),
-        "devices": [
-            {"name": f"gpu-{index}", "capacity": {"memory": {"value": size}}, **device}
-            for index, size in enumerate(sizes)
-        ],
-    }
-    return cut_slice({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})
 
 
 def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Seen:

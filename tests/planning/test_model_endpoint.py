@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.model_endpoint import ModelEndpoint, ModelEndpointStatus
+from modelplane_operator.api.model_endpoint import ModelEndpointStatus
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
@@ -22,40 +22,14 @@ from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE
 from modelplane_operator.planning.mutual_tls import LEARNT
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
-from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, DataPlane
+from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK
 from tests.support.builders import EPOCH, NAMESPACE
+from tests.support.endpoints import IP, Manifest, endpoint, seen, settled
 from tests.support.manifests import change
-from tests.support.plans import carried_out, told
+from tests.support.plans import told
 
-Manifest = dict[str, Any]
-
-IP = "http://34.55.100.10/v1"
 PROVIDER = "https://api.together.xyz/"
 BACKEND = "together-0235c5e633"  # the name of the Service, of its policy, and the beginning of its slice's
-
-
-def endpoint(url: str, *, going: bool = False, **spec: Any) -> ModelEndpoint:
-    metadata = {"name": "together", "namespace": NAMESPACE, "uid": "u"}
-    when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
-    return ModelEndpoint.parse({"metadata": {**metadata, **when}, "spec": {"url": url, **spec}})
-
-
-def seen(
-    subject: ModelEndpoint,
-    *children: Manifest,
-    plane: DataPlane = TRAEFIK,
-    reach: Reach = EVERYWHERE,
-    tls_policies: bool = True,
-    secret: Manifest | None = None,
-    routes: tuple[str, ...] = (),
-    now: datetime = EPOCH,
-) -> Observed:
-    return Observed(subject, children, plane, reach, tls_policies, secret, recheck=30.0, routes=routes, now=now)
-
-
-def settled(observed: Observed) -> Observed:
-    """The same once the steps of its plan are carried out."""
-    return replace(observed, children=carried_out(plan(observed), observed.children))
 
 
 def kinds(children: Sequence[Manifest]) -> list[str]:
