@@ -107,7 +107,7 @@ class Asker:
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
             return Answer(lack=_words(error), connected=False)
         except aiohttp.ServerDisconnectedError:
-            return Answer(lack="closes the connection without an answer", connected=False)
+            return Answer(lack="closes the connection without an answer")  # as an endpoint may have it do
         except TimeoutError:
             return Answer(lack=f"gives no answer within {ANSWER_SECONDS:g} s")
         except aiohttp.ClientOSError:

@@ -172,7 +172,7 @@ def controller(
             hub=(front := hub_gateway(clients.hub, now)),
             answers=not front.ready or await _answers(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
-            plain=_plain(name, clients.hub),
+            plain=plain_endpoints(name, clients.hub),
             settle=settle,
             front_door=frozenset(
                 one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
@@ -394,13 +394,21 @@ async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: 
     return await gateways.answers(cluster.metadata.name, address, HTTPS_PORT)
 
 
-def _plain(name: str, hub: Cluster) -> int:
-    """How many endpoints of replicas lead to a cluster by http, or may still do so. Others' are others' business."""
+def plain_endpoints(name: str, hub: Cluster) -> int:
+    """How many endpoints of replicas lead to a cluster by http, or may still do so.
+
+    Others' are others' business: one whose owner's label somebody has changed is nobody's to mend any more.
+    """
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    there = {key_of(one) for one in endpoints.by("cluster", name) if is_plain(one)}
-    return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
+    there = [one for one in endpoints.by("cluster", name) if is_plain(one)]
+    pairs = [(one, found) for one in there if (found := replicas.get(key_of(one)))]
+    return sum(name in placed_on(found) and _owner_uid(one) == _owner_uid(found) for one, found in pairs)
+
+
+def _owner_uid(manifest: Manifest) -> str | None:
+    return labels_of(manifest).get(labels.OWNER_UID)
 
 
 def is_plain(endpoint: Manifest) -> bool:

@@ -268,7 +268,10 @@ def _since(replica: Manifest) -> datetime | None:
 
 
 def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
-    """Out of rotation first, then what is new, then into rotation, and what goes last."""
+    """Out of rotation first, then what is new, what may go now, and last into rotation.
+
+    Endpoints are tenants' to edit: one that cannot be written holds up no replica that leaves its cluster.
+    """
     out = course.moves.drain | course.moves.go
     in_rotation = {key for key, one in seen.live.items() if key not in out and seen.answers(one)}
     for key, endpoint in seen.endpoint.items():
@@ -287,10 +290,10 @@ def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
     taken = {key_of(one) for one in seen.replicas}
     for key in [key for key in missing if key not in taken][: course.moves.create]:
         yield Create(course.wanted[key])
-    yield from _entering(seen, in_rotation)
     for key in sorted(removed & course.moves.go):
         if key in seen.live:
             yield delete(seen.live[key])
+    yield from _entering(seen, in_rotation)
 
 
 def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:

@@ -45,7 +45,7 @@ def unused() -> int:
         "a provider that wants a key": (reply(401, '{"error": {"code": "invalid_api_key"}}'), Answer(401)),
         "a body without an end": (f"HTTP/1.1 401 x\r\n\r\n{'[' * 20 * MOST}", Answer(401)),
         "no HTTP": ("SSH-2.0\r\n\r\n", Answer(lack="gives an answer that is no HTTP")),
-        "nothing": ("", Answer(lack="closes the connection without an answer", connected=False)),
+        "nothing": ("", Answer(lack="closes the connection without an answer")),
     }.values(),
 )
 async def test_an_answer_tells_who_gave_it(gateway: Gateway, says: str, wanted: Answer) -> None:

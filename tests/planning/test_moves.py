@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from modelplane_operator.api import InferenceCluster, ModelDeployment, labels
+from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
 from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
-from modelplane_operator.planning.plan import Create, Delete, Replace
+from modelplane_operator.planning.plan import Apply, Create, Delete, Replace
 from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
 from tests.planning.simulation import GRACE, Hub
 from tests.support import builders as b
@@ -167,6 +168,22 @@ def test_a_drain_by_force_ends_what_has_no_place_elsewhere(left: Manifest) -> No
     watched(hub, least=0, most=3)
 
     assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+
+
+def test_an_endpoint_that_cannot_be_written_holds_up_nothing_that_leaves() -> None:
+    """Endpoints are their tenant's to edit: what deletes replicas comes before any of them is written."""
+    hub = settled(wanting(2), a=2, b=2)
+    hub.clusters["a"] = cluster("a", nodes=2, taints=DRAIN)
+    met = False
+    while len(places(hub)) > 2 or "a" in places(hub):
+        steps = plan(hub.observed).steps
+        leaving = [at for at, step in enumerate(steps) if isinstance(step, Delete) and step.type == of(ModelReplica)]
+        entering = [at for at, step in enumerate(steps) if isinstance(step, Apply)]
+        met |= bool(leaving and entering)
+        assert max(leaving, default=-1) < min(entering, default=len(steps))
+        hub.decide()
+        hub.tick()
+    assert met
 
 
 def test_what_was_kept_for_want_of_a_place_moves_when_there_is_one() -> None:
