@@ -18,12 +18,13 @@ from modelplane_operator.api import InferenceCluster, ServingStack, labels, name
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kubeconfigs import KubeconfigSource, SecretKubeconfig
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import ClientError, Defect
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of, section
 from modelplane_operator.kube.resources import SECRET, ResourceType
+from modelplane_operator.runtime.loop import Indexes
 
 CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
 
@@ -80,9 +81,7 @@ def _secret_of(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
     return (way.secret.name,) if way and way.secret else ()
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()
-}
+INDEXES: Indexes = {kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()}
 
 
 @dataclass(slots=True)

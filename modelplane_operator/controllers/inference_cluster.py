@@ -18,10 +18,11 @@ from modelplane_operator.api import (
 from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Index, Keep
+from modelplane_operator.clients.informer import Keep
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import (
     GATEWAYS,
     hosts_at,
@@ -30,6 +31,7 @@ from modelplane_operator.controllers.hub_gateway import (
     on_gateway,
     own_hosts,
 )
+from modelplane_operator.controllers.inference_class import class_names
 from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
 from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
 from modelplane_operator.controllers.registrations import Registrations, identity_of, look_alike, on_another
@@ -53,12 +55,12 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
+from modelplane_operator.planning.hardware import Seen, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Registered, Secrets, There, plan
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
-from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 
@@ -94,15 +96,16 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    CLUSTERS: {**connections.INDEXES[CLUSTERS], "identity": identity_of},
+INDEXES: Indexes = {
+    **connections.INDEXES,
+    CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
     ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
 
 
-def watched_remotely(keeping: Keep = cut_node) -> tuple[Watched, ...]:
+def watched_remotely(keeping: Keep) -> tuple[Watched, ...]:
     """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
 
     `keeping`: what is kept of a node.
@@ -128,8 +131,8 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, sweeps, registrations = _Versions(), Sweeps(SWEPT), Registrations()
-    tokens = dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, registrations, fabrics = _Versions(), Sweeps(SWEPT), Registrations(), Fabrics()
+    tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -199,6 +202,10 @@ def controller(
         },
         on_connection=lambda name, _: (Key("", name),),
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
+        watched_remotely=watched_remotely(fabrics.cut_node),
+        indexes=INDEXES,
+        listeners=(fabrics.listen, known.listen),
+        on_unauthorized=(known.refused,),
     )
 
 

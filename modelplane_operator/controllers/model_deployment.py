@@ -26,8 +26,8 @@ from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import unrouted
-from modelplane_operator.runtime.loop import Change, Clients, Controller
-from modelplane_operator.runtime.reading import Cluster, backends, children, find
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
+from modelplane_operator.runtime.reading import Cluster, backends, children, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget
@@ -66,8 +66,8 @@ def _draining(replica: Manifest) -> Iterator[str]:
         yield replica["metadata"]["namespace"]
 
 
-INDEXES = {
-    REPLICAS: {"draining": _draining},
+INDEXES: Indexes = {
+    REPLICAS: {"cluster": placed_on, "draining": _draining},
     DEPLOYMENTS: {"cache": _cache, "unplaced": _unplaced},
     ENDPOINTS: {"backend": _backend},
     HTTP_ROUTE: {"backend": _routed},
@@ -120,6 +120,9 @@ def controller(
         },
         on_connection=_concerned,
         while_paused=lambda _: WHILE_PAUSED,
+        indexes=INDEXES,
+        listeners=(fleet.listen,),
+        on_health=(fleet.on_health,),
     )
 
 

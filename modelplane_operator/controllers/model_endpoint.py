@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
@@ -11,7 +11,6 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
@@ -27,7 +26,6 @@ from modelplane_operator.kube.resources import (
     HTTP_ROUTE_FILTER,
     SECRET,
     SERVICE,
-    ResourceType,
 )
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
@@ -39,7 +37,7 @@ from modelplane_operator.rendering.inference_gateway import (
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
-from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
 from modelplane_operator.runtime.reading import Cluster, applied, backends, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
@@ -100,7 +98,16 @@ def controller(
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, watches=watches, while_paused=while_paused)
+    return Controller(
+        ModelEndpoint,
+        observe,
+        plan,
+        watches=watches,
+        while_paused=while_paused,
+        indexes=INDEXES,
+        listeners=(places.listen,) if places else (),
+        while_leading=(referenced.run, *((places.run,) if places else ())),
+    )
 
 
 def while_paused(endpoint: Manifest) -> str:
@@ -228,7 +235,7 @@ def _namespace(route: Manifest) -> Iterator[str]:
     yield key_of(route).namespace
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+INDEXES: Indexes = {
     CLUSTERS: {"gateway": _gateway},
     ENDPOINTS: {"going": _going, "outside": _outside_at},
     HTTP_ROUTE: {"namespace": _namespace},

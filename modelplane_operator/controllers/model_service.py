@@ -8,7 +8,7 @@ passed over. So neither looks at more of the other kind than it has to.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway
@@ -17,7 +17,6 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
 from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.front_door import Asker, Way
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
@@ -44,7 +43,7 @@ from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import KEYS, front_door, models_url
 from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
-from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 from modelplane_operator.runtime.world import OnChecked, uncounted
@@ -92,7 +91,7 @@ def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
         yield key_of(service).namespace
 
 
-INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
+INDEXES: Indexes = {
     of(ModelEndpoint): {"labelled": _labelled},
     of(ModelReplica): {"namespace": lambda replica: (key_of(replica).namespace,)},
     of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
@@ -162,7 +161,15 @@ def controller(
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
-    return Controller(ModelService, observe, plan, watches=watches)
+    return Controller(
+        ModelService,
+        observe,
+        plan,
+        watches=watches,
+        indexes=INDEXES,
+        listeners=(asking.listen,) if asking else (),
+        while_leading=(referenced.run, *((asking.run,) if asking else ())),
+    )
 
 
 def _asked(

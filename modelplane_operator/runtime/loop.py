@@ -11,7 +11,7 @@ What fails becomes the condition `Synced` of the one object that it concerns, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,9 +24,10 @@ from modelplane_operator.api import Kind, labels
 from modelplane_operator.api.base import Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.connection import OnHealth, OnUnauthorized, Watched
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.helm import Helm
-from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.informer import Index, Informer
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of
@@ -106,6 +107,9 @@ Mapper = Callable[[Change, Cluster], Iterable[Key]]
 ConnectionMapper = Callable[[str, Cluster], Iterable[Key]]
 """Whom it concerns that a workload cluster of that name begins or ceases to answer."""
 
+Indexes = Mapping[ResourceType, Mapping[str, Index]]
+"""How objects are found, by type, wherever it is watched."""
+
 
 def nothing(_: Manifest) -> str:
     """For kinds of which a pause holds up everything."""
@@ -124,7 +128,10 @@ def nobody(_: str, __: Cluster) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[R, O]):
-    """One kind: what to read, what to decide, and whose changes concern it."""
+    """One kind: what to read, what to decide, whose changes concern it, and all that has to be there for that.
+
+    What several controllers share, each of them declares: it is there once.
+    """
 
     kind: type[R]
     observe: Callable[[R, Clients], Awaitable[O]]
@@ -140,6 +147,18 @@ class Controller(Generic[R, O]):
     """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
+    watched_remotely: tuple[Watched, ...] = ()
+    """What is watched on workload clusters in another way, or although it wakes nobody."""
+    indexes: Indexes = field(default_factory=dict[ResourceType, Mapping[str, Index]])
+    """How `observe` and the mappers find objects."""
+    listeners: tuple[Callable[[Informer], None], ...] = ()
+    """Called with each informer of the hub, before anything is in it: for what is kept beside the store."""
+    on_health: tuple[OnHealth, ...] = ()
+    """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
+    on_unauthorized: tuple[OnUnauthorized, ...] = ()
+    """Told when a workload cluster does not accept our credentials."""
+    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    """Run beside the reconciles, and cancelled with them."""
 
     @property
     def type(self) -> ResourceType:

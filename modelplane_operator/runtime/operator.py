@@ -13,17 +13,15 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import structlog
 
-from modelplane_operator.api import KINDS
-from modelplane_operator.api.names import SYSTEM_NAMESPACE
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import INITIAL_SYNCS, Connection, Health, Watched
+from modelplane_operator.clients.connection import INITIAL_SYNCS, Connection, Health
 from modelplane_operator.clients.connection import Pace as ConnectionPace
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
@@ -33,8 +31,8 @@ from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
 from modelplane_operator.clients.reflector import RETURNING
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.objects import Key, Manifest, section
-from modelplane_operator.kube.resources import HUB, NAMESPACE, SECRET, ResourceType
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.events import Recorder
@@ -45,18 +43,20 @@ from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import Pace
 from modelplane_operator.runtime.steps import KUBE
-from modelplane_operator.runtime.wiring import Runner, runner, wanted_types, work
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.watched import OURS, Controllers, watched
+from modelplane_operator.runtime.wiring import Runner, runner, work
+from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
-OURS = frozenset(map(of, KINDS))
 REMEDY = "kubectl apply --server-side --force-conflicts -f charts/modelplane-operator/crds/"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
 BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
 
-Build = Callable[[World], Kinds]
+T = TypeVar("T")
+
+Build = Callable[[World], Controllers]
 
 log = structlog.get_logger()
 
@@ -203,13 +203,13 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     )
 
     def health_changed(name: str, health: Health) -> None:
-        for told in kinds.on_health:
+        for told in _each(one.on_health for one in controllers):
             told(name, health)
         if not health.renewing:  # or all that is woken fails once more
             connection_changed(name)
 
     def unauthorized(name: str) -> None:
-        for told in kinds.on_unauthorized:
+        for told in _each(one.on_unauthorized for one in controllers):
             told(name)
 
     def returned(name: str) -> None:
@@ -231,10 +231,10 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         return hub.kube
 
     fleet = Fleet(store, connected)
-    kinds = build(
+    controllers = build(
         World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake, metrics.checked)
     )
-    near, remote = _watched(kinds)
+    near, remote = watched(controllers)
     hub = Connection(
         HUB,
         access,
@@ -254,16 +254,15 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     pace = Pace(resync=settings.resync)
     runners = tuple(
         runner(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers, guard=guard)
-        for one in kinds.controllers
+        for one in controllers
     )
     for informer in hub.informers:
-        for listen in kinds.listeners:
+        for listen in _each(one.listeners for one in controllers):
             listen(informer)
         for one in runners:
             one.listen(informer, hub=True)
-    operator = Operator(
-        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, kinds.while_leading
-    )
+    beside = _each(one.while_leading for one in controllers)
+    operator = Operator(settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, beside)
     metrics.registry.register(State(operator))
     return operator
 
@@ -283,33 +282,9 @@ def _helm(settings: Settings) -> Helm | None:
     )
 
 
-def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """What to watch on the hub, and on workload clusters, where most of what has our label is made by us alone."""
-    near, remote = wanted_types(kinds.controllers)
-    whole = (Watched(NAMESPACE, None), *(Watched(kind, None, keeping=without_crossplane) for kind in OURS))
-    secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
-    return (
-        _merged(kinds, map(Watched, near), (*whole, secrets, *kinds.watched)),
-        _merged(kinds, (Watched(kind, ours=True) for kind in remote), kinds.watched_remotely),
-    )
-
-
-def without_crossplane(manifest: Manifest) -> Manifest:
-    """One of our objects without what is there for Crossplane: nobody here reads it, and it may have hundreds of KB.
-
-    Objects that are written back whole, ModelReplicas, never have it.
-    """
-    spec = section(manifest, "spec")
-    if "crossplane" not in spec:
-        return manifest
-    return {**manifest, "spec": {name: spec[name] for name in spec if name != "crossplane"}}
-
-
-def _merged(kinds: Kinds, usual: Iterable[Watched], special: Iterable[Watched]) -> tuple[Watched, ...]:
-    watched = {one.type: one for one in (*usual, *special)}
-    return tuple(
-        replace(one, indexes={**one.indexes, **kinds.indexes.get(kind, {})}) for kind, one in sorted(watched.items())
-    )
+def _each(declared: Iterable[Iterable[T]]) -> tuple[T, ...]:
+    """What controllers declare, each once: several may share it."""
+    return tuple(dict.fromkeys(chain.from_iterable(declared)))
 
 
 def _listed(types: Iterable[ResourceType]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -166,16 +166,3 @@ async def work(runners: Iterable[Runner]) -> None:
     async with asyncio.TaskGroup() as group:
         for one in runners:
             group.create_task(one.workers.run(), name=one.controller.type.kind)
-
-
-def wanted_types(
-    controllers: Iterable[Controller[Any, Any]],
-) -> tuple[frozenset[ResourceType], frozenset[ResourceType]]:
-    """The types to watch on the hub, and on workload clusters."""
-    known = tuple(controllers)
-
-    def named(of: Callable[[Controller[Any, Any]], Mapping[ResourceType, Mapper]]) -> Iterator[ResourceType]:
-        return (kind for controller in known for kind in of(controller))
-
-    hub = frozenset(one.type for one in known) | frozenset(named(lambda one: one.watches))
-    return hub, frozenset(named(lambda one: one.remote_watches))

@@ -12,6 +12,7 @@ from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
@@ -35,7 +36,8 @@ CLUSTER = inference_cluster.controller(
     Gateways(lambda: 0.0),
     Resolver(lambda: 0.0),
 )
-INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
+INDEXES = inference_cluster.INDEXES[CLUSTERS]
+REFERENCED = ReferencedObjects(cast("Any", None), lambda: 0.0, 1.0)
 
 
 def cluster(name: str, *classes: str, nodes: int = 1) -> Manifest:
@@ -121,8 +123,7 @@ def test_who_is_woken_from_afar(
 def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fit(
     old: Manifest | None, new: Manifest | None, wakes: list[str]
 ) -> None:
-    nothing = cast("Any", None)
-    mappers = model_replica.controller(nothing, nothing, nothing).remote_watches
+    mappers = model_replica.controller(REFERENCED, Gateways(lambda: 0.0), cast("Any", None)).remote_watches
     replicas = Informer(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
     for name, on in (("here", "afar"), ("elsewhere", "a")):
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
@@ -173,7 +174,7 @@ def gateway_at(address: str, secured: str = "False") -> Manifest:
 def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
     old: Manifest | None, new: Manifest, wakes: list[str]
 ) -> None:
-    found = model_endpoint.controller(Reach(), cast("Any", None), cast("Any", None), Resolver(lambda: 0.0))
+    found = model_endpoint.controller(Reach(), REFERENCED, cast("Any", None), Resolver(lambda: 0.0))
     endpoints = Informer(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
     owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
     for name, owners in (("theirs", []), ("claims-an-owner", [owner])):

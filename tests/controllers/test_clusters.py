@@ -21,10 +21,12 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.controllers import connections, inference_class, inference_cluster
+from modelplane_operator.controllers import inference_class, inference_cluster
+from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.runtime import operator
 from modelplane_operator.runtime.operator import Build, assemble
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.watched import Controllers
+from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
 from tests.support.hub import SYSTEM, Hub
@@ -77,21 +79,11 @@ def replica(on: str, namespace: str) -> Manifest:
     }
 
 
-def kinds(world: World) -> Kinds:
+def kinds(world: World) -> Controllers:
     """The controllers that this is about."""
-    known = connections.Connections(world.fleet, world.connection_changed)
-    clusters = (
-        inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
-    )
-    return Kinds(
-        controllers=(
-            inference_class.CONTROLLER,
-            inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic)),
-        ),
-        listeners=(known.listen,),
-        watched_remotely=inference_cluster.watched_remotely(),
-        indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
-    )
+    known = Connections(world.fleet, world.connection_changed)
+    clusters = inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic))
+    return inference_class.CONTROLLER, clusters
 
 
 @contextmanager

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from localfleet import binaries
-from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService, names
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
@@ -24,11 +24,12 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import model_endpoint, model_service, outside
 from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import HTTP_ROUTE, HUB, NAMESPACE, ResourceType
+from modelplane_operator.kube.resources import HTTP_ROUTE, HUB, ResourceType
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.wiring import runner, wanted_types, work
+from modelplane_operator.runtime.watched import watched
+from modelplane_operator.runtime.wiring import runner, work
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
 from tests.support.api import Api
 from tests.support.front_door import Gateway, reply
@@ -38,7 +39,6 @@ Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelReplica, ModelService))}
 GROUP = "modelplane.ai/v1alpha1"
 ELSEWHERE = "http://203.0.113.7:8000"  # of the range that is for documentation: nobody answers
 
@@ -103,10 +103,8 @@ async def hub(
         model_endpoint.controller(reach, referenced, ranges, resolver, places),
         model_service.controller(referenced, asking=services),
     )
-    near, _ = wanted_types(controllers)
-    indexes = {kind: {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})} for kind in near}
-    watched = [replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=indexes[kind]) for kind in near]
-    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
+    near, _ = watched(controllers)
+    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
     runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
     for informer in connection.informers:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelServic
 from modelplane_operator.api.base import Resource
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
@@ -34,10 +33,11 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType
+from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.wiring import runner, wanted_types, work
+from modelplane_operator.runtime.watched import watched
+from modelplane_operator.runtime.wiring import runner, work
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
@@ -49,7 +49,6 @@ Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
 THIEF = Key("a-thief", "modelplane")  # listed before our own
 HOST = "models.example.com"
 KEYS = "keys.example.com"  # where gateways find the key service
@@ -243,11 +242,8 @@ async def hub(  # noqa: PLR0917 - fixtures
         ),
         model_service.controller(referenced, (KEYS, keys.port)),
     )
-    near, _ = wanted_types(controllers)
-    watched = [
-        replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=_indexes(kind)) for kind in near
-    ]
-    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
+    near, _ = watched(controllers)
+    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
     clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
     runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
     for one in runners:
@@ -260,10 +256,6 @@ async def hub(  # noqa: PLR0917 - fixtures
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:
             task.cancel()
-
-
-def _indexes(kind: ResourceType) -> Mapping[str, Index]:
-    return {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})}
 
 
 async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:

@@ -22,7 +22,7 @@ from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-MAPPERS = controller(cast(ReferencedObjects, None)).watches
+MAPPERS = controller(ReferencedObjects(cast(Any, None), lambda: 0.0, 1.0)).watches
 ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
 
 
