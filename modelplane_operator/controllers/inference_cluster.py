@@ -16,10 +16,10 @@ from modelplane_operator.api import (
     names,
 )
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.informer import Keep
 from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics

@@ -8,9 +8,9 @@ from dataclasses import replace
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import tenancy
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import Connections, cluster_of

@@ -24,11 +24,13 @@ from modelplane_operator.api import Kind, labels
 from modelplane_operator.api.base import Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import OnHealth, OnUnauthorized, Watched
+from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of
 from modelplane_operator.kube.resources import HUB, ResourceType

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Manifest, section
 from modelplane_operator.kube.resources import NAMESPACE, SECRET, ResourceType
 from modelplane_operator.runtime.loop import Controller, Indexes

@@ -15,10 +15,11 @@ from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube.errors import NotLeading
 from modelplane_operator.kube.objects import Key, key_of

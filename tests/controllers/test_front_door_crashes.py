@@ -14,9 +14,9 @@ from localfleet import binaries
 from modelplane_operator.api import InferenceGateway, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import connect
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import gateway_stack, serving_stack
 from modelplane_operator.controllers.inference_gateway import CHILDREN
 from modelplane_operator.kube.objects import Key

@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import HUB, SECRET
 from modelplane_operator.planning.plan import MarkFailed

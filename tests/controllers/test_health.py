@@ -12,8 +12,8 @@ import pytest
 
 from modelplane_operator.api import ModelCache
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.errors import Forbidden, Unreachable
 from modelplane_operator.runtime.health import (
     PROBE_INTERVAL,

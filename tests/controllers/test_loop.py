@@ -468,7 +468,7 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
     team = runner(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
     for connection in (world.hub, world.worker):
         for informer in connection.informers:
-            team.listen(informer, hub=connection is world.hub)
+            team.listen(informer)
     async with asyncio.TaskGroup() as group:
         group.create_task(team.workers.run())
         await world.cache()

@@ -36,8 +36,9 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import watched
-from modelplane_operator.runtime.wiring import runner, work
+from modelplane_operator.runtime.wiring import Runners, runner
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
@@ -244,15 +245,15 @@ async def hub(  # noqa: PLR0917 - fixtures
     )
     near, _ = watched(controllers)
     connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
-    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
-    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
-    for one in runners:
-        for informer in connection.informers:
-            one.listen(informer, hub=True)
+    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
+    runners = Runners()
+    for one in controllers:
+        runners.add(runner(one, clients, on_reconciled=lambda *_: None))
+    runners.listen(connection)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        tasks.append(group.create_task(work(runners)))
+        tasks.append(group.create_task(runners.work()))
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:
             task.cancel()

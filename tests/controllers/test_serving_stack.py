@@ -19,9 +19,9 @@ from localfleet.fleet import Options
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
 from modelplane_operator.kube.errors import Conflict

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.runtime.loop import Controller
@@ -40,8 +43,22 @@ async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> 
     assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
         "ModelReplica": 1
     }
-    beside = [run.__qualname__ for run in operator.while_leading]
+    beside = [run.__qualname__ for run in operator.runners.while_leading]
     assert beside.count("ReferencedObjects.run") == 1, "what is missing is looked for, once for all who wait"
+
+
+async def test_what_is_told_before_there_are_controllers_concerns_nobody() -> None:
+    """Each part may use from its beginning what was made before it."""
+
+    def build(world: World) -> Controllers:
+        world.wake(of(ModelReplica), Key("team", "m"))
+        world.connection_changed("east")
+        with pytest.raises(Unreachable, match="not connected yet"):
+            world.hub()
+        return kinds(world)
+
+    operator = assemble(Settings(), ACCESS, build)
+    assert [len(one.workers.queue) for one in operator.runners] == [0] * len(operator.runners)
 
 
 async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
@@ -59,7 +76,7 @@ async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_
         keys.done(EAST, Failed(), now)
     far = keys.next_due()
 
-    connection._on_health("east", Health(last_contact=now, renewing=True))
+    connection._prober.on_health("east", Health(last_contact=now, renewing=True))
     assert (keys.next_due(), keys.failures(EAST)) == (far, 8), "its client is only being made"
     connection._on_return("east")
     assert keys.failures(EAST) == 0

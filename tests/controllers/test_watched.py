@@ -10,8 +10,8 @@ import pytest
 from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER

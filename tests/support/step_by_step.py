@@ -17,12 +17,14 @@ import yaml
 from modelplane_operator.api import crd
 from modelplane_operator.api.base import Resource
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.prober import Pace
 from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Revision
