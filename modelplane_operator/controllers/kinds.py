@@ -12,9 +12,9 @@ from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import (
-    gateway_stack,
     inference_class,
     inference_cluster,
+    inference_gateway,
     model_deployment,
     model_endpoint,
     model_replica,
@@ -24,7 +24,7 @@ from modelplane_operator.controllers import (
 )
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.rendering.gateway_stack import Allowed
+from modelplane_operator.rendering.inference_gateway.software import Allowed
 from modelplane_operator.runtime.watched import Controllers
 from modelplane_operator.runtime.world import World
 
@@ -48,7 +48,7 @@ def kinds(world: World) -> Controllers:
             helm=with_helm,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
         ),
-        gateway_stack.controller(
+        inference_gateway.controller(
             on_hub,
             helm=with_helm and settings.front_door == "helm",
             allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),

@@ -17,7 +17,7 @@ from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.watches import Watched
-from modelplane_operator.controllers import gateway_stack, serving_stack
+from modelplane_operator.controllers import inference_gateway, serving_stack
 from modelplane_operator.controllers.inference_gateway import CHILDREN
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import JOB, NAMESPACE, SECRET
@@ -100,7 +100,7 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
     async with connect(access) as kube:
         await kube.create(FRONT_DOOR)
         async with watching(access, near, remote, name="again") as seen:
-            controller = gateway_stack.controller(definitions, helm=True)
+            controller = inference_gateway.controller(definitions, helm=True)
             door = FrontDoor(kube, tmp_path, *seen, controller, Key("", "default"))
             yield door
             await door.end()

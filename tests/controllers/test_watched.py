@@ -76,6 +76,14 @@ def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoin
     assert kept["spec"] == {"kept": "this"}
 
 
+async def test_each_kind_is_observed_by_the_module_of_its_name() -> None:
+    kinds = {one.definition.kind: one.__module__.rpartition(".")[2] for one in KINDS}
+    found = {one.type.kind: one.observe.__module__.rpartition(".")[2] for one in await declared()}
+
+    assert len(found) == len(await declared()), "each kind has one controller"
+    assert found == {kind: kinds[kind] for kind in found}
+
+
 async def test_the_order_in_which_kinds_are_declared_changes_nothing() -> None:
     controllers = await declared()
 

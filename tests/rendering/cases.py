@@ -21,8 +21,8 @@ from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
 from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica

@@ -1,10 +1,8 @@
-"""The front door on the hub: its GatewayClass and Gateway, and under which address it is reached."""
+"""The Gateway of the front door and its class, its certificates, and under which address it is reached."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api import names
@@ -23,6 +21,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of
 from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
+from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
@@ -37,29 +36,14 @@ KIND: Final = InferenceGateway.definition.kind
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """An InferenceGateway and what surrounds it."""
-
-    gateway: InferenceGateway
-    children: tuple[Manifest, ...]
-    namespace: bool
-    """Whether the namespace of its Gateway exists."""
-    now: datetime
-    secrets: tuple[Manifest, ...] = ()
-    """Those that hold its certificates."""
-    presents: bool = field(default=False)
-    """Whether what answers requests is set up to present one, or is on its way there, by our doing."""
-
-
-def plan(seen: Observed) -> Plan:
+def serve(seen: Observed) -> Plan:
     """Have one Gateway, for the InferenceGateway that models are served through."""
     gateway = seen.gateway
     if gateway.metadata.deletion_timestamp:
         known = gateway.status or InferenceGatewayStatus()
         going = Ready.DELETING.condition(seen.now, message="Its Gateway and GatewayClass go with it")
         return Plan(status=known.model_copy(update={"conditions": (going,)}))
-    if gateway.key.name != names.DEFAULT_GATEWAY:
+    if not seen.served:
         return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
     wanted = render_inference_gateway(gateway)
     # The namespace is the administrator's: it is made where it lacks, and is never ours to change or delete.
@@ -104,12 +88,12 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
     if backend != "Traefik":
         words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
         return MutualTLSReady.NOT_OFFERED, words
-    if asked == "Auto" and not seen.presents and not _began(seen):
+    if asked == "Auto" and not seen.installs and not _began(seen):
         words = "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always"
         return MutualTLSReady.NOT_OFFERED, words
     if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
         return MutualTLSReady.PREPARING, "its certificate is being made"
-    if asked == "Auto" and not seen.presents:
+    if asked == "Auto" and not seen.installs:
         words = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
         return MutualTLSReady.READY, f"{words} set spec.mutualTLS to Never"
     return MutualTLSReady.READY, ""

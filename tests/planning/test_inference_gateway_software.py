@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +9,12 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Part, Revision
-from modelplane_operator.planning import gateway_stack
 from modelplane_operator.planning.charts import Seen, Workload
-from modelplane_operator.planning.gateway_stack import Observed
-from modelplane_operator.planning.inference_gateway import Observed as Routing
-from modelplane_operator.planning.inference_gateway import plan as routed
+from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.planning.inference_gateway.gateway import serve
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.rendering.gateway_stack import gateway_parts
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.inference_gateway.software import gateway_parts
 
 Manifest = dict[str, Any]
 
@@ -55,8 +52,8 @@ def revision(part: Part, status: str = "deployed", number: int = 1) -> Revision:
     return Revision(release.key, number, status, Key("a", "b"), "s", "1", when, release.digest, "u")
 
 
-def routing(known: InferenceGateway, *children: Manifest) -> Routing:
-    return Routing(known, children, namespace=True, now=NOW)
+def seen(known: InferenceGateway, *children: Manifest, **software: Any) -> Observed:
+    return Observed(known, children, namespace=True, now=NOW, **software)
 
 
 def installed(known: InferenceGateway, *names: str) -> dict[Key, tuple[Revision, ...]]:
@@ -65,9 +62,7 @@ def installed(known: InferenceGateway, *names: str) -> dict[Key, tuple[Revision,
 
 def planned(known: InferenceGateway, *names: str, children: tuple[Manifest, ...] = (), **charts: Any) -> Plan:
     charts = {"history": installed(known, *names), **charts}
-    return gateway_stack.plan(
-        Observed(routing(known, *children), Seen("", NOW, 420.0, **charts), definitions=(DEFINITION,))
-    )
+    return plan(seen(known, *children, charts=Seen("", NOW, 420.0, **charts), definitions=(DEFINITION,)))
 
 
 def brief(step: Step) -> str:
@@ -103,14 +98,14 @@ def test_traefik_comes_first() -> None:
 def test_the_gateway_comes_when_traefik_is_there() -> None:
     found = planned(gateway(), "traefik")
 
-    ours = routed(replace(routing(gateway()), presents=True))
+    ours = serve(seen(gateway(), charts=Seen("", NOW, 420.0)))
     assert found.steps[3:] == ours.steps
     assert found.status == ours.status
 
 
 def test_somebody_elses_namespace_stays_theirs() -> None:
     known = gateway()
-    found = gateway_stack.plan(Observed(routing(known), Seen("", NOW, 420.0), taken=frozenset({"traefik-system"})))
+    found = plan(seen(known, charts=Seen("", NOW, 420.0), taken=frozenset({"traefik-system"})))
 
     assert list(map(brief, found.steps[1:])) == ["install traefik-system/mp-traefik"]
 
@@ -129,7 +124,7 @@ def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
 def test_a_gateway_does_not_wait_for_addresses() -> None:
     found = planned(gateway(**POOL), "traefik")
 
-    assert all(step in found.steps for step in routed(routing(gateway(**POOL))).steps)
+    assert all(step in found.steps for step in plan(seen(gateway(**POOL))).steps)
     assert said(found)["Ready"] == ("Creating", "metallb is not installed")
 
 
@@ -183,22 +178,22 @@ def test_what_was_there_before_helm_is_left_to_whoever_made_it() -> None:
     known = gateway(held=False)
     there = render_inference_gateway(known)
 
-    assert planned(known, children=there) == routed(routing(known, *there))
+    assert planned(known, children=there) == plan(seen(known, *there))
 
 
 def test_without_helm_only_the_gateway_is_ours() -> None:
     known, going = gateway(), gateway(going=True)
 
-    assert gateway_stack.plan(Observed(routing(known), None)) == routed(routing(known))
-    left = gateway_stack.plan(Observed(routing(going), None))
+    assert plan(seen(known)) == serve(seen(known))
+    left = plan(seen(going))
     assert left.steps == ()
     assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
     abandoned = gateway(going=True, noted=labels.ABANDON)
-    assert gateway_stack.plan(Observed(routing(abandoned), None)).steps == (LET_GO,)
+    assert plan(seen(abandoned)).steps == (LET_GO,)
 
 
 def test_another_gateway_installs_nothing() -> None:
-    assert planned(gateway("second")) == routed(routing(gateway("second")))
+    assert planned(gateway("second")) == plan(seen(gateway("second")))
 
 
 def test_it_goes_from_the_front() -> None:
@@ -227,8 +222,8 @@ def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
     known = gateway(going=True, **POOL)
     charts = Seen("", NOW, 420.0, history=installed(known, "metallb"))
 
-    waits = gateway_stack.plan(Observed(routing(known), charts, balancer="traefik-system/traefik"))
+    waits = plan(seen(known, charts=charts, balancer="traefik-system/traefik"))
     assert waits.steps == ()
     assert said(waits)["Ready"] == ("Deleting", "load balancer traefik-system/traefik is being taken away")
-    then = gateway_stack.plan(Observed(routing(known), charts))
+    then = plan(seen(known, charts=charts))
     assert list(map(brief, then.steps)) == ["uninstall Helm release metallb-system/mp-metallb"]

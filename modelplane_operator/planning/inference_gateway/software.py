@@ -1,4 +1,4 @@
-"""The hub's front door with its software: what the routing half decides, once there is something that can do it.
+"""The software of the front door: what comes before its Gateway, and goes after it.
 
 It goes from the front: the Gateway and its class while their controller still runs, which takes the address away; then
 the controller, then MetalLB, which gave it. Definitions of kinds stay. Of another backend it takes the same way.
@@ -7,9 +7,8 @@ the controller, then MetalLB, which gave it. Definitions of kinds stay. Of anoth
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
-from modelplane_operator.api import labels, names
+from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition, Ready, is_true
 from modelplane_operator.api.inference_gateway import (
     ControllerReady,
@@ -19,68 +18,26 @@ from modelplane_operator.api.inference_gateway import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import GATEWAY
-from modelplane_operator.planning import inference_gateway as routing
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete
-from modelplane_operator.rendering.gateway_stack import (
-    EVERYTHING,
+from modelplane_operator.rendering.inference_gateway import render_inference_gateway
+from modelplane_operator.rendering.inference_gateway.software import (
     METALLB,
-    Allowed,
     gateway_parts,
     render_addresses,
     render_namespaces,
 )
-from modelplane_operator.rendering.inference_gateway import render_inference_gateway
 
 UNREADY = 15.0  # until we look again for what no event tells of: pods that come up
 AT_REST = 60.0  # the same for releases and pods that somebody changes
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A front door, and what was seen of its software."""
-
-    routing: routing.Observed
-    charts: Seen | None
-    """None where somebody else installs the software."""
-    taken: frozenset[str] = frozenset()
-    """Namespaces that are somebody else's, and in which we install all the same."""
-    definitions: tuple[Manifest, ...] = ()
-    """Those of the Gateway API's kinds that are to be applied."""
-    balancer: str = ""
-    """The load balancer, while it is being taken away."""
-    allowed: Allowed = EVERYTHING
-
-
-def plan(seen: Observed) -> Plan:
-    gateway = seen.routing.gateway
-    routed = routing.plan(replace(seen.routing, presents=_installs(seen)))
-    held = labels.FINALIZER in gateway.metadata.finalizers
-    going = gateway.metadata.deletion_timestamp is not None
-    if seen.charts is None:
-        return _left_over(seen) if going and held else routed
-    if going:
-        return _teardown(seen, seen.charts) if held else Plan()
-    if gateway.key.name != names.DEFAULT_GATEWAY:
-        return routed
-    if not _installs(seen):
-        return routed
-    return _in_service(seen, seen.charts, routed)
-
-
-def _installs(seen: Observed) -> bool:
-    """Whether what answers requests is ours. What was there before Helm was is somebody else's, and stays so."""
-    held = labels.FINALIZER in seen.routing.gateway.metadata.finalizers
-    return seen.charts is not None and (held or not seen.routing.children or bool(seen.charts.releases))
-
-
-# In service -----------------------------------------------------------------------------------------------------------
-
-
-def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
-    gateway = seen.routing.gateway
+def install(seen: Observed, charts: Seen, served: Plan) -> Plan:
+    """Install what answers requests, and then do what is to be `served`."""
+    gateway = seen.gateway
     wanted = gateway_parts(gateway, seen.allowed)
     statuses = judge(wanted, charts)
     routable, there = _routable(statuses), all(one.runs for one in statuses)
@@ -89,7 +46,7 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     steps += (one.step for one in statuses if one.step is not None)
     # What is no longer wanted does its work until what is wanted instead is there, and lets go of what it has made.
     unwanted = sorted(charts.releases - {part.release.key for part in wanted}) if there and not _outlived(seen) else ()
-    steps += routed.steps if routable else ()
+    steps += served.steps if routable else ()
     steps += (step for key in unwanted if (step := remove(key, charts)[1]) is not None)
     # Last, because MetalLB refuses them for some moments after it has come up.
     if any(one.part.name == METALLB and one.state == "Deployed" for one in statuses):
@@ -98,25 +55,25 @@ def _in_service(seen: Observed, charts: Seen, routed: Plan) -> Plan:
     again += (
         [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
     )
-    return Plan(tuple(steps), _status(seen, statuses, routed), requeue_after=min(again))
+    return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(again))
 
 
 def _outlived(seen: Observed) -> bool:
     """Whether something is left of a backend that is no longer asked for. Its controller holds it by a finalizer."""
-    wanted = {(type_of(one), key_of(one)) for one in render_inference_gateway(seen.routing.gateway)}
-    return any((type_of(one), key_of(one)) not in wanted for one in seen.routing.children)
+    wanted = {(type_of(one), key_of(one)) for one in render_inference_gateway(seen.gateway)}
+    return any((type_of(one), key_of(one)) not in wanted for one in seen.children)
 
 
 def _routable(statuses: Iterable[PartStatus]) -> bool:
-    """Whether there is something that can do what the routing half decides; an address may come later."""
+    """Whether there is something that can serve the Gateway; an address may come later."""
     return all(one.runs for one in statuses if one.part.name != METALLB)
 
 
-def _status(seen: Observed, statuses: Sequence[PartStatus], routed: Plan) -> InferenceGatewayStatus:
-    """What the routing half says, but for what charts know better."""
-    now, words = seen.routing.now, "; ".join(lacking(statuses))
-    known = seen.routing.gateway.status or InferenceGatewayStatus()
-    said = routed.status if _routable(statuses) and isinstance(routed.status, InferenceGatewayStatus) else known
+def _status(seen: Observed, statuses: Sequence[PartStatus], served: Plan) -> InferenceGatewayStatus:
+    """What the Gateway says, but for what charts know better."""
+    now, words = seen.now, "; ".join(lacking(statuses))
+    known = seen.gateway.status or InferenceGatewayStatus()
+    said = served.status if _routable(statuses) and isinstance(served.status, InferenceGatewayStatus) else known
     if words:
         failed = any(one.state == "Failed" and not one.runs for one in statuses)
         reason = ControllerReady.INSTALL_FAILED if failed else ControllerReady.INSTALLING
@@ -130,11 +87,11 @@ def _status(seen: Observed, statuses: Sequence[PartStatus], routed: Plan) -> Inf
 
 def _unpresented(seen: Observed, statuses: Iterable[PartStatus], said: InferenceGatewayStatus) -> Condition | None:
     """That what runs is not yet what presents the certificate. Once it does, a later version does so, too."""
-    known = seen.routing.gateway.conditions
+    known = seen.gateway.conditions
     settled = all(one.state == "Deployed" for one in statuses) or is_true(known, MutualTLSReady)
     if settled or not is_true(said.conditions, MutualTLSReady):
         return None
-    return MutualTLSReady.PREPARING.condition(seen.routing.now, message="its chart is being changed to present it")
+    return MutualTLSReady.PREPARING.condition(seen.now, message="its chart is being changed to present it")
 
 
 def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
@@ -145,15 +102,16 @@ def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
     ):
         words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in statuses if one.state in states]
         if words:
-            return reason.condition(seen.routing.now, message="; ".join(words))
+            return reason.condition(seen.now, message="; ".join(words))
     return None
 
 
 # On its way out -------------------------------------------------------------------------------------------------------
 
 
-def _teardown(seen: Observed, charts: Seen) -> Plan:
-    if children := seen.routing.children:
+def teardown(seen: Observed, charts: Seen) -> Plan:
+    """Take the Gateway away, and then its software."""
+    if children := seen.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if first["metadata"].get("deletionTimestamp") else (delete(first),)
         return _leaving(seen, f"being deleted: {first['kind']} {key_of(first)}", *steps)
@@ -166,15 +124,15 @@ def _teardown(seen: Observed, charts: Seen) -> Plan:
     return _leaving(seen, words, *([step] if step else []))
 
 
-def _left_over(seen: Observed) -> Plan:
+def leave(seen: Observed) -> Plan:
     """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
-    if seen.routing.gateway.metadata.annotations.get(labels.ABANDON) == "true":
+    if seen.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
     words = "its charts go as soon as the operator may use Helm on the hub again"
     return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
 
 
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
-    known = seen.routing.gateway.status or InferenceGatewayStatus()
-    going = Ready.DELETING.condition(seen.routing.now, message=words)
+    known = seen.gateway.status or InferenceGatewayStatus()
+    going = Ready.DELETING.condition(seen.now, message=words)
     return Plan(steps, known.model_copy(update={"conditions": (going,)}), requeue_after=REQUEUE_AFTER)

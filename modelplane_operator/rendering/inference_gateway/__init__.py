@@ -1,4 +1,4 @@
-"""The routing half of an InferenceGateway: the Gateway that every model's route hangs on, and what becomes of it."""
+"""The Gateway of an InferenceGateway, that every model's route hangs on, and under which address it is reached."""
 
 from __future__ import annotations
 
