@@ -9,8 +9,8 @@ import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
