@@ -11,7 +11,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.inference_gateway import certificates
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.mutual_tls import Hub, read_hub
 from modelplane_operator.rendering.backend_url import Backend, read_url
@@ -81,4 +81,4 @@ def on_authority(kind: ResourceType) -> Mapper:
 def _presents(gateway: Manifest) -> tuple[object, ...]:
     said = condition(gateway, MutualTLSReady.__name__)
     where = section(gateway, "status").get("address"), gateway["spec"].get("tls")
-    return said.reason, said.message, gateway["metadata"].get("deletionTimestamp"), *where
+    return said.reason, said.message, is_terminating(gateway), *where

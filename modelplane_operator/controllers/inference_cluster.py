@@ -36,7 +36,7 @@ from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICA
 from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
 from modelplane_operator.controllers.registrations import Registrations, identity_of, look_alike, on_another
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
@@ -144,12 +144,12 @@ def controller(
             site = clients.fleet(name)
         except Unreachable:
             site = None
-        refusal = _refusal(site) if site else None
+        forbidden = _refusal(site) if site else None
         token, since = tokens.get(name, (None, now))
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        visible = site is not None and not refusal and _is_seen(site)
+        visible = site is not None and not forbidden and _is_seen(site)
         there = None
         if site and visible:
             registered = await registrations.of(cluster, site, clients.hub, clients.fleet, now)
@@ -160,8 +160,8 @@ def controller(
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
             there=there,
-            silence=site.health.error if site else None,
-            refusal=refusal,
+            unreachable=site.health.error if site else None,
+            forbidden=forbidden,
             kubeconfig=known.why(name),
             connected=site is not None,
             server=site.server if site else "",
@@ -244,7 +244,7 @@ async def _there(  # noqa: PLR0917 - what was known, and what is seen
     now: datetime,
 ) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
-    going = cluster.metadata.deletion_timestamp is not None
+    terminating = cluster.metadata.deletion_timestamp is not None
     has_namespace = await _has_namespace(site, made)
     home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
     alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
@@ -255,9 +255,9 @@ async def _there(  # noqa: PLR0917 - what was known, and what is seen
         hardware=_hardware(site),
         children=made,
         has_namespace=has_namespace,
-        others=tuple(of_models(site, hub)) if going else (),
-        orphans=None if going else sweeps.of(site, hub, now, alike),
-        spared=tuple(_spared(site)) if going and not registered.first else (),
+        others=tuple(of_models(site, hub)) if terminating else (),
+        orphans=None if terminating else sweeps.of(site, hub, now, alike),
+        spared=tuple(_spared(site)) if terminating and not registered.first else (),
         unpermitted=_unpermitted(site),
         forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
         registered=replace(registered, home=home),
@@ -322,21 +322,17 @@ def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
             if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
     for one in _namespaces(site):
-        if _is_going(one):
+        if is_terminating(one):
             yield f"{NAMESPACE.kind} {key_of(one)}"
 
 
 def _spared(site: Cluster) -> Iterator[str]:
     """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
-    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not is_terminating(one))
 
 
 def _namespaces(site: Cluster) -> Iterator[Manifest]:
     return (one for one in ours(site.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
-
-
-def _is_going(one: Manifest) -> bool:
-    return bool(one["metadata"].get("deletionTimestamp"))
 
 
 def _is_of_a_model(manifest: Manifest) -> bool:
@@ -366,11 +362,11 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
         return Secrets()
     mine = secrets.get(Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name))
     # One that is being deleted and is not guarded goes: no finalizer can be added any more.
-    kept = mine is not None and (not mine["metadata"].get("deletionTimestamp") or True in _guarded(mine))
+    kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
     users = clusters.by("kubeconfig", existing.secret_ref.name)
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
-        going=bool(mine and kept and mine["metadata"].get("deletionTimestamp")),
+        terminating=bool(mine and kept and is_terminating(mine)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(
             sorted(

@@ -10,7 +10,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.charts import look, ours
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET, SERVICE
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.rendering.inference_gateway import data_plane
@@ -98,15 +98,15 @@ async def _with_software(
     seen: Observed, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
 ) -> Observed:
     hub, gateway, parts = clients.hub, seen.gateway, gateway_parts(seen.gateway, allowed)
-    going = gateway.metadata.deletion_timestamp is not None
+    terminating = gateway.metadata.deletion_timestamp is not None
     # The account may read Helm's records there, and nowhere else.
     there = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
     return replace(
         seen,
         charts=await look(hub, gateway.metadata.uid or "", parts, clients, homes=NAMESPACES, namespaces=there),
         taken=_taken(gateway, hub),
-        definitions=() if going else await ours(hub.kube, definitions),
-        balancer=await _balancer(gateway, hub.kube) if going else "",
+        definitions=() if terminating else await ours(hub.kube, definitions),
+        balancer=await _balancer(gateway, hub.kube) if terminating else "",
         allowed=allowed,
     )
 
@@ -115,7 +115,7 @@ async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
     """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
     balancer = data_plane(gateway).load_balancer
     service = await kube.find(SERVICE, balancer)
-    return str(balancer) if service and service["metadata"].get("deletionTimestamp") else ""
+    return str(balancer) if service and is_terminating(service) else ""
 
 
 def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:

@@ -17,7 +17,7 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.hub_gateway import known_hosts
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, section
 from modelplane_operator.kube.resources import (
     BACKEND,
     BACKEND_TLS_POLICY,
@@ -210,7 +210,7 @@ def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
 
 
 def _going(endpoint: Manifest) -> Iterator[str]:
-    if endpoint["metadata"].get("deletionTimestamp"):
+    if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
 

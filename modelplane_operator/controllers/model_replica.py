@@ -13,7 +13,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import tenancy
 from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -229,7 +229,7 @@ def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest |
 def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
     found, homes = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
-    if found is None or not found["metadata"].get("deletionTimestamp"):
+    if found is None or not is_terminating(found):
         return found is not None
     uid = found["metadata"]["uid"]
     return any(applied(cluster, CHILDREN, uid, homes)) or any(labelled(cluster, (POD,), uid, homes))

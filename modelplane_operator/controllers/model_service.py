@@ -22,7 +22,7 @@ from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
 from modelplane_operator.kube.conditions import gateways_of
 from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import (
     BACKEND,
     ENDPOINT_SLICE,
@@ -265,8 +265,8 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
 
 
 def _routed(endpoint: Manifest) -> tuple[object, ...]:
-    going, status = endpoint["metadata"].get("deletionTimestamp"), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], going, status.get("routing")
+    terminating, status = is_terminating(endpoint), endpoint.get("status", {})
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing")
 
 
 def _behind(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
 from modelplane_operator.runtime.reading import Cluster, placed_on
 
@@ -45,7 +45,7 @@ def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: 
     for kind in kinds:
         for one in ours(site.find(kind)):
             lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)
-            if lost and not one["metadata"].get("deletionTimestamp"):
+            if lost and not is_terminating(one):
                 yield f"{kind.kind} {key_of(one)}"
 
 

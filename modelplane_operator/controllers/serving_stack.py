@@ -49,9 +49,9 @@ def controller(
         name = cluster_of(stack.to_manifest())
         try:
             site = clients.fleet(name)
-            silence = site.health.error
+            unreachable = site.health.error
         except Unreachable as error:
-            site, silence = None, (known.why(name) if known else None) or error
+            site, unreachable = None, (known.why(name) if known else None) or error
         there = None
         if site is not None and site.health.answers and site.synced:
             there = await _there(stack, site, clients, definitions)
@@ -60,7 +60,7 @@ def controller(
             stack,
             name,
             there,
-            silence,
+            unreachable,
             clients.now().replace(microsecond=0),
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
             abandoned=_abandoned(stack, name, clients.hub),
@@ -89,15 +89,15 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     wanted = parts(stack)
     children = tuple(applied(site, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
     charts = await look(site, uid, wanted, clients, homes=homes(stack))
-    going = stack.metadata.deletion_timestamp is not None
+    terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
-    lacking, having = await _devices(site, clients.hub) if has_driver and not going else ((), ())
+    lacking, having = await _devices(site, clients.hub) if has_driver and not terminating else ((), ())
     return There(
         charts=charts,
         children=children,
-        taken=frozenset() if going else await _taken(stack, site.kube, children),
-        definitions=() if going else await ours(site.kube, definitions),
-        balancers=await _balancers(site.kube) if going else (),
+        taken=frozenset() if terminating else await _taken(stack, site.kube, children),
+        definitions=() if terminating else await ours(site.kube, definitions),
+        balancers=await _balancers(site.kube) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),
     )

@@ -29,7 +29,7 @@ from modelplane_operator.api.model_deployment import (
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.api.reasons import is_trouble, not_ready
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
 from modelplane_operator.planning.shortfall import unplaced
@@ -78,19 +78,19 @@ class Observed:
     now: datetime
 
     @property
-    def going(self) -> bool:
+    def terminating(self) -> bool:
         """Whether it is being deleted. What belongs to it goes once it is gone, for which others may let it wait."""
         return self.deployment.metadata.deletion_timestamp is not None
 
     @property
     def frozen(self) -> bool:
         """Whether nothing of it is to change, but that no cluster that is to be empty waits for that."""
-        return self.going or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
+        return self.terminating or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
 
     @cached_property
     def live(self) -> Mapping[Key, Manifest]:
         """The replicas that exist and are to stay as far as anybody has said."""
-        return {key_of(one): one for one in self.replicas if not one["metadata"].get("deletionTimestamp")}
+        return {key_of(one): one for one in self.replicas if not is_terminating(one)}
 
     @cached_property
     def endpoint(self) -> Mapping[Key, Manifest]:
@@ -149,7 +149,7 @@ def plan(seen: Observed) -> Plan:
     awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
     again = [at for at in (course.decision.again_at, course.moves.again_at, *awaited) if at is not None]
     wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
-    status = None if seen.going else _status(seen, course)
+    status = None if seen.terminating else _status(seen, course)
     return Plan(tuple(_steps(seen, course)), status, requeue_after=wait)
 
 
@@ -191,7 +191,7 @@ def _asked(seen: Observed) -> Ask:
 def _count(seen: Observed) -> int:
     """How many replicas there are to be while nothing else changes: those that there were before."""
     known = seen.deployment.status.replicas if seen.deployment.status else None
-    return 0 if seen.going or known is None else known.total or 0
+    return 0 if seen.terminating or known is None else known.total or 0
 
 
 def _emptying(decision: Decision, seen: Observed) -> Decision:
@@ -275,7 +275,7 @@ def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
     out = course.moves.drain | course.moves.go
     in_rotation = {key for key, one in seen.live.items() if key not in out and seen.answers(one)}
     for key, endpoint in seen.endpoint.items():
-        if key not in in_rotation and not endpoint["metadata"].get("deletionTimestamp"):
+        if key not in in_rotation and not is_terminating(endpoint):
             yield delete(endpoint)
     changing = [key for key in course.changed if key in course.moves.go]
     # With a replica too many, the last that would have to change can go instead; unless it is the other that must go.
@@ -342,7 +342,7 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
-        if seen.going and key not in seen.endpoint:
+        if seen.terminating and key not in seen.endpoint:
             continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])

@@ -230,8 +230,10 @@ def _leave(seen: Observed, since: datetime) -> Plan:
         return Plan((LET_GO,))
     known = seen.endpoint.status or ModelEndpointStatus()
     message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
-    going = Ready.DELETING.condition(seen.now, message=message)
-    return Plan(status=known.model_copy(update={"conditions": (going,)}), requeue_after=max(left.total_seconds(), 0.1))
+    terminating = Ready.DELETING.condition(seen.now, message=message)
+    return Plan(
+        status=known.model_copy(update={"conditions": (terminating,)}), requeue_after=max(left.total_seconds(), 0.1)
+    )
 
 
 def _led_to(seen: Observed) -> Backend | None:

@@ -25,7 +25,7 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, entries, key_of, labels_of, section
+from modelplane_operator.kube.objects import Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
@@ -348,7 +348,7 @@ def _unschedulable_since(seen: Observed) -> datetime | None:
 
 def _is_unschedulable(pod: Manifest) -> bool:
     """Whether a pod that is to have a node for itself has found none."""
-    awaits = section(pod, "spec").get("resourceClaims") and not _is_going(pod)
+    awaits = section(pod, "spec").get("resourceClaims") and not is_terminating(pod)
     return bool(awaits) and condition(pod, "PodScheduled").status == "False"
 
 
@@ -426,22 +426,18 @@ def _teardown(seen: Observed) -> Plan:
     # nobody waits for the minutes that they have.
     engines = [pod for pod in seen.pods if not _is_pickers(pod, seen)]
     if workloads or engines:
-        steps = tuple(delete(each, cluster=cluster) for each in workloads if not _is_going(each))
+        steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
         return Plan(steps, _going(seen, f"waiting for {_count(engines, 'pod')} to end"))
     if seen.children:
-        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
+        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
-    if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
+    if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
 
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:
     return _status((Ready.DELETING.condition(seen.now, message=why),))
-
-
-def _is_going(manifest: Manifest) -> bool:
-    return bool(manifest["metadata"].get("deletionTimestamp"))
 
 
 def _count(found: Sequence[Manifest], noun: str) -> str:

@@ -103,8 +103,8 @@ def plan(seen: Observed) -> Plan:
     service = seen.service
     if service.metadata.deletion_timestamp:
         known = service.status or ModelServiceStatus()
-        going = Ready.DELETING.condition(seen.now, message="Its route goes with it")
-        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+        terminating = Ready.DELETING.condition(seen.now, message="Its route goes with it")
+        return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     groups = selected(service, [one for one in seen.endpoints if not one.metadata.deletion_timestamp])
     found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
     targets = {key: target for key, target in found.items() if isinstance(target, Target)}

@@ -24,7 +24,7 @@ from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -257,9 +257,9 @@ def prune(
     """Steps that delete those children of an owner that are no longer wanted and not on their way out."""
     kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
     for child in children:
-        going = child["metadata"].get("deletionTimestamp")
+        terminating = is_terminating(child)
         ours = labels_of(child).get(labels.OWNER_UID) == owner
-        if ours and not going and (type_of(child), key_of(child)) not in kept:
+        if ours and not terminating and (type_of(child), key_of(child)) not in kept:
             yield delete(child, cluster=cluster)
 
 

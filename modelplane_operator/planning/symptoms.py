@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.kube.conditions import condition, gateways_of
-from modelplane_operator.kube.objects import Manifest, Section, entries, section
+from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
 from modelplane_operator.planning.nodes import Unfit
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
@@ -103,7 +103,7 @@ def _cut(said: Section, fields: Iterable[str]) -> Manifest:
 
 def is_ready(pod: Manifest) -> bool:
     """Whether a pod takes requests."""
-    return condition(pod, "Ready").is_true and not pod["metadata"].get("deletionTimestamp")
+    return condition(pod, "Ready").is_true and not is_terminating(pod)
 
 
 ALL_FIT = Unfit()
@@ -126,7 +126,7 @@ def told(found: Sequence[Symptom]) -> str:
 def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
     name, status = pod["metadata"]["name"], section(pod, "status")
     down = nodes.under(pod)
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_terminating(pod):
         return Symptom(2, name, f"is ending on {down}" if down else "is ending")
     if down:
         return Symptom(1, name, f"is on {down}", ModelReady.NOT_ANSWERING)

@@ -32,7 +32,7 @@ from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Plan
@@ -120,8 +120,8 @@ def nothing(_: Manifest) -> str:
 
 def its_deletion(manifest: Manifest) -> str:
     """For kinds that tenants write, and whose end others wait for."""
-    going = manifest["metadata"].get("deletionTimestamp")
-    return "it is being deleted, which a pause does not hold up" if going else ""
+    terminating = is_terminating(manifest)
+    return "it is being deleted, which a pause does not hold up" if terminating else ""
 
 
 def nobody(_: str, __: Cluster) -> Iterable[Key]:

@@ -15,7 +15,7 @@ from modelplane_operator.clients.entries import Entry
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.releases import marked_failed
 from modelplane_operator.kube.errors import Conflict, Foreign, NotFound, Terminating
-from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
+from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.ownership import is_current, marked, owned_fields
 from modelplane_operator.kube.resources import HUB, SECRET
 from modelplane_operator.planning.plan import (
@@ -118,7 +118,7 @@ async def _delete(turn: Turn, cluster: Cluster, step: Delete) -> None:
     live = seen.get(step.key) if seen else None
     if live is None:
         live = await cluster.kube.find(step.type, step.key)
-    if live is None or live["metadata"]["uid"] != step.uid or live["metadata"].get("deletionTimestamp"):
+    if live is None or live["metadata"]["uid"] != step.uid or is_terminating(live):
         return  # it is gone, or going; what has its name now is another object, and another decision
     _refuse_strangers(live, step.owner)
     turn.may_write()

@@ -40,7 +40,7 @@ class Replica:
     index: int
     engines: tuple[EnginePlacement, ...]
     ready: bool = False
-    going: bool = False
+    terminating: bool = False
     """It is being deleted: it no longer counts, but has its nodes until it is gone."""
     holding: tuple[tuple[str, int], ...] = ()
     """Nodes, by pool, that it took in the shape it had before, while it is not known to have let go of them."""
@@ -91,7 +91,7 @@ def read(replica: ModelReplica) -> Replica:
             for engine in replica.spec.engines
         ),
         ready=is_true(replica.conditions, Ready),
-        going=metadata.deletion_timestamp is not None,
+        terminating=metadata.deletion_timestamp is not None,
         holding=_holding(replica),
         unschedulable_since=_unschedulable_since(replica),
     )

@@ -61,7 +61,7 @@ Leaver = tuple[Replica, Leaving | Moving]
 def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     """Decide where the deployment's replicas shall be. Never raises for anything that users have written."""
     namesakes = fleet.replicas(ask.owner.namespace, ask.owner.name)
-    ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.going]
+    ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.terminating]
     if not fleet.size:
         return _untouched(ask, ours)
     sites = {replica.cluster: site for replica in namesakes if (site := fleet.site(replica.cluster)) is not None}

@@ -111,10 +111,10 @@ async def test_nothing_is_made_afar_for_what_is_being_deleted_without_our_finali
     held = await world.kube.set_finalizers(
         CACHES, key_of(made), ["theirs.example/finalizer"], made["metadata"]["resourceVersion"]
     )
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
     assert held is not None
-    assert going is not None
-    await world.seen(going)
+    assert terminating is not None
+    await world.seen(terminating)
     world.planner = lambda seen: Plan((Apply(child(seen, "far"), WORKER),))
 
     assert isinstance(await world.step(), Failed)
@@ -126,9 +126,9 @@ async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: Wo
     made = await world.cache()
     world.planner = two_children
     await world.step()
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     await world.step()
@@ -416,9 +416,9 @@ async def test_an_object_from_before_its_bounds_goes(world: World, api: Api) -> 
     async with loosely(api, ModelCache, old):
         made = await world.kube.create({part: of for part, of in old.items() if part != "status"})
         await world.seen(made)
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     assert await world.step() == Done()
@@ -431,9 +431,9 @@ async def test_a_pause_holds_up_no_deletion_that_others_wait_for(world: World) -
     await world.step()
     made = await world.live()
     made = await world.kube.replace(change(made, "metadata.annotations", {labels.PAUSED: "true"}))
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     assert await world.step() == Done()

@@ -26,10 +26,10 @@ def test_the_endpoint_of_a_replica_goes_on_and_that_of_a_user_does_not() -> None
 
 def test_an_endpoint_that_somebody_holds_in_deletion_holds_no_http_open() -> None:
     spec = {"url": "http://10.0.0.1/n/m"}
-    going = {"name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    terminating = {"name": "m", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert is_plain({"metadata": {"name": "m"}, "spec": spec})
-    assert is_plain({"metadata": {**going, "finalizers": ["team/x", labels.FINALIZER]}, "spec": spec})
-    assert not is_plain({"metadata": {**going, "finalizers": ["team/x"]}, "spec": spec})
+    assert is_plain({"metadata": {**terminating, "finalizers": ["team/x", labels.FINALIZER]}, "spec": spec})
+    assert not is_plain({"metadata": {**terminating, "finalizers": ["team/x"]}, "spec": spec})
 
 
 @pytest.mark.parametrize(("owner", "counts"), [("d", 1), ("somebody", 0)])

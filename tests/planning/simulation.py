@@ -102,8 +102,8 @@ class Hub:
 
     def answers(self, key: Key) -> bool:
         known = self.replicas.get(key, {})
-        going = "deletionTimestamp" in known.get("metadata", {})
-        return not going and condition(known, "ModelReady").is_true
+        terminating = "deletionTimestamp" in known.get("metadata", {})
+        return not terminating and condition(known, "ModelReady").is_true
 
     @property
     def booked(self) -> Counter[tuple[str, str]]:

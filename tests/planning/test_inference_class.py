@@ -37,7 +37,7 @@ STAYS = "it stays while clusters have pools of it: "
             id="one in use is held, and counts its users and their nodes",
         ),
         pytest.param(
-            inference_class(going=True),
+            inference_class(terminating=True),
             dict.fromkeys("gfedcba", 1),
             Plan(
                 (),
@@ -51,7 +51,7 @@ STAYS = "it stays while clusters have pools of it: "
             id="one that is deleted while in use waits",
         ),
         pytest.param(
-            inference_class(going=True),
+            inference_class(terminating=True),
             {},
             Plan((LET_GO,), status(FINE, Ready.DELETING.condition(EPOCH))),
             id="one that is deleted goes when nobody uses it any more",

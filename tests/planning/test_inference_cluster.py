@@ -68,7 +68,7 @@ def cluster(*pools: Manifest, status: Manifest | None = None, source: str = "Exi
     )
 
 
-def going(**metadata: Any) -> Manifest:
+def terminating(**metadata: Any) -> Manifest:
     return {"deletionTimestamp": EPOCH.isoformat(), "finalizers": [labels.FINALIZER], **metadata}
 
 
@@ -101,8 +101,8 @@ def seen(known: Any = None, **what: Any) -> Observed:
         "classes": {"h200": inference_class()},
         "replicas": (),
         "there": there(made()),
-        "silence": None,
-        "refusal": None,
+        "unreachable": None,
+        "forbidden": None,
         "kubeconfig": None,
         "connected": True,
         "secrets": Secrets(mine=KUBECONFIG),
@@ -161,7 +161,7 @@ def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [{}, {"silence": Unreachable("no answer")}, {"refusal": Forbidden("no")}],
+    [{}, {"unreachable": Unreachable("no answer")}, {"forbidden": Forbidden("no")}],
     ids=["serving", "silent", "refused"],
 )
 def test_a_cluster_that_need_not_prove_who_it_is_says_so(what: Manifest) -> None:
@@ -202,7 +202,11 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [{"refusal": Forbidden("no")}, {"there": None}, {"known": renewed(**going()), "replicas": (Key("team", "x"),)}],
+    [
+        {"forbidden": Forbidden("no")},
+        {"there": None},
+        {"known": renewed(**terminating()), "replicas": (Key("team", "x"),)},
+    ],
     ids=["not permitted", "not seen yet", "being deleted"],
 )
 def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
@@ -210,7 +214,7 @@ def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
 
 
 def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
-    decided = at(13, renewed(**going()), there=there())
+    decided = at(13, renewed(**terminating()), there=there())
 
     assert decided.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
@@ -220,7 +224,7 @@ def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
     [
         {"token": None},
         {"known": renewed("Never")},
-        {"silence": Unreachable("no answer")},
+        {"unreachable": Unreachable("no answer")},
         {"kubeconfig": KubeconfigError("broken")},
         {"connected": False, "there": None, "kubeconfig": KubeconfigError("none")},
         {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
@@ -262,7 +266,7 @@ UNUSABLE = Unreachable("no answer")
 @given(
     pools=st.sampled_from([(POOL,), ({**POOL, "maxNodeCount": 9},), (POOL, {"name": "edge", "className": "l4"})]),
     last=st.sampled_from(LASTS),
-    metadata=st.sampled_from([{}, going()]),
+    metadata=st.sampled_from([{}, terminating()]),
     what=st.fixed_dictionaries(
         {
             "classes": st.sampled_from([{}, {"h200": inference_class()}, {"h200": inference_class(driver="No!")}]),
@@ -277,8 +281,8 @@ UNUSABLE = Unreachable("no answer")
                 latency=st.sampled_from([None, 0.001, 0.2]),
                 others=st.sampled_from([(), ("Job team/x",)]),
             ),
-            "silence": st.sampled_from([None, UNUSABLE]),
-            "refusal": st.sampled_from([None, Forbidden("no")]),
+            "unreachable": st.sampled_from([None, UNUSABLE]),
+            "forbidden": st.sampled_from([None, Forbidden("no")]),
             "kubeconfig": st.sampled_from([None, KubeconfigError("broken")]),
             "connected": st.booleans(),
             "helm": st.booleans(),
@@ -449,31 +453,31 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
 
 def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     known: Manifest = {"there": BARE, "helm": True}
-    first = plan(seen(cluster(**going()), stack=stack(), **known))
+    first = plan(seen(cluster(**terminating()), stack=stack(), **known))
     (step,) = first.steps
     assert isinstance(step, Delete)
     assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
     assert said(first)["Ready"] == ("Deleting", f"its software is going: ServingStack {STACK}")
 
-    then = plan(seen(cluster(**going()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
+    then = plan(seen(cluster(**terminating()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
     assert then.steps == ()
     waits = f"its software is going: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
-    last = plan(seen(cluster(**going()), **known))
+    last = plan(seen(cluster(**terminating()), **known))
     assert last.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
     """It holds up nobody: the cluster is let go once that was said."""
     leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}
-    first = plan(seen(cluster(**going()), **leaving))
+    first = plan(seen(cluster(**terminating()), **leaving))
 
     assert first.status is not None
     assert first.steps == ()
     assert said(first)["Ready"][1].startswith("left behind, ")
     assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
-    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == LET_GO
+    assert plan(seen(cluster(status=first.status.to_manifest(), **terminating()), **leaving)).steps[-1] == LET_GO
 
 
 @pytest.mark.parametrize(
@@ -505,11 +509,11 @@ def test_what_belongs_to_nothing_is_told_and_left_alone(
 
 
 def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
-    status = plan(seen(cluster(**going(annotations={labels.ABANDON: "true"})))).status
+    status = plan(seen(cluster(**terminating(annotations={labels.ABANDON: "true"})))).status
     assert status is not None
-    known = cluster(status=status.to_manifest(), **going(annotations={labels.ABANDON: "true"}))
+    known = cluster(status=status.to_manifest(), **terminating(annotations={labels.ABANDON: "true"}))
 
-    steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
+    steps = plan(seen(known, there=None, unreachable=UNUSABLE, helm=True, stack=stack())).steps
 
     assert [type(step) for step in steps] == [Delete, SetFinalizer, SetFinalizer]
 
@@ -592,7 +596,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Unreachable("ping: no answer in time")},
+            {"there": None, "unreachable": Unreachable("ping: no answer in time")},
             [PUBLISHED],
             {
                 "ClusterReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
@@ -603,14 +607,18 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Unauthorized("GET /readyz: not accepted"), "server": "https://api.east:6443"},
+            {
+                "there": None,
+                "unreachable": Unauthorized("GET /readyz: not accepted"),
+                "server": "https://api.east:6443",
+            },
             [PUBLISHED],
             {"ClusterReady": f"Unreachable: it does not accept the operator {SINCE} (https://api.east:6443)"},
             id="a cluster that refuses our credentials is named by its address",
         ),
         pytest.param(
             cluster(),
-            {"secrets": Secrets(mine=Key("modelplane-system", "east"), going=True)},
+            {"secrets": Secrets(mine=Key("modelplane-system", "east"), terminating=True)},
             [PUBLISHED],
             {
                 "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
@@ -622,7 +630,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Misbehaving("list pods: the answer is no object")},
+            {"there": None, "unreachable": Misbehaving("list pods: the answer is no object")},
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
@@ -704,7 +712,7 @@ def test_nothing_is_decided_before_everything_was_seen() -> None:
 
 
 def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
-    silent: Manifest = {"there": None, "silence": Unreachable("no answer")}
+    silent: Manifest = {"there": None, "unreachable": Unreachable("no answer")}
     first = plan(seen(**silent)).status
     assert first is not None
 
@@ -927,7 +935,7 @@ def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
 def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
     refused = Forbidden("list gateways: user models may not list")
 
-    decided = plan(seen(cluster(status=LAST), there=None, refusal=refused))
+    decided = plan(seen(cluster(status=LAST), there=None, forbidden=refused))
 
     assert said(decided)["ClusterReady"] == ("NotPermitted", str(refused))
     assert decided.requeue_after, "nothing tells when somebody is given a right"
@@ -1014,7 +1022,7 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             'annotated with modelplane.ai/force-drain="true"',
         ),
         (
-            {"there": None, "silence": Unreachable("no answer")},
+            {"there": None, "unreachable": Unreachable("no answer")},
             ("Unreachable", []),
             f'it cannot be cleaned up: no answer; annotate it with {labels.ABANDON}="true" to leave all that is there',
         ),
@@ -1025,10 +1033,10 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             ' with modelplane.ai/abandon="true" to leave them',
         ),
     ],
-    ids=["replicas", "silence", "objects of models"],
+    ids=["replicas", "unreachable", "objects of models"],
 )
 def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted: Any, message: str) -> None:
-    decided = plan(seen(cluster(status=LAST, **going()), **what))
+    decided = plan(seen(cluster(status=LAST, **terminating()), **what))
 
     assert decided.steps == ()
     assert phase(decided) == wanted
@@ -1038,7 +1046,7 @@ def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted
 
 
 def test_nothing_is_said_of_a_deletion_before_the_cluster_was_seen() -> None:
-    assert plan(seen(cluster(**going()), there=None)) == Plan(requeue_after=0.5)
+    assert plan(seen(cluster(**terminating()), there=None)) == Plan(requeue_after=0.5)
 
 
 def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_object() -> None:
@@ -1047,7 +1055,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
     left = [*made(), *({**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in secured)]
     order: list[str] = []
     while left:
-        decided = plan(seen(cluster(**going()), there=there(left)))
+        decided = plan(seen(cluster(**terminating()), there=there(left)))
         (step,) = decided.steps
         assert isinstance(step, Delete)
         assert step.cluster == "a"
@@ -1056,7 +1064,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**going()), there=there())) == Plan(
+    assert plan(seen(cluster(**terminating()), there=there())) == Plan(
         (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
     )
 
@@ -1064,12 +1072,12 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
     never = cluster(deletionTimestamp=EPOCH.isoformat(), finalizers=["theirs"])
 
-    assert plan(seen(never, there=None, silence=Unreachable("no answer"))) == Plan()
+    assert plan(seen(never, there=None, unreachable=Unreachable("no answer"))) == Plan()
 
 
 def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
-    left = going(annotations={labels.ABANDON: "true"})
-    what: Manifest = {"there": None, "silence": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
+    left = terminating(annotations={labels.ABANDON: "true"})
+    what: Manifest = {"there": None, "unreachable": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
 
     first = plan(seen(cluster(**left), **what))
     assert first.steps == ()
@@ -1134,6 +1142,6 @@ def test_a_mark_makes_no_gateway_and_goes_with_the_cluster() -> None:
     asked = plan(seen(there=there((marked,), registered=known), helm=True))
     assert Apply(render_stack(cluster())) in asked.steps, "its stack makes the gateway as before"
 
-    (step,) = plan(seen(cluster(**going()), there=there((marked,), registered=known))).steps
+    (step,) = plan(seen(cluster(**terminating()), there=there((marked,), registered=known))).steps
     assert isinstance(step, Delete)
     assert step.uid == "mark"

@@ -28,9 +28,9 @@ TLS = {"secretRef": {"name": "front-door"}, "hostnames": ["models.example.com", 
 
 
 def gateway(
-    name: str = "default", *, going: bool = False, tls: Manifest | None = None, **status: Any
+    name: str = "default", *, terminating: bool = False, tls: Manifest | None = None, **status: Any
 ) -> InferenceGateway:
-    when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
+    when = {"deletionTimestamp": EPOCH.isoformat()} if terminating else {}
     spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, **({"tls": tls} if tls else {})}
     return InferenceGateway.parse({"metadata": {"name": name, "uid": "u", **when}, "spec": spec, "status": status})
 
@@ -240,7 +240,7 @@ def test_another_name_is_told_and_gets_nothing() -> None:
 
 
 def test_a_gateway_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
-    leaving = seen(gateway(going=True, address=ADDRESS))
+    leaving = seen(gateway(terminating=True, address=ADDRESS))
 
     assert plan(leaving).steps == ()
     assert address(leaving) == ADDRESS

@@ -28,10 +28,10 @@ DEFINITION: Manifest = {
 
 
 def gateway(
-    name: str = "default", *, going: bool = False, held: bool = True, noted: str = "", **traefik: Any
+    name: str = "default", *, terminating: bool = False, held: bool = True, noted: str = "", **traefik: Any
 ) -> InferenceGateway:
     when: dict[str, Any] = {"annotations": {noted: "true"}} if noted else {}
-    when |= {"deletionTimestamp": "2026-01-01T11:59:00Z"} if going else {}
+    when |= {"deletionTimestamp": "2026-01-01T11:59:00Z"} if terminating else {}
     metadata = {"name": name, "uid": "u", "finalizers": [labels.FINALIZER] if held else [], **when}
     return InferenceGateway.parse(
         {"metadata": metadata, "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0", **traefik}}}
@@ -182,13 +182,13 @@ def test_what_was_there_before_helm_is_left_to_whoever_made_it() -> None:
 
 
 def test_without_helm_only_the_gateway_is_ours() -> None:
-    known, going = gateway(), gateway(going=True)
+    known, terminating = gateway(), gateway(terminating=True)
 
     assert plan(seen(known)) == serve(seen(known))
-    left = plan(seen(going))
+    left = plan(seen(terminating))
     assert left.steps == ()
     assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
-    abandoned = gateway(going=True, noted=labels.ABANDON)
+    abandoned = gateway(terminating=True, noted=labels.ABANDON)
     assert plan(seen(abandoned)).steps == (LET_GO,)
 
 
@@ -197,7 +197,7 @@ def test_another_gateway_installs_nothing() -> None:
 
 
 def test_it_goes_from_the_front() -> None:
-    known, there = gateway(going=True, **POOL), ["metallb", "traefik"]
+    known, there = gateway(terminating=True, **POOL), ["metallb", "traefik"]
     left = list(map(live, render_inference_gateway(gateway())))
     done: list[Step] = []
     while not done or done[-1] != LET_GO:
@@ -219,7 +219,7 @@ def test_it_goes_from_the_front() -> None:
 
 
 def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
-    known = gateway(going=True, **POOL)
+    known = gateway(terminating=True, **POOL)
     charts = Seen("", NOW, 420.0, history=installed(known, "metallb"))
 
     waits = plan(seen(known, charts=charts, balancer="traefik-system/traefik"))

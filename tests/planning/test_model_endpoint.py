@@ -202,7 +202,7 @@ def test_credentials_are_not_told() -> None:
 
 
 def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() -> None:
-    leaving = plan(seen(endpoint(IP, going=True), routes=("qwen",)))
+    leaving = plan(seen(endpoint(IP, terminating=True), routes=("qwen",)))
 
     assert leaving.steps == ()
     assert told(leaving)["Ready"] == ("False", "Deleting", "Waiting until no requests come by HTTPRoute qwen")
@@ -211,7 +211,7 @@ def test_an_endpoint_on_its_way_out_keeps_its_service_while_requests_may_come() 
 
 @pytest.mark.parametrize(("routes", "after"), [((), timedelta()), (("of-a-gateway-that-is-gone",), PATIENCE)])
 def test_an_endpoint_goes_when_no_requests_can_come_or_nobody_looks(routes: tuple[str, ...], after: timedelta) -> None:
-    assert plan(seen(endpoint(IP, going=True), routes=routes, now=EPOCH + after)).steps == (LET_GO,)
+    assert plan(seen(endpoint(IP, terminating=True), routes=routes, now=EPOCH + after)).steps == (LET_GO,)
 
 
 def test_a_stranger_of_the_same_name_is_not_taken_away() -> None:

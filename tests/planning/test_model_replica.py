@@ -20,7 +20,7 @@ from modelplane_operator.planning.model_replica import ClusterState, Observed, p
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
-from tests.support.builders import EPOCH, NAMESPACE, going, replica
+from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
 from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
 
@@ -487,7 +487,7 @@ def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() ->
 
 
 def leaving(*found: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Plan:
-    return plan(seen(going(subject()), *found, pods=pods, **said))
+    return plan(seen(terminating(subject()), *found, pods=pods, **said))
 
 
 def deleted(decided: Plan) -> list[str]:
@@ -522,7 +522,7 @@ def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
 
 def test_the_namespace_goes_with_the_last_replica() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
-    observed = replace(seen(going(subject())), namespace=home)
+    observed = replace(seen(terminating(subject())), namespace=home)
 
     assert [str(step) for step in plan(observed).steps] == [
         f"delete Namespace modelplane-{NAMESPACE} on cluster a",
@@ -532,7 +532,7 @@ def test_the_namespace_goes_with_the_last_replica() -> None:
 
 def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
-    observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
+    observed = replace(seen(terminating(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
 
     assert plan(observed).steps == (LET_GO,)
 
@@ -554,7 +554,7 @@ def test_a_replica_waits_for_its_cluster_unless_there_is_none(
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:
-    bare = going(replica("a"))
+    bare = terminating(replica("a"))
 
     assert plan(seen(bare)) == Plan()
 

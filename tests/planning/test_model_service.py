@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Observed, list[tuple[str, int, int]], str]] = {
         MATCHED.format(1),
     ),
     "an endpoint that goes away": (
-        seen(service((1, "a")), endpoint("one"), endpoint("two", going=True)),
+        seen(service((1, "a")), endpoint("one"), endpoint("two", terminating=True)),
         [("one", 80, 1)],
         MATCHED.format(1),
     ),
@@ -448,7 +448,7 @@ def test_a_route_of_many_that_the_gateway_refuses_is_told() -> None:
 
 
 def test_a_service_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
-    leaving = service((1, "a"), going=True).model_copy(update={"status": ModelServiceStatus(address=ADDRESS)})
+    leaving = service((1, "a"), terminating=True).model_copy(update={"status": ModelServiceStatus(address=ADDRESS)})
     found = plan(seen(leaving, endpoint("one")))
 
     assert found.steps == ()

@@ -145,7 +145,7 @@ def test_scaling_to_nothing_and_back() -> None:
     assert len(hub.serving) == 2
 
 
-LEFT = {"a cluster that is being deleted": {"going": True}, "a drained cluster": {"taints": DRAIN}}
+LEFT = {"a cluster that is being deleted": {"terminating": True}, "a drained cluster": {"taints": DRAIN}}
 
 
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
@@ -284,7 +284,7 @@ def test_as_many_replicas_leave_a_cluster_that_is_deleted_as_there_were_when_it_
     hub.clusters["b"] = cluster("b", nodes=4)
     frozen(hub, wanting(wanted), **PAUSED)
 
-    hub.clusters["a"] = cluster("a", nodes=2, going=True)
+    hub.clusters["a"] = cluster("a", nodes=2, terminating=True)
 
     watched(hub, least=min(wanted, 1), most=3)
     assert places(hub) == ["b"] * min(wanted, 2)
@@ -295,7 +295,7 @@ def test_a_deployment_that_waits_for_its_end_holds_up_no_drain() -> None:
     hub.clusters["c"] = cluster("c", nodes=2)
     frozen(hub, wanting(2), **GOING)
 
-    hub.clusters["a"] = cluster("a", nodes=1, going=True)
+    hub.clusters["a"] = cluster("a", nodes=1, terminating=True)
 
     watched(hub, least=1, most=2)
     assert places(hub) == ["b"], "what goes gets no other place"
@@ -468,7 +468,12 @@ EVENTS = st.lists(
     max_size=10,
 )
 WANTED = {"scale": "replicas", "size": "size", "copies": "copies", "image": "image"}
-STATE = {"taint": {"taints": DRAIN}, "untaint": {"taints": []}, "delete": {"going": True}, "force": {"forced": True}}
+STATE = {
+    "taint": {"taints": DRAIN},
+    "untaint": {"taints": []},
+    "delete": {"terminating": True},
+    "force": {"forced": True},
+}
 
 
 @example([("hardware", ("a", {"p": ("200Gi", 1)})), ("size", "200Gi")], 1, 0, 1, 0)

@@ -145,8 +145,8 @@ def test_without_a_front_door_nobody_tells_what_is_wanted() -> None:
     assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     told = {"conditions": [MutualTLSReady.READY.condition(NOW).to_manifest()]}
-    going = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert read_hub(InferenceGateway.parse({"metadata": going, "spec": spec, "status": told}), (), NOW) == lost
+    terminating = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert read_hub(InferenceGateway.parse({"metadata": terminating, "spec": spec, "status": told}), (), NOW) == lost
 
 
 def test_another_backend_says_that_clusters_are_to_be_open() -> None:
@@ -229,7 +229,7 @@ def seen(now: datetime = NOW, status: Manifest | None = None, **what: Any) -> Ob
     subject = CLUSTER.model_copy(update={"status": None})
     if status:
         subject = InferenceCluster.parse({**CLUSTER.to_manifest(), "status": status})
-    defaults: Manifest = {"classes": {}, "replicas": (), "silence": None, "refusal": None, "kubeconfig": None}
+    defaults: Manifest = {"classes": {}, "replicas": (), "unreachable": None, "forbidden": None, "kubeconfig": None}
     defaults |= {"connected": True, "secrets": Secrets(), "hub": READY, "settle": timedelta(minutes=2)}
     return Observed(cluster=subject, now=now, **{**defaults, **what})
 

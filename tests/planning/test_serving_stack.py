@@ -32,8 +32,8 @@ SILENCE = Unreachable("ping: no answer in time")
 
 
 def stack(*, deleting: bool = False, **spec: Any) -> ServingStack:
-    going = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if deleting else {}
-    metadata = {"name": "east", "namespace": "platform", "uid": "u", "finalizers": [labels.FINALIZER], **going}
+    terminating = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if deleting else {}
+    metadata = {"name": "east", "namespace": "platform", "uid": "u", "finalizers": [labels.FINALIZER], **terminating}
     secrets = [{"type": "Kubeconfig", "name": "east", "key": "kubeconfig"}]
     return ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, **spec}})
 
@@ -68,7 +68,7 @@ def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple
 
 
 def planned(known: ServingStack, site: There | None, **more: Any) -> Plan:
-    return plan(Observed(known, "platform/east", site, more.pop("silence", None), NOW, **more))
+    return plan(Observed(known, "platform/east", site, more.pop("unreachable", None), NOW, **more))
 
 
 def said(found: Plan) -> dict[str, tuple[str, str]]:
@@ -147,7 +147,9 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
     assert "ServerVerified" not in said(planned(known, site)), "it is for the InferenceCluster to say"
     assert said(planned(known, site, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
     assert said(planned(known, site, unverified="it says so"))["ServerVerified"][0] == "NotVerified"
-    assert said(planned(known, None, silence=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
+    assert (
+        said(planned(known, None, unreachable=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,12 +252,12 @@ def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
     known = stack()
     assert ("extras" in homes(before), "extras" in homes(known)) == (True, False)
 
-    going = planned(known, there(known, *children(known), releases=history(before))).status
+    terminating = planned(known, there(known, *children(known), releases=history(before))).status
     gone = planned(known, there(known, *children(known), releases=history(known))).status
-    assert isinstance(going, ServingStackStatus)
+    assert isinstance(terminating, ServingStackStatus)
     assert isinstance(gone, ServingStackStatus)
-    assert [one.state for one in going.components if one.name == "extras/extra"] == ["Uninstalling"]
-    assert "extras" in homes(known.model_copy(update={"status": going}))
+    assert [one.state for one in terminating.components if one.name == "extras/extra"] == ["Uninstalling"]
+    assert "extras" in homes(known.model_copy(update={"status": terminating}))
     assert "extras" not in homes(known.model_copy(update={"status": gone}))
 
 
@@ -263,7 +265,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> No
     known = stack()
     last = planned(known, there(known, *children(known), releases=history(known))).status
     assert isinstance(last, ServingStackStatus)
-    found = planned(known.model_copy(update={"status": last}), None, silence=SILENCE)
+    found = planned(known.model_copy(update={"status": last}), None, unreachable=SILENCE)
 
     assert (found.steps, found.failure) == ((), SILENCE)
     assert said(found) == {
@@ -328,7 +330,7 @@ UNANSWERED = (
     [
         ({}, FOUR, "4 replicas are on cluster platform/east: ml/a, ml/b, ml/c, ..."),
         ({"balancers": ("envoy/lb",)}, {}, "load balancer envoy/lb is being taken away"),
-        (None, {"silence": SILENCE}, UNANSWERED),
+        (None, {"unreachable": SILENCE}, UNANSWERED),
     ],
 )
 def test_what_is_in_the_way_is_said(site: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
@@ -347,7 +349,7 @@ def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_anothe
 
 
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
-    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (LET_GO,)
+    assert planned(stack(deleting=True), None, unreachable=SILENCE, abandoned=True).steps == (LET_GO,)
 
 
 def test_a_helm_that_has_just_begun_is_waited_for() -> None:

@@ -28,10 +28,10 @@ Manifest = dict[str, Any]
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 
 
-def pod(name: str = "a", *, ready: bool = False, node: str = "", going: bool = False, **status: Any) -> Manifest:
+def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
     conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
     return {
-        "metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
+        "metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {})},
         "spec": {"nodeName": node} if node else {},
         "status": {"conditions": conditions, **status},
     }
@@ -94,7 +94,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
     [
         (pod(), "pod a is starting"),
         (pod(node="n"), "pod a is starting"),
-        (pod(ready=True, going=True), "pod a is ending"),
+        (pod(ready=True, terminating=True), "pod a is ending"),
         (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
         (engine(waiting("ContainerCreating")), "pod a is starting"),
         (engine(waiting("ImagePullBackOff", 'no "x"')), 'pod a engine: ImagePullBackOff: no "x"'),
@@ -155,11 +155,11 @@ def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: s
 
 def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
     nodes = Unfit((node("n", ready="Unknown"), node("m", cordoned=True), node("fine")))
-    ready, going, homeless = pod(ready=True, node="n"), pod(node="n", going=True), pod(conditions=[NO_NODE])
+    ready, terminating, homeless = pod(ready=True, node="n"), pod(node="n", terminating=True), pod(conditions=[NO_NODE])
     homeless["spec"]["nodeSelector"] = {POOL: "h100"}
     down = "node n, which is not ready since T (NodeStatusUnknown)"
 
-    assert [told(symptoms([one], nodes)) for one in (ready, going, homeless, pod(ready=True, node="m"))] == [
+    assert [told(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
         f"pod a is on {down}",
         f"pod a is ending on {down}",
         "pod a has no node: Unschedulable: 0/4 nodes are available; node m is cordoned, node n is not ready since T "
@@ -171,7 +171,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
 def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
     assert told(symptoms([pod(ready=True)])) == ""
     assert is_ready(pod(ready=True))
-    assert not is_ready(pod(ready=True, going=True))
+    assert not is_ready(pod(ready=True, terminating=True))
 
 
 def test_of_a_pod_no_more_is_kept_than_is_needed() -> None:
@@ -296,7 +296,7 @@ def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
     ("ill", "reason"),
     [
         (pod(), "ModelStarting"),
-        (pod(ready=True, going=True), "ModelStarting"),
+        (pod(ready=True, terminating=True), "ModelStarting"),
         (running(), "ModelStarting"),
         (running(restarts=1), "NotAnswering"),
         (running(started=True), "NotAnswering"),

@@ -91,7 +91,7 @@ class FleetEvents(RuleBasedStateMachine):
         for removal in self.decided(deployment).removed:
             key = removal.replica.key
             if key in self.observed:
-                self.observed[key] = b.going(self.observed[key])
+                self.observed[key] = b.terminating(self.observed[key])
                 self.model.observe_replica(self.observed[key])
 
     @rule(data=st.data())

@@ -223,7 +223,7 @@ CASES = [
         NoPools(),
         "it publishes no pools",
     ),
-    Case("a cluster on its way out", b.deployment(), b.cluster("a", going=True), Going(), "it is being deleted"),
+    Case("a cluster on its way out", b.deployment(), b.cluster("a", terminating=True), Going(), "it is being deleted"),
     Case(
         "another label",
         b.deployment(labels={"region": "eu"}),

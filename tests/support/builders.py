@@ -96,7 +96,7 @@ def cluster(
     since: datetime = EPOCH,
     address: str | None = "",
     taints: Sequence[Manifest] = (),
-    going: bool = False,
+    terminating: bool = False,
     isolation: Manifest | None = None,
     forced: bool = False,
     message: str = "",
@@ -118,7 +118,7 @@ def cluster(
                 "name": name,
                 "labels": labelled,
                 "annotations": {labels.FORCE_DRAIN: "true"} if forced else {},
-                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+                **({"deletionTimestamp": EPOCH.isoformat()} if terminating else {}),
             },
             "spec": {
                 "cluster": {"source": "Existing"},
@@ -237,7 +237,7 @@ def replica(
     namespace: str = NAMESPACE,
     uid: str | None = UID,
     ready: bool | None = None,
-    going: bool = False,
+    terminating: bool = False,
     held: str = "",
 ) -> ModelReplica:
     """A replica as we would have written it: one claim for a GPU per member that has claims."""
@@ -265,7 +265,7 @@ def replica(
                     **({labels.OWNER_UID: uid} if uid is not None else {}),
                 },
                 "annotations": {labels.HELD_NODES: held} if held else {},
-                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+                **({"deletionTimestamp": EPOCH.isoformat()} if terminating else {}),
             },
             "spec": {
                 "clusterName": on,
@@ -314,7 +314,7 @@ def unschedulable(replica: ModelReplica) -> ModelReplica:
     return replica.model_copy(update={"status": ModelReplicaStatus(unschedulable_since=EPOCH)})
 
 
-def going(replica: ModelReplica) -> ModelReplica:
+def terminating(replica: ModelReplica) -> ModelReplica:
     """The replica once somebody has deleted it, and before it is gone."""
     metadata = replica.metadata.model_copy(update={"deletion_timestamp": EPOCH})
     return replica.model_copy(update={"metadata": metadata})

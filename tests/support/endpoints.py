@@ -18,9 +18,9 @@ Manifest = dict[str, Any]
 IP = "http://34.55.100.10/v1"
 
 
-def endpoint(url: str, *, going: bool = False, **spec: Any) -> ModelEndpoint:
+def endpoint(url: str, *, terminating: bool = False, **spec: Any) -> ModelEndpoint:
     metadata = {"name": "together", "namespace": NAMESPACE, "uid": "u"}
-    when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
+    when = {"deletionTimestamp": EPOCH.isoformat()} if terminating else {}
     return ModelEndpoint.parse({"metadata": {**metadata, **when}, "spec": {"url": url, **spec}})
 
 

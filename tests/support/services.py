@@ -25,21 +25,21 @@ URL = "http://10.0.0.1/v1"
 GONE = EPOCH.isoformat()
 
 
-def service(*entries: tuple[int, str], going: bool = False) -> ModelService:
+def service(*entries: tuple[int, str], terminating: bool = False) -> ModelService:
     """An entry: its weight, and the group of endpoints that it selects."""
     wanted = [{"weight": weight, "selector": {"matchLabels": {"group": group}}} for weight, group in entries]
     metadata = {"name": "test-service", "namespace": NAMESPACE, "uid": "u"}
-    when = {"deletionTimestamp": GONE} if going else {}
+    when = {"deletionTimestamp": GONE} if terminating else {}
     return ModelService.parse({"metadata": {**metadata, **when}, "spec": {"endpoints": wanted}})
 
 
 def endpoint(
-    name: str, group: str = "a", url: str = URL, *, routed: str | None = "", going: bool = False, **spec: Any
+    name: str, group: str = "a", url: str = URL, *, routed: str | None = "", terminating: bool = False, **spec: Any
 ) -> ModelEndpoint:
     """An endpoint that has a backend. `routed`: where that leads, if not to its URL; None: it has none yet."""
     metadata = {"name": name, "namespace": NAMESPACE, "labels": {"group": group}}
     status = {} if routed is None else {"routing": {"backendName": "svc", "url": routed or url}}
-    when = {"deletionTimestamp": GONE} if going else {}
+    when = {"deletionTimestamp": GONE} if terminating else {}
     return ModelEndpoint.parse(
         {"metadata": {**metadata, **when}, "spec": {"url": url, "rewritePath": "/v1/", **spec}, "status": status}
     )
@@ -116,7 +116,7 @@ endpoints = st.lists(
         st.sampled_from([f"e{number}" for number in range(40)]),
         st.sampled_from("ab"),
         routed=st.sampled_from(["", "", None, "https://api.groq.com:8443"]),
-        going=st.sampled_from([False, False, True]),
+        terminating=st.sampled_from([False, False, True]),
     ),
     max_size=40,
     unique_by=lambda one: one.key,

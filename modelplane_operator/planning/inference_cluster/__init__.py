@@ -54,10 +54,10 @@ def _decided(seen: Observed) -> Plan:
         return waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
     if not seen.connected and seen.kubeconfig is not None:
         return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
-    if seen.silence is not None:
-        return silent(seen, seen.silence)
-    if seen.refusal is not None:
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
+    if seen.unreachable is not None:
+        return silent(seen, seen.unreachable)
+    if seen.forbidden is not None:
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.forbidden)), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return only_once(seen, seen.there) or in_service(seen, seen.there)

@@ -48,7 +48,7 @@ LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody,
 
 def _going_secret(seen: Observed) -> str:
     """What to do about a kubeconfig that would be gone but for our finalizer; empty when it stays."""
-    if not seen.secrets.going:
+    if not seen.secrets.terminating:
         return ""
     return (
         f"Secret {seen.secrets.mine} is being deleted, and is kept only while a cluster names it: put the kubeconfig "

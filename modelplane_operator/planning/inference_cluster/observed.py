@@ -89,7 +89,7 @@ class Secrets:
 
     mine: Key | None = None
     """The one it names, when that is there and can be kept."""
-    going: bool = False
+    terminating: bool = False
     """Whether that is being deleted, and is there only because it is guarded."""
     theirs: bool = False
     """Whether another cluster names it too."""
@@ -108,9 +108,9 @@ class Observed:
     """The ModelReplicas that are placed on it."""
     there: There | None
     """None while it does not answer, and until all of it has been seen."""
-    silence: ClientError | None
+    unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
-    refusal: ClientError | None
+    forbidden: ClientError | None
     """Why it does not tell us what is there, though it answers."""
     kubeconfig: ClientError | None
     """What is wrong with its kubeconfig; a connection that is there lives on."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from modelplane_operator.api.inference_cluster import ClusterReady, InferenceClusterStatus, ObservedCluster
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_cluster.observed import SWEEP, Observed, There
 from modelplane_operator.planning.inference_cluster.out_of_reach import waiting
@@ -41,7 +41,7 @@ def marks(seen: Observed, there: There) -> Sequence[Apply | Delete]:
     """Tell the others, while there are any. Last of all: it is to keep nothing else from being done."""
     mark, cluster = mark_of(seen, there.children), seen.cluster.metadata.name
     if not there.registered.later:
-        gone = mark is None or mark["metadata"].get("deletionTimestamp")
+        gone = mark is None or is_terminating(mark)
         return () if mark is None or gone else (delete(mark, cluster=cluster),)
     if not there.registered.home or SECRET in there.forbidden:
         return ()

@@ -41,8 +41,8 @@ def serve(seen: Observed) -> Plan:
     gateway = seen.gateway
     if gateway.metadata.deletion_timestamp:
         known = gateway.status or InferenceGatewayStatus()
-        going = Ready.DELETING.condition(seen.now, message="Its Gateway and GatewayClass go with it")
-        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+        terminating = Ready.DELETING.condition(seen.now, message="Its Gateway and GatewayClass go with it")
+        return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     if not seen.served:
         return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
     wanted = render_inference_gateway(gateway)

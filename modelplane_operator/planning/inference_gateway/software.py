@@ -18,7 +18,7 @@ from modelplane_operator.api.inference_gateway import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import key_of
+from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.inference_gateway.observed import Observed
@@ -113,7 +113,7 @@ def teardown(seen: Observed, charts: Seen) -> Plan:
     """Take the Gateway away, and then its software."""
     if children := seen.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
-        steps = () if first["metadata"].get("deletionTimestamp") else (delete(first),)
+        steps = () if is_terminating(first) else (delete(first),)
         return _leaving(seen, f"being deleted: {first['kind']} {key_of(first)}", *steps)
     if seen.balancer:
         return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
@@ -134,5 +134,5 @@ def leave(seen: Observed) -> Plan:
 
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:
     known = seen.gateway.status or InferenceGatewayStatus()
-    going = Ready.DELETING.condition(seen.now, message=words)
-    return Plan(steps, known.model_copy(update={"conditions": (going,)}), requeue_after=REQUEUE_AFTER)
+    terminating = Ready.DELETING.condition(seen.now, message=words)
+    return Plan(steps, known.model_copy(update={"conditions": (terminating,)}), requeue_after=REQUEUE_AFTER)
