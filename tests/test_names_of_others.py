@@ -106,7 +106,7 @@ def test_a_name_that_leads_to_what_is_anothers_is_not_followed(audited: Fleet, t
     hub.learn()
     for namespace in (SYSTEM, ATTACKER, VICTIM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))

@@ -114,7 +114,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         "update", "", "events"
     ),
     "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
-    "a front door is held only with a Helm: tests/controllers/test_front_door.py": every(
+    "a hub gateway is held only with a Helm: tests/controllers/test_hub_gateway.py": every(
         "patch", OURS, "inferencegateways"
     ),
     "another backend than here: tests/controllers/test_routing.py": every(
@@ -240,7 +240,7 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
     hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))

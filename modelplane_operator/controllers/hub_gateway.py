@@ -31,13 +31,13 @@ def hub_gateway(hub: Cluster, now: datetime) -> Hub:
 
 
 def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:
-    """The hosts of the front door's own URLs, and the addresses that its load balancer is known to have."""
+    """The hosts of the hub gateway's own URLs, and the addresses that its load balancer is known to have."""
     found = find(hub, GATEWAYS, HUB_GATEWAY)
     return known_hosts(InferenceGateway.parse(found), resolver) if found else frozenset[str]()
 
 
 def known_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
-    """The same of a front door that was read already.
+    """The same of a hub gateway that was read already.
 
     Not what the names of its certificate stand for: that may be a network in front, which others share.
     """

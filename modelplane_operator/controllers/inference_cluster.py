@@ -177,7 +177,7 @@ def controller(
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
             plain=plain_endpoints(name, clients.hub),
             settle=settle,
-            front_door=frozenset(
+            hub_gateway=frozenset(
                 one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
             ),
         )

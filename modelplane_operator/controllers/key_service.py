@@ -26,7 +26,7 @@ from aiohttp import web
 
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.front_door import MISSING_KEY
+from modelplane_operator.clients.hub_gateway import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, OF_HUB
 from modelplane_operator.clients.repeats import Repeats

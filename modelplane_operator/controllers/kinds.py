@@ -6,8 +6,8 @@ import time
 from datetime import timedelta
 
 from modelplane_operator.clients.definitions import read_definitions
-from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.gateways import Gateways
+from modelplane_operator.clients.hub_gateway import Asker
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
@@ -50,7 +50,7 @@ def kinds(world: World) -> Controllers:
         ),
         inference_gateway.controller(
             on_hub,
-            helm=with_helm and settings.front_door == "helm",
+            helm=with_helm and settings.hub_gateway == "helm",
             allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
         ),
         model_deployment.controller(FleetView(world.now), drain_grace, world.scheduled),

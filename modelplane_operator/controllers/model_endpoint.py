@@ -33,7 +33,7 @@ from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.inference_gateway import (
     ENVOY_GATEWAY,
     DataPlane,
-    front_door,
+    hub_gateway,
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
@@ -45,7 +45,7 @@ ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
 CLUSTERS = of(InferenceCluster)
 REPLICAS = of(ModelReplica)
-FRONT_DOOR = Key("", names.DEFAULT_GATEWAY)
+HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
 
 
@@ -60,7 +60,7 @@ def controller(
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
         front, policies, credentials = (
-            find(clients.hub, GATEWAYS, FRONT_DOOR),
+            find(clients.hub, GATEWAYS, HUB_GATEWAY),
             clients.hub.find(BACKEND_TLS_POLICY),
             endpoint.spec.credentials,
         )
@@ -118,10 +118,10 @@ def while_paused(endpoint: Manifest) -> str:
 
 
 def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
-    """How endpoints are written; while there is no front door, as they were."""
+    """How endpoints are written; while there is no hub gateway, as they were."""
     if gateway is None and BACKEND in map(type_of, children):
         return ENVOY_GATEWAY
-    return front_door(gateway).plane
+    return hub_gateway(gateway).plane
 
 
 def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
@@ -192,7 +192,7 @@ def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
 
 def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
     """All endpoints, when another gateway is to answer."""
-    if key_of(change.latest) != FRONT_DOOR:
+    if key_of(change.latest) != HUB_GATEWAY:
         return ()
     before, after = (_door(one) if one else None for one in (change.old, change.new))
     return everyone(ENDPOINTS)(change, hub) if before != after else ()

@@ -16,7 +16,7 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.front_door import Asker, Way
+from modelplane_operator.clients.hub_gateway import Asker, Way
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
@@ -40,7 +40,7 @@ from modelplane_operator.planning.model_service import JUDGED, Observed, plan
 from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
-from modelplane_operator.rendering.inference_gateway import KEYS, front_door, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, models_url
 from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
@@ -127,7 +127,7 @@ def controller(
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         known = InferenceGateway.parse(gateway) if gateway else None
         refs = [one.spec.credentials.secret_ref for one in endpoints if one.spec.credentials]
-        asked = asked_of(service, front_door(known).auth) or ()
+        asked = asked_of(service, hub_gateway(known).auth) or ()
         secrets: dict[str, Manifest | None] = {}
         forbidden: dict[str, str] = {}
         for name in sorted({*asked, *(ref.name for ref in refs)}):
@@ -182,7 +182,7 @@ def _asked(
         asking.forget(service.key)
         return None
     way = Way(address, place.scheme, place.host, place.port, service_prefix(service.key))
-    guarded = asked_of(service, front_door(gateway).auth) is not None
+    guarded = asked_of(service, hub_gateway(gateway).auth) is not None
     return asking.find(service.key, Route(way, guarded), _revision(children))
 
 

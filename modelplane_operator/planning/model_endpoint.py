@@ -68,7 +68,7 @@ class Outside:
     """Those of their hosts and addresses where a cluster's gateway is, as the cluster says."""
     closed: frozenset[str] = frozenset()
     """Those of these where it answers the hub's gateway alone."""
-    front_door: frozenset[str] = frozenset()
+    hub_gateway: frozenset[str] = frozenset()
     """Those where our own is."""
 
 
@@ -194,7 +194,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
-    if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
+    if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(Fault.FORBIDDEN, words)
     return backend
@@ -237,7 +237,7 @@ def _leave(seen: Observed, since: datetime) -> Plan:
 
 
 def _led_to(seen: Observed) -> Backend | None:
-    """Where the endpoint's Service leads, or its Backend; both are there while the front door changes."""
+    """Where the endpoint's Service leads, or its Backend; both are there while the hub gateway changes."""
     return next((known_backend(one) for one in seen.children if type_of(one) in {SERVICE, BACKEND}), None)
 
 

@@ -41,7 +41,7 @@ from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.hops import mark_of
-from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, hosts_of, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, HubGateway, hosts_of, hub_gateway, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
@@ -83,8 +83,8 @@ class Observed:
     """What there is in its namespace, for a service that selects no endpoint."""
 
     @property
-    def door(self) -> FrontDoor:
-        return front_door(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
+    def door(self) -> HubGateway:
+        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    # Nobody proves by http to be the gateway of a cluster, which may have told any place: one of the front door's, say.
+    # Nobody proves by http to be the gateway of a cluster, which may tell any place: one of the hub gateway's, say.
     credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
     if credentials is None:
         return Target(backend, path=path, name=name, unproven=unproven)

@@ -184,7 +184,7 @@ def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
     assert sorted(key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)) == wakes
 
 
-async def test_the_front_door_is_known_by_what_its_names_stand_for() -> None:
+async def test_the_hub_gateway_is_known_by_what_its_names_stand_for() -> None:
     gateways = Informer(GATEWAYS, now=lambda: 0.0)
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}

@@ -115,7 +115,7 @@ OPEN = {
     "metadata": {"name": "default"},
     "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": "Never"},
 }
-"""A front door by whose word clusters answer anybody; without one their gateways wait."""
+"""A hub gateway by whose word clusters answer anybody; without one their gateways wait."""
 
 
 @pytest.fixture

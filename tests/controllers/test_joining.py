@@ -66,7 +66,7 @@ def settings(tmp_path: Path) -> Settings:
         chart_digests="ignored",
         helm_timeout=180.0,
         stop_grace=20,
-        front_door="own",
+        hub_gateway="own",
     )
 
 
@@ -77,7 +77,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "with-helm.yaml", named="worker-1")
     before = namespaces(hub)
     with operating(bare, settings, kinds, kubeconfig=as_operator(hub)):

@@ -16,7 +16,7 @@ from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelServic
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
-from modelplane_operator.clients.front_door import Asker
+from modelplane_operator.clients.hub_gateway import Asker
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
@@ -33,7 +33,7 @@ from modelplane_operator.runtime.watched import watched
 from modelplane_operator.runtime.wiring import Runners, runner
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
 from tests.support.api import Api
-from tests.support.front_door import Gateway, reply
+from tests.support.hub_gateway import Gateway, reply
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]

@@ -259,7 +259,7 @@ async def hub(  # noqa: PLR0917 - fixtures
             task.cancel()
 
 
-async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
+async def test_the_hub_gateway_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
     await hub.apply(hub.gateway("second"), hub.gateway("default"))
 
     await hub.until_ready(InferenceGateway, "default")
@@ -271,7 +271,7 @@ async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: 
     assert "ownerReferences" not in namespace["metadata"]
 
 
-async def test_a_gateway_elsewhere_with_the_front_doors_labels_is_not_the_front_door(hub: Hub) -> None:
+async def test_a_gateway_elsewhere_with_the_hub_gateways_labels_is_not_the_hub_gateway(hub: Hub) -> None:
     """Its owner would get the keys of all clients."""
     await hub.apply(hub.gateway("default"))
     await hub.until_ready(InferenceGateway, "default")
@@ -375,8 +375,8 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
     await hub.until_answered("late", 200, "/inner/v1/models?all=1")
 
 
-async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub) -> None:
-    """The front door is at an address that it does not know as its own, as a name behind another one may be."""
+async def test_an_endpoint_that_leads_back_to_the_hub_gateway_is_no_loop(hub: Hub) -> None:
+    """The hub gateway is at an address that it does not know as its own, as a name behind another one may be."""
     round_about = f"http://{own_address()}:{hub.front.port}"
     await hub.apply(hub.gateway("default"), endpoint("steady", hub.backend), service("steady", "steady"))
     await hub.apply(*(endpoint(f"loop-{n}", round_about, rewritePath=f"/{TEAM}/loop/") for n in range(20)))
@@ -390,7 +390,7 @@ async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub
     assert (await hub.answer("steady"))[0] == 200
 
 
-async def test_no_endpoint_leads_to_the_front_door_by_its_address_or_name(hub: Hub) -> None:
+async def test_no_endpoint_leads_to_the_hub_gateway_by_its_address_or_name(hub: Hub) -> None:
     tls = {"secretRef": {"name": "none"}, "hostnames": ["models.example.org", "*.models.example.net"]}
     await hub.apply(hub.gateway("default", tls=tls))
     await until(lambda: hub.status(InferenceGateway, "default").get("address") == ADDRESS, "the address")
@@ -455,17 +455,17 @@ def certificate(authority: trustme.CA) -> Manifest:
 
 
 def pair(chain: str, key: str) -> Manifest:
-    manifest = secret("front-door", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+    manifest = secret("hub-gateway", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
     return {**manifest, "type": "kubernetes.io/tls"}
 
 
 async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None:
     first, second = trustme.CA(), trustme.CA()
-    tls = {"secretRef": {"name": "front-door"}, "hostnames": [HOST]}
+    tls = {"secretRef": {"name": "hub-gateway"}, "hostnames": [HOST]}
     await hub.apply(hub.gateway("default", tls=tls), endpoint("safe", hub.backend), service("secure", "safe"))
     unusable = ("False", "CertificateUnusable")
     await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the Secret to be missed")
-    assert "Secret modelplane-system/front-door" in hub.said(InferenceGateway, "default")[2]
+    assert "Secret modelplane-system/hub-gateway" in hub.said(InferenceGateway, "default")[2]
     await hub.until_ready(ModelService, "secure")
     assert hub.status(ModelService, "secure")["address"] == f"http://{ADDRESS}/{TEAM}/secure"
 
@@ -492,13 +492,13 @@ async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None
     assert hub.status(ModelService, "secure")["address"] == secured
 
     await hub.apply(hub.gateway("default"))
-    await hub.api.kubectl("-n", "modelplane-system", "delete", "secret", "front-door")
+    await hub.api.kubectl("-n", "modelplane-system", "delete", "secret", "hub-gateway")
     await hub.until_ready(InferenceGateway, "default")
     await hub.until_answered("secure", 200, "/inner/v1/models?all=1")
     assert hub.status(InferenceGateway, "default")["url"] == f"http://{ADDRESS}"
 
 
-async def test_endpoints_and_routes_follow_to_another_front_door(hub: Hub) -> None:
+async def test_endpoints_and_routes_follow_to_another_hub_gateway(hub: Hub) -> None:
     here = hub.front.backend
     elsewhere = next(spec for backend, spec in SPECS.items() if backend != here)
     several = [endpoint("first", hub.backend), endpoint("other", hub.backend)]
@@ -613,7 +613,7 @@ async def test_no_endpoint_is_reached_past_the_keys_nor_gets_one(hub: Hub) -> No
         assert (await hub.answer(path, **inner))[0] in {400, 401, 404}, path
 
 
-async def test_the_front_door_may_ask_for_keys_of_every_service(hub: Hub) -> None:
+async def test_the_hub_gateway_may_ask_for_keys_of_every_service(hub: Hub) -> None:
     await hub.apply(
         hub.gateway("default", auth=asking("api-keys")),
         endpoint("behind", hub.backend),

@@ -150,7 +150,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
 def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     """A service named as a replica of its tenant would lead to itself: one request would go round for ever."""
     refused = plan(
-        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), front_door=frozenset({ADDRESS}))
+        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), hub_gateway=frozenset({ADDRESS}))
     )
 
     assert refused.status is not None

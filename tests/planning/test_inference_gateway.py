@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 ADDRESS = "10.0.0.42"
 
 
-TLS = {"secretRef": {"name": "front-door"}, "hostnames": ["models.example.com", "*.example.org"]}
+TLS = {"secretRef": {"name": "hub-gateway"}, "hostnames": ["models.example.com", "*.example.org"]}
 
 
 def gateway(
@@ -117,7 +117,7 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
 
 
-def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
+def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
     made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
     assert made is not None
     authority = {
@@ -132,7 +132,7 @@ def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed
     assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
 
 
-def test_an_authority_outlives_its_front_door_and_a_certificate_does_not() -> None:
+def test_an_authority_outlives_its_hub_gateway_and_a_certificate_does_not() -> None:
     told = [MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()]
     first = [
         one for one in plan(replace(seen(gateway(conditions=told)), presents=True)).steps if isinstance(one, Issue)
@@ -148,7 +148,7 @@ def test_an_authority_outlives_its_front_door_and_a_certificate_does_not() -> No
     assert (leaf.key.name, "ownerReferences" in leaf.metadata) == (names.GATEWAY_CERTIFICATE, True)
 
 
-def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:
+def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_hub_gateway() -> None:
     tls = {**TLS, "hostnames": ["models.corp.example", "*.corp.example"]}
     own = hosts_of(gateway(tls=tls, address="192.0.2.1"))
     assert {"models.corp.example", "192.0.2.1"} <= own
@@ -267,7 +267,7 @@ LACKS = [
     (
         listens("False", aspect="ResolvedRefs"),
         "CertificateUnusable",
-        "Secret modelplane-system/front-door cannot be used: Because: why",
+        "Secret modelplane-system/hub-gateway cannot be used: Because: why",
     ),
     (
         listens("False", aspect="Programmed"),

@@ -1,4 +1,4 @@
-"""The hub's front door with its charts: what comes before the Gateway, and what goes after it."""
+"""The hub's hub gateway with its charts: what comes before the Gateway, and what goes after it."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_with_envoy_gateway_an_endpoint_is_a_backend(url: str, where: Manifest, 
     assert told(plan(second))["Ready"][0] == "True"
 
 
-def test_another_front_door_changes_what_an_endpoint_is() -> None:
+def test_another_hub_gateway_changes_what_an_endpoint_is() -> None:
     before = settled(seen(endpoint(PROVIDER)))
     after = settled(replace(before, plane=ENVOY_GATEWAY))
 

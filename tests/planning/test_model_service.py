@@ -311,7 +311,7 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
     ],
 )
 def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: str, *, marked: bool) -> None:
-    """A cluster may tell any place as its gateway's, one of the front door's too, and nobody proves one by http."""
+    """A cluster may tell any place as its gateway's, one of the hub gateway's too, and nobody proves one by http."""
     known = looked_at(
         endpoint("one", url=url),
         generation=1,
@@ -327,7 +327,7 @@ def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: s
 
 @pytest.mark.parametrize("leads_to", ["Replica", "Outside"])
 @pytest.mark.parametrize(("host", "usable"), [("192.0.2.1", False), ("models.example.com", False), ("192.0.2.2", True)])
-def test_nothing_leads_to_the_front_door_itself(host: str, leads_to: str, *, usable: bool) -> None:
+def test_nothing_leads_to_the_hub_gateway_itself(host: str, leads_to: str, *, usable: bool) -> None:
     known = looked_at(
         endpoint("one", url=f"http://{host}"),
         generation=1,

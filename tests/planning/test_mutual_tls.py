@@ -138,7 +138,7 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
     assert hub.known is (reason not in {None, MutualTLSReady.NOT_OFFERED})  # it is Traefik that does not offer it
 
 
-def test_without_a_front_door_nobody_tells_what_is_wanted() -> None:
+def test_without_a_hub_gateway_nobody_tells_what_is_wanted() -> None:
     why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
     lost = Hub(known=False, began=True, why=why)
     assert read_hub(None, (), NOW) == lost
@@ -300,7 +300,7 @@ def listening(decided: Plan) -> list[int]:
     return [one["port"] for each in made if each["kind"] == "Gateway" for one in each["spec"]["listeners"]]
 
 
-def test_a_front_door_that_is_deleted_opens_no_cluster() -> None:
+def test_a_hub_gateway_that_is_deleted_opens_no_cluster() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     lost = Hub(known=False, why="there is no InferenceGateway named default")
     decided = plan(seen(status=known, there=SHUT, hub=lost))
@@ -342,7 +342,7 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     )
 
 
-def test_a_cluster_that_joins_before_there_is_a_front_door_waits_for_it_and_one_that_serves_goes_on() -> None:
+def test_a_cluster_that_joins_before_there_is_a_hub_gateway_waits_for_it_and_one_that_serves_goes_on() -> None:
     nobody = read_hub(None, (), NOW)
     new = plan(seen(there=there(), hub=nobody))
     assert listening(new) == []

@@ -21,7 +21,7 @@ from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
 from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
@@ -98,7 +98,7 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
     targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
     gateway = next(map(InferenceGateway.parse, _kind(documents, "InferenceGateway")), None)
-    return render_model_service(service, shares(service, selected(service, endpoints), targets), front_door(gateway))
+    return render_model_service(service, shares(service, selected(service, endpoints), targets), hub_gateway(gateway))
 
 
 def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:

@@ -88,7 +88,7 @@ def judged_child(child: Manifest, aspects: Mapping[str, str]) -> Manifest:
     refused = [{**one, "status": "False"} for one in conditions]
     theirs = {"parentRef": {"name": "another"}, "controllerName": TRAEFIK.controller, "conditions": refused}
     ours = {"parentRef": child["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller, "conditions": conditions}
-    before = {**ours, "controllerName": "example.com/of-another-front-door", "conditions": refused}
+    before = {**ours, "controllerName": "example.com/of-another-hub-gateway", "conditions": refused}
     return {**child, "status": {"parents": [theirs, ours, before]}}
 
 

@@ -140,5 +140,5 @@ class Observed:
     """How many ModelEndpoints lead to the cluster by http."""
     settle: timedelta = timedelta(minutes=6)
     """How long after the last of them requests may still come by http, or be answered."""
-    front_door: frozenset[str] = frozenset()
+    hub_gateway: frozenset[str] = frozenset()
     """Of the addresses that its gateway says to have, those that are the hub's own gateway's."""

@@ -48,7 +48,7 @@ class Serving:
 
 def unless_ours(seen: Observed, serving: Serving) -> Serving:
     """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
-    if serving.address not in seen.front_door:
+    if serving.address not in seen.hub_gateway:
         return serving
     words = f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)

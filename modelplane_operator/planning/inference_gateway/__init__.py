@@ -1,4 +1,4 @@
-"""The front door on the hub: the Gateway that every model's route hangs on and, with Helm, the software for it."""
+"""The hub gateway on the hub: the Gateway that every model's route hangs on and, with Helm, the software for it."""
 
 from __future__ import annotations
 

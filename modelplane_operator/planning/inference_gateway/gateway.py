@@ -1,4 +1,4 @@
-"""The Gateway of the front door and its class, its certificates, and under which address it is reached."""
+"""The Gateway of the hub gateway and its class, its certificates, and under which address it is reached."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _secret(seen: Observed, name: str) -> Manifest | None:
 
 
 def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
-    """Whether the front door can prove to clusters what it is, and why not."""
+    """Whether the hub gateway can prove to clusters what it is, and why not."""
     asked, backend = seen.gateway.spec.mutual_tls, seen.gateway.spec.backend
     if asked == "Never":
         return MutualTLSReady.NOT_ASKED, ""

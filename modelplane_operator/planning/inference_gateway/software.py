@@ -1,4 +1,4 @@
-"""The software of the front door: what comes before its Gateway, and goes after it.
+"""The software of the hub gateway: what comes before its Gateway, and goes after it.
 
 It goes from the front: the Gateway and its class while their controller still runs, which takes the address away; then
 the controller, then MetalLB, which gave it. Definitions of kinds stay. Of another backend it takes the same way.

@@ -87,7 +87,7 @@ def data_plane(gateway: InferenceGateway) -> DataPlane:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontDoor:
+class HubGateway:
     """What the route of a service has to know."""
 
     plane: DataPlane = TRAEFIK
@@ -101,12 +101,12 @@ class FrontDoor:
     """What requests to endpoints of users carry (hops.py); empty while that is not known."""
 
 
-def front_door(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "") -> FrontDoor:
+def hub_gateway(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, mark: str = "") -> HubGateway:
     if gateway is None:
-        return FrontDoor(keys=keys, mark=mark)
+        return HubGateway(keys=keys, mark=mark)
     tls = gateway.spec.tls
     tls_only = tls is not None and tls.http == "Refused"
-    return FrontDoor(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys, mark=mark)
+    return HubGateway(data_plane(gateway), tls_only=tls_only, auth=gateway.spec.auth, keys=keys, mark=mark)
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
@@ -143,7 +143,7 @@ def _envoy_policies(gateway: InferenceGateway) -> tuple[Manifest, ...]:
 
 
 def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
-    """How Envoy Gateway runs the Envoys of the front door."""
+    """How Envoy Gateway runs the Envoys of the hub gateway."""
     return {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyProxy",
@@ -198,7 +198,7 @@ def models_url(gateway: InferenceGateway) -> str | None:
 
 
 def hosts_of(gateway: InferenceGateway) -> frozenset[str]:
-    """The hosts that URLs of the front door have, as far as its own object says so.
+    """The hosts that URLs of the hub gateway have, as far as its own object says so.
 
     A certificate's `*.example.com` is none: other servers of that domain may well be elsewhere.
     """

@@ -1,4 +1,4 @@
-"""The software of the hub's front door, and MetalLB where the network has no load balancers."""
+"""The software of the hub's hub gateway, and MetalLB where the network has no load balancers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TRAEFIK_REPOSITORY: Final = "https://traefik.github.io/charts"
 METALLB_REPOSITORY: Final = "https://metallb.github.io/metallb"
 _POOL: Final = "modelplane"
 NAMESPACES: Final = (TRAEFIK_PLANE.load_balancer.namespace, ENVOY_NAMESPACE, METALLB_NAMESPACE)
-"""Where charts of the front door may be."""
+"""Where charts of the hub gateway may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the hub lets the front door's software do."""
+    """What the hub lets the hub gateway's software do."""
 
     traefik_account: str = ""
     """The account of Traefik's namespace that has its rights; empty: its chart makes one."""
@@ -42,7 +42,7 @@ EVERYTHING: Final = Allowed()
 
 
 def gateway_parts(gateway: InferenceGateway, allowed: Allowed = EVERYTHING) -> tuple[Part, ...]:
-    """The charts of the front door, each after what it needs."""
+    """The charts of the hub gateway, each after what it needs."""
     software = gateway.spec.software
     if software is None:
         return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from modelplane_operator.clients.front_door import Way
+from modelplane_operator.clients.hub_gateway import Way
 
 PREFIX = "/team/chat/"
 

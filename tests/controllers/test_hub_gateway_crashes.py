@@ -32,7 +32,7 @@ pytestmark = pytest.mark.fleet
 
 RELEASE = Key("traefik-system", "mp-traefik")
 HOOK = Key("traefik-system", "mp-traefik-hook")
-FRONT_DOOR: Manifest = {
+HUB_GATEWAY: Manifest = {
     "apiVersion": "modelplane.ai/v1alpha1",
     "kind": "InferenceGateway",
     "metadata": {"name": "default"},
@@ -48,8 +48,8 @@ DONE = {
 
 
 @dataclass
-class FrontDoor(Operator):
-    """An operator of a front door. Helm waits at every step of its chart for a Job, until a test finishes that."""
+class HubGateway(Operator):
+    """An operator of a hub gateway. Helm waits at every step of its chart for a Job, until a test finishes that."""
 
     finished: str = ""
     """The Job that was finished, or whose Helm was killed."""
@@ -88,7 +88,7 @@ def definitions() -> tuple[Manifest, ...]:
 
 
 @pytest.fixture
-async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]) -> AsyncIterator[FrontDoor]:
+async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]) -> AsyncIterator[HubGateway]:
     noted_helm(tmp_path)
     (tmp_path / "mirror").mkdir()
     for version in ("40.2.0", "40.2.1"):
@@ -98,15 +98,15 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
     remote = [*serving_stack.WATCHED_REMOTELY, Watched(JOB, None)]
     access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
     async with connect(access) as kube:
-        await kube.create(FRONT_DOOR)
+        await kube.create(HUB_GATEWAY)
         async with watching(access, near, remote, name="again") as seen:
             controller = inference_gateway.controller(definitions, helm=True)
-            door = FrontDoor(kube, tmp_path, *seen, controller, Key("", "default"))
+            door = HubGateway(kube, tmp_path, *seen, controller, Key("", "default"))
             yield door
             await door.end()
 
 
-async def begin(door: FrontDoor, verb: str) -> None:
+async def begin(door: HubGateway, verb: str) -> None:
     """Have Helm be in the middle of it."""
     await door.waits()
     if verb == "install":
@@ -123,7 +123,7 @@ async def begin(door: FrontDoor, verb: str) -> None:
 @pytest.mark.parametrize("with_helm", [True, False], ids=["with its Helm", "alone"])
 @pytest.mark.parametrize("verb", ["install", "upgrade", "uninstall"])
 async def test_the_next_operator_ends_what_the_one_that_was_killed_had_begun(
-    door: FrontDoor, verb: str, *, with_helm: bool
+    door: HubGateway, verb: str, *, with_helm: bool
 ) -> None:
     await begin(door, verb)
     begun = door.runs()
@@ -139,7 +139,7 @@ async def test_the_next_operator_ends_what_the_one_that_was_killed_had_begun(
         await door.waits()
     await door.finish()
     if verb == "uninstall":
-        await door.until(lambda found: not found, "the front door to go")
+        await door.until(lambda found: not found, "the hub gateway to go")
         assert door.history(RELEASE) == ()
     else:
         await door.is_deployed()

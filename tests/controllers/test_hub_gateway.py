@@ -1,4 +1,4 @@
-"""The operator with Helm on a hub that has nothing: the front door comes, changes, and goes.
+"""The operator with Helm on a hub that has nothing: the hub gateway comes, changes, and goes.
 
 It runs as the chart's account, with the rights that the chart gives it. Traefik is the real one, in a small chart under
 the name of the real one; Envoy Gateway is the real one in its real chart; what stands in for MetalLB has its kinds and
@@ -126,7 +126,7 @@ def rule(told: Sequence[str]) -> Manifest:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub that has everything but software; it writes down who asks for what."""
-    fleet = Fleet(tmp_path_factory.mktemp("front-door") / "fleet")
+    fleet = Fleet(tmp_path_factory.mktemp("hub-gateway") / "fleet")
     try:
         fleet.up(Options(workers=0, data_plane=False, audit=True))
         hub = Hub(fleet)
@@ -143,7 +143,7 @@ def traefik(_: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the front door may be, and what the operator's account has to be given for that."""
+    """What the hub gateway may be, and what the operator's account has to be given for that."""
 
     name: str
     part: str
@@ -168,7 +168,7 @@ class Backend:
     def release(self) -> str:
         return f"mp-{self.chart}"
 
-    def front_door(self, version: str, name: str = "default", **asked: Any) -> Manifest:
+    def hub_gateway(self, version: str, name: str = "default", **asked: Any) -> Manifest:
         settings = f"{self.name[0].lower()}{self.name[1:]}"
         return {
             "apiVersion": "modelplane.ai/v1alpha1",
@@ -184,7 +184,7 @@ TRAEFIK = Backend(
     chart="traefik",
     files=traefik,
     versions=("40.2.0", "40.2.1", "40.2.2"),
-    values=("frontDoor.metallb=true",),
+    values=("hubGateway.metallb=true",),
     asked=METALLB,
 )
 ENVOY_GATEWAY = Backend(
@@ -193,7 +193,7 @@ ENVOY_GATEWAY = Backend(
     chart="gateway-helm",
     files=envoy_gateway,
     versions=("v1.9.1", "v1.9.2", "v1.9.3"),
-    values=("frontDoor.traefik=false", "frontDoor.envoyGateway=true"),
+    values=("hubGateway.traefik=false", "hubGateway.envoyGateway=true"),
     real=True,
 )
 
@@ -260,7 +260,7 @@ def test_with_the_charts_rights_it_comes_changes_and_goes(
     asked = by_operator(hub, begun)
     assert refused(asked, ON_HUB) == []
     if backend.real:
-        assert idle(asked, ON_HUB, front_door_rights(account) - passed_on, IDLE) == []
+        assert idle(asked, ON_HUB, hub_gateway_rights(account) - passed_on, IDLE) == []
     assert in_order(asked, "gateways", "gatewayclasses", "deployments")
     if backend is TRAEFIK:
         assert "secrets" not in {event["objectRef"]["resource"] for event in everywhere(asked)}
@@ -285,7 +285,7 @@ def test_in_named_namespaces_traefik_serves_those_and_reads_no_other_ones_secret
     kubeconfig, begun = as_operator(hub), len(hub.fleet.audit("hub"))
     listed = replace(settings, traefik_account="traefik", tenant_namespaces=("named",))
     with operating(hub.fleet, listed, kinds, kubeconfig=kubeconfig):
-        hub.apply(TRAEFIK.front_door(version))
+        hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         for namespace in ("unnamed", "named"):
             hub.apply(route(namespace))
@@ -316,8 +316,8 @@ def route(namespace: str) -> Manifest:
 
 def comes(hub: Hub, backend: Backend) -> None:
     first, *_ = backend.versions
-    hub.apply(backend.front_door(first, name="second"))
-    hub.apply(backend.front_door(first, **backend.asked))
+    hub.apply(backend.hub_gateway(first, name="second"))
+    hub.apply(backend.hub_gateway(first, **backend.asked))
     hub.says("default", "Ready", "Available: Models are reached at http://10.", what="ig")
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
     hub.says("second", "ControllerReady", "NotServed", what="ig")
@@ -330,11 +330,11 @@ def comes(hub: Hub, backend: Backend) -> None:
 
 def changes(hub: Hub, backend: Backend) -> None:
     _, better, bad = backend.versions
-    hub.apply(backend.front_door(better))  # without MetalLB, which is not asked for any more
+    hub.apply(backend.hub_gateway(better))  # without MetalLB, which is not asked for any more
     until_deployed(hub, backend.release, ["2"])
     until_deployed(hub, "mp-metallb", [])
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
-    hub.apply(backend.front_door(bad))
+    hub.apply(backend.hub_gateway(bad))
     hub.says("default", "ControllerReady", f"RolledBack: {backend.part}: ", what="ig")
     until_deployed(hub, backend.release, ["4"])  # the version before
     hub.until(lambda: "Invalid value: 99999" in hub.reason("ig", "default", "ControllerReady"), "the reason")
@@ -356,7 +356,7 @@ def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settin
     pack(tmp_path / "mirror", TRAEFIK.chart, version, TRAEFIK.files(version))
     hub.kubectl("delete", "-f", str(gateway_api()), "--ignore-not-found")
     with operating(hub.fleet, settings, kinds):
-        hub.apply(TRAEFIK.front_door(version))
+        hub.apply(TRAEFIK.hub_gateway(version))
         hub.says("default", "Ready", "Available", what="ig")
         answers(hub)
         hub.kubectl("delete", "ig", "default", "--timeout=180s")
@@ -371,7 +371,7 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
         pack(tmp_path / "mirror", backend.chart, version, backend.files(version))
     with operating(hub.fleet, settings, kinds):
         for backend, other in ((TRAEFIK, ENVOY_GATEWAY), (ENVOY_GATEWAY, TRAEFIK), (TRAEFIK, ENVOY_GATEWAY)):
-            hub.apply(backend.front_door(backend.versions[0]))
+            hub.apply(backend.hub_gateway(backend.versions[0]))
             until_deployed(hub, backend.release, ["1"])
             until_deployed(hub, other.release, [])
             hub.says("default", "Ready", "Available", what="ig")
@@ -389,9 +389,9 @@ def roles(hub: Hub) -> dict[str, Manifest]:
     return {f"{one['kind']} {one['metadata'].get('namespace')}/{one['metadata']['name']}": one for one in found}
 
 
-def front_door_rights(account: Manifest) -> set[Right]:
-    """What the operator's account has for the front door's charts alone."""
-    named = (one for one in account["items"] if one["metadata"]["name"].endswith("-front-door"))
+def hub_gateway_rights(account: Manifest) -> set[Right]:
+    """What the operator's account has for the hub gateway's charts alone."""
+    named = (one for one in account["items"] if one["metadata"]["name"].endswith("-hub-gateway"))
     return given(one for one in named if one["kind"] in {"ClusterRole", "Role"})
 
 
@@ -436,12 +436,12 @@ def deployed(hub: Hub, release: str) -> list[str]:
 
 
 def answers(hub: Hub) -> None:
-    """Wait until the front door answers, which has no route: that it is ready does not say that it listens."""
-    hub.until(lambda: answered(hub) == NOT_FOUND, "the front door to answer")
+    """Wait until the hub gateway answers, which has no route: that it is ready does not say that it listens."""
+    hub.until(lambda: answered(hub) == NOT_FOUND, "the hub gateway to answer")
 
 
 def answered(hub: Hub) -> int | None:
-    """The status with which the front door answers; None while nobody does."""
+    """The status with which the hub gateway answers; None while nobody does."""
     address = (hub.get("ig", "default") or {})["status"]["address"]
     ask = (
         "import http.client, sys; door = http.client.HTTPConnection(sys.argv[1]); door.request('GET', '/')"

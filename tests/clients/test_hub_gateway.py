@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from modelplane_operator.clients import front_door
-from modelplane_operator.clients.front_door import MISSING_KEY, MOST, Asker, Way
+from modelplane_operator.clients import hub_gateway
+from modelplane_operator.clients.hub_gateway import MISSING_KEY, MOST, Asker, Way
 from modelplane_operator.kube.answer import Answer
-from tests.support.front_door import PREFIX, Gateway, reply
+from tests.support.hub_gateway import PREFIX, Gateway, reply
 
 REFUSAL = f'{{"error": {{"message": "no key", "code": "{MISSING_KEY}"}}}}'
 ENVOY = "server: envoy\r\ndate: today\r\ncontent-length: 0\r\n"
@@ -66,7 +66,7 @@ async def test_an_engine_that_knows_no_list_of_models_answers_at_its_probe(gatew
 
 
 async def test_a_request_that_hangs_is_given_up(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_door, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(hub_gateway, "ANSWER_SECONDS", 0.2)
     gateway.says = lambda _: "hang"
 
     assert await Asker(lambda: 0.0).ask(gateway.way()) == Answer(lack="gives no answer within 0.2 s")
@@ -80,18 +80,18 @@ async def test_a_gateway_that_takes_no_connection_is_not_tried_for_each_service(
     assert await asker.ask(gateway.way(port=closed)) == refused
     gateway.port, there = closed, gateway.port
     async with await asyncio.start_server(gateway.serve, "127.0.0.1", closed):
-        now[0] = front_door.UNREACHED_SECONDS / 2
+        now[0] = hub_gateway.UNREACHED_SECONDS / 2
         assert await asker.ask(gateway.way()) == refused, "nobody tries again so soon"
         assert gateway.asked == []
         assert await asker.ask(gateway.way(port=there)) == Answer(200), "by another way, they do"
-        now[0] = front_door.UNREACHED_SECONDS
+        now[0] = hub_gateway.UNREACHED_SECONDS
         assert await asker.ask(gateway.way()) == Answer(200)
 
 
 async def test_a_gateway_is_unreachable_when_it_has_been_for_a_while() -> None:
     now, way = [0.0], Way("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
     asker = Asker(lambda: now[0])
-    for second in (0.0, front_door.PATIENCE):
+    for second in (0.0, hub_gateway.PATIENCE):
         now[0] = second
         assert not asker.is_unreachable(way)
         await asker.ask(way)

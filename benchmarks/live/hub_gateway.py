@@ -74,7 +74,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """All that is needed to ask through the front door."""
+    """All that is needed to ask through the hub gateway."""
 
     scene: Scene
     there: Backend
@@ -86,7 +86,7 @@ class Door:
         return f"http://127.0.0.1:{self.gateway.port}/{TEAM}/{service}/v1/models"
 
 
-async def front_door(size: int, changes: int) -> AsyncIterator[Figure]:
+async def hub_gateway(size: int, changes: int) -> AsyncIterator[Figure]:
     """So many services behind one gateway; then each kind of change so many times. The same with the next gateway."""
     for gateway in GATEWAYS:
         async for figure in _measured(gateway, size, changes):
@@ -140,7 +140,7 @@ async def _envoy_gateway(scene: Scene, address: str) -> AsyncGenerator[Running]:
     await asyncio.to_thread(hostgateway.stand_in, kubectl, kubeconfig, **place)
     relay = "127.0.0.1 modelplane.envoy-gateway-system.svc.cluster.local\n"
     with hostgateway.envoy_gateway(kubeconfig, scene.folder / "envoy-gateway", hosts=relay) as running:
-        await scene.apply([scenes.front_door({"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}})])
+        await scene.apply([scenes.hub_gateway({"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}})])
         yield running
 
 
