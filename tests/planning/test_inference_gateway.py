@@ -28,10 +28,16 @@ TLS = {"secretRef": {"name": "hub-gateway"}, "hostnames": ["models.example.com",
 
 
 def gateway(
-    name: str = "default", *, terminating: bool = False, tls: Manifest | None = None, **status: Any
+    name: str = "default",
+    *,
+    terminating: bool = False,
+    tls: Manifest | None = None,
+    mutual_tls: str = "Auto",
+    **status: Any,
 ) -> InferenceGateway:
     when = {"deletionTimestamp": EPOCH.isoformat()} if terminating else {}
-    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, **({"tls": tls} if tls else {})}
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": mutual_tls}
+    spec |= {"tls": tls} if tls else {}
     return InferenceGateway.parse({"metadata": {"name": name, "uid": "u", **when}, "spec": spec, "status": status})
 
 
@@ -134,16 +140,14 @@ def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewe
 
 def test_an_authority_outlives_its_hub_gateway_and_a_certificate_does_not() -> None:
     told = [MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()]
-    first = [
-        one for one in plan(replace(seen(gateway(conditions=told)), presents=True)).steps if isinstance(one, Issue)
-    ]
+    first = [one for one in plan(seen(gateway(conditions=told, mutual_tls="Always"))).steps if isinstance(one, Issue)]
     assert [(one.key.name, "ownerReferences" in one.metadata) for one in first] == [(names.gateway_authority(1), False)]
     authority = {
         "kind": "Secret",
         "metadata": {**first[0].metadata, "uid": "s"},
         "data": secret_data(first[0].certificate, None),
     }
-    then = plan(replace(seen(gateway(conditions=told)), presents=True, secrets=(authority,)))
+    then = plan(replace(seen(gateway(conditions=told, mutual_tls="Always")), secrets=(authority,)))
     (leaf,) = [one for one in then.steps if isinstance(one, Issue)]
     assert (leaf.key.name, "ownerReferences" in leaf.metadata) == (names.GATEWAY_CERTIFICATE, True)
 
