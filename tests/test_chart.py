@@ -91,6 +91,13 @@ async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> Non
     assert "install it there (--namespace modelplane-system --create-namespace)" in said
 
 
+@pytest.mark.parametrize("value", ["frontDoor.traefik=false", "networkPolicy.frontDoor.private[0]=10.0.0.0/8"])
+async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
+    """Or an upgrade would pass it over without a word."""
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+    assert "frontDoor is called hubGateway now" in said
+
+
 async def test_every_value_ends_where_it_belongs() -> None:
     found = await rendered(*EVERYTHING, "apiKeys.enabled=false")
     objects = {one["kind"]: one for one in found}
