@@ -16,7 +16,7 @@ from localfleet import binaries
 from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
-from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels
+from modelplane_operator.api import InferenceCluster, InferenceGateway, ModelReplica, ServingStack, labels
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.definitions import read_definitions
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.fleet
 SOME = Key("modelplane-system", "east")
 # Any will do: here one that is at hand.
 DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
-OURS = (ServingStack, InferenceCluster, ModelReplica)
+OURS = (ServingStack, InferenceCluster, ModelReplica, InferenceGateway)
 READS = {"get", "list", "watch", "ping", "discover"}
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
 ENVOY_CRDS = tuple(
@@ -85,7 +85,9 @@ class Platform(Operator):
     async def installed(self) -> None:
         """Bring the stack to where all of it is there."""
         await self.until(lambda stack: reason(stack, "Installed") == "ComponentsInstalled", "all charts")
-        await self.until(lambda stack: "gateway" in message(stack, "Ready"), "the gateway to be all that is missing")
+        await self.until(
+            lambda stack: "no address yet" in message(stack, "Ready"), "the gateway to be all that is missing"
+        )
         await self.address()
         await self.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
 
