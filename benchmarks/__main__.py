@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import cel, curves, report, schedule
-from benchmarks.live import at_rest, front_door, mutual_tls, outages, reactions
+from benchmarks.live import at_rest, hub_gateway, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -83,7 +83,7 @@ BENCHMARKS = (
     _live("B8", "many idle clusters, and all of them back at once", outages.watches,
           sizes=(10, 50, 200), full=(60,), quick=(5,), quick_sizes=(5,)),
     _live("B10", "kill the leader", outages.failover, sizes=(50,), quick_sizes=(5,), sized="replicas"),
-    _live("B12", "a real Traefik, then a real Envoy Gateway, as the front door", front_door.front_door,
+    _live("B12", "a real Traefik, then a real Envoy Gateway, as the hub gateway", hub_gateway.hub_gateway,
           sizes=(10, 100, 1_000), full=(20,), quick=(2,), quick_sizes=(3,), sized="services"),
     _live("B15", "a neighbour who never rests", reactions.neighbour,
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
@@ -117,7 +117,7 @@ TARGETS = (
     Target("B10", "workload objects that are too many", 0),
     *(
         Target("B12", f"{gateway.name}: {metric}", bound)
-        for gateway in front_door.GATEWAYS
+        for gateway in hub_gateway.GATEWAYS
         for metric, bound in (
             ("added to each request: p50", 0.2),
             ("from apply of a service to its first answer: p99", 1000),

@@ -10,8 +10,8 @@ import celpy
 from celpy.adapter import json_to_cel
 
 from benchmarks.report import Figure
-from modelplane_operator.scheduling import cel
-from modelplane_operator.scheduling.cel import Device, Version
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import Device, Version
 
 EVALUATIONS = 10_000
 MODELS = [

@@ -19,7 +19,7 @@ from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.runtime.operator import Build
-from modelplane_operator.scheduling import cel
+from modelplane_operator.selectors import cel
 from modelplane_operator.settings import Settings, SettingsError
 
 EPILOG = """Every flag is an environment variable too: --lease-name is MODELPLANE_LEASE_NAME. The flag wins.

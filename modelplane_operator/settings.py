@@ -198,7 +198,7 @@ class Settings:
         KEYS, _address, "HOST:PORT at which the hub's gateway asks the key service about API keys"
     )
     helm: str = _option("", str, "the helm 3 that installs serving stacks on clusters; without one none is installed")
-    front_door: str = _option(
+    hub_gateway: str = _option(
         "helm", _one_of("helm", "own"), "who installs the hub's gateway: helm, where there is one, or you on your own"
     )
     traefik_account: str = _option(

@@ -374,7 +374,7 @@ async def run(console: Console) -> None:
                 await hub.ready(say, "modelservices", NAME, namespace=NAMESPACE)
             address = (await hub.get("modelservices", NAME, NAMESPACE))["status"]["address"]
             url = f"{outside(fleet, address)}/v1/chat/completions"
-            with display.step("A question, through the front door") as say:
+            with display.step("A question, through the hub gateway") as say:
                 replies = [await first_reply(url, say), await chat(url, stream=True)]
             seconds = time.monotonic() - began
             replicas = (await hub.get("modelreplicas", namespace=NAMESPACE))["items"]

@@ -26,8 +26,8 @@ import yaml
 
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.gateway_stack import METALLB, METALLB_REPOSITORY, METALLB_VERSION
 from modelplane_operator.rendering.images import PICKER, SIDECAR
+from modelplane_operator.rendering.inference_gateway.software import METALLB, METALLB_REPOSITORY, METALLB_VERSION
 from modelplane_operator.rendering.serving_stack import STACK
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/permissions.md")
 HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
 TENANTS = ROOT / "charts/modelplane-operator/templates/tenants.yaml"
-FRONT_DOOR = ROOT / "charts/modelplane-operator/templates/front-door.yaml"
+HUB_GATEWAY = ROOT / "charts/modelplane-operator/templates/hub-gateway.yaml"
 TRAEFIK = ROOT / "charts/modelplane-operator/templates/traefik.yaml"
 KEYS = ROOT / "charts/modelplane-operator/templates/keys.yaml"
 CLUSTER = ROOT / "examples/access/own-software.yaml"
@@ -24,8 +24,8 @@ TABLES = {
     "hub": (HUB, "ClusterRole"),
     "tenants": (TENANTS, "ClusterRole"),
     "system namespace": (HUB, "Role"),
-    "front door": (FRONT_DOOR, "ClusterRole"),
-    "front door namespaces": (FRONT_DOOR, "Role"),
+    "hub gateway": (HUB_GATEWAY, "ClusterRole"),
+    "hub gateway namespaces": (HUB_GATEWAY, "Role"),
     "traefik": (TRAEFIK, "ClusterRole", "modelplane-traefik"),
     "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
     "keys": (KEYS, "ClusterRole"),

@@ -16,9 +16,9 @@ from localfleet import binaries
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
-from tests.controllers.test_operator import REAL, eventually, operating
 from tests.support.api import Api
 from tests.support.manifests import ROOT
+from tests.support.processes import REAL, eventually, operating
 
 Manifest = dict[str, Any]
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.fleet
 CHART = ROOT / "charts" / "modelplane-operator"
 NAMESPACE = "modelplane-system"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-OWN = "frontDoor.traefik=false"
-"""Without the rights for the front door's charts, which would hide that one of the others is missing."""
-BY_ENVOY_GATEWAY = "frontDoor.envoyGateway=true"
+OWN = "hubGateway.traefik=false"
+"""Without the rights for the hub gateway's charts, which would hide that one of the others is missing."""
+BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
 EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", "image.digest=sha256:0f", "env[0].name=A")
 
 
@@ -91,6 +91,13 @@ async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> Non
     assert "install it there (--namespace modelplane-system --create-namespace)" in said
 
 
+@pytest.mark.parametrize("value", ["frontDoor.traefik=false", "networkPolicy.frontDoor.private[0]=10.0.0.0/8"])
+async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
+    """Or an upgrade would pass it over without a word."""
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+    assert "frontDoor is called hubGateway now" in said
+
+
 async def test_every_value_ends_where_it_belongs() -> None:
     found = await rendered(*EVERYTHING, "apiKeys.enabled=false")
     objects = {one["kind"]: one for one in found}
@@ -103,8 +110,8 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert Settings.read(flags, {}).listen == ("", 8080)
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
-    assert "--front-door=own" in await arguments(OWN)
-    assert "--front-door=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
+    assert "--hub-gateway=own" in await arguments(OWN)
+    assert "--hub-gateway=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
 
 
@@ -128,19 +135,19 @@ METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192"
 
 async def test_gateways_connect_to_the_world_and_where_the_values_say_and_never_to_metadata() -> None:
     def of_gateways(objects: list[Manifest]) -> dict[str, Manifest]:
-        found = [one for one in objects if one["metadata"]["name"] == "modelplane-operator-front-door"]
+        found = [one for one in objects if one["metadata"]["name"] == "modelplane-operator-hub-gateway"]
         return {one["metadata"]["namespace"]: one for one in found if one["kind"] == "NetworkPolicy"}
 
     usual = of_gateways(await rendered(BY_ENVOY_GATEWAY))
     assert usual.keys() == {"traefik-system", "envoy-gateway-system"}
-    (narrow,) = of_gateways(await rendered("networkPolicy.frontDoor.private[0].cidr=10.1.0.0/16")).values()
+    (narrow,) = of_gateways(await rendered("networkPolicy.hubGateway.private[0].cidr=10.1.0.0/16")).values()
     for policy in (*usual.values(), narrow):
         assert [reaches(policy, one, 443) for one in ("34.55.100.10", "2001:db8::1", "10.1.2.3")] == [True] * 3
         assert [one for one in METADATA if reaches(policy, one, 80)] == []
     assert [reaches(one, "10.9.9.9", 80) for one in (usual["traefik-system"], narrow)] == [True, False]
     inward = ("192.168.1.1", "fd12::1", "64:ff9b:1::1", "64:ff9b::10.9.9.9", "2002:a00:1::", "127.0.0.1")
     assert [one for one in inward if reaches(narrow, one, 443)] == []
-    assert of_gateways(await rendered("networkPolicy.frontDoor.enabled=false")) == {}
+    assert of_gateways(await rendered("networkPolicy.hubGateway.enabled=false")) == {}
 
 
 async def arguments(*values: str) -> list[str]:
@@ -175,7 +182,7 @@ async def test_the_rights_cover_our_kinds_and_name_nothing_that_gives_all() -> N
     ("values", "operator", "traefik"),
     [
         ((OWN,), {"get"}, set()),
-        (("frontDoor.traefik=true",), {"get"}, {"list", "watch"}),
+        (("hubGateway.traefik=true",), {"get"}, {"list", "watch"}),
         ((OWN, BY_ENVOY_GATEWAY), {"get", "list", "watch"}, set()),  # Envoy Gateway's own role has these
         (("tenantNamespaces={team}",), set(), set()),
     ],

@@ -19,7 +19,7 @@ import yaml
 from modelplane_operator.api import InferenceGateway, ServingStack
 from modelplane_operator.kube.releases import Release
 from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.gateway_stack import gateway_parts
+from modelplane_operator.rendering.inference_gateway.software import gateway_parts
 from modelplane_operator.rendering.serving_stack import parts
 from scripts.digests import (
     ARCHIVE,

@@ -17,10 +17,10 @@ import yaml
 
 from localfleet.fleet import Fleet, FleetError
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica
-from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
 from tests.support.loose import loose
+from tests.support.processes import REAL, operating
 from tests.test_permissions import ON_HUB, QUICK, accounts, as_operator, asked, audited, bring  # noqa: F401 - fixture
 
 Manifest = dict[str, Any]
@@ -106,7 +106,7 @@ def test_a_name_that_leads_to_what_is_anothers_is_not_followed(audited: Fleet, t
     hub.learn()
     for namespace in (SYSTEM, ATTACKER, VICTIM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))

@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 from localfleet import binaries
-from localfleet.fleet import Fleet, Options
+from localfleet.fleet import Fleet, FleetError, Options
 from modelplane_operator.api import names
 from scripts.permissions import CLUSTER, HUB, TENANTS, rules
-from tests.controllers.test_operator import REAL, operating
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT
+from tests.support.processes import REAL, operating
 from tests.test_chart import rights
 
 Manifest = dict[str, Any]
@@ -114,7 +114,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         "update", "", "events"
     ),
     "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
-    "a front door is held only with a Helm: tests/controllers/test_front_door.py": every(
+    "a hub gateway is held only with a Helm: tests/controllers/test_hub_gateway.py": every(
         "patch", OURS, "inferencegateways"
     ),
     "another backend than here: tests/controllers/test_routing.py": every(
@@ -240,12 +240,13 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
     hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))
 
     with operating(kubeconfig, tmp_path, *QUICK, module=REAL) as operator:
+        is_kept_in(hub)
         comes(hub)
         changes(hub)
         picks(hub)
@@ -295,6 +296,29 @@ def as_operator(hub: Hub) -> str:
     config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
     config["users"][0]["user"] = {"token": hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()}
     return yaml.safe_dump(config)
+
+
+def is_kept_in(hub: Hub) -> None:
+    """Whoever has stolen the cluster's token makes no token that never ends, and nothing where models are not."""
+    account = {"kubernetes.io/service-account.name": "modelplane-operator"}
+    eternal = kinds.secret("modelplane-stolen", "mine")
+    eternal |= {
+        "type": "kubernetes.io/service-account-token",
+        "metadata": eternal["metadata"] | {"annotations": account},
+    }
+    hub.kubectl("create", "namespace", "modelplane-stolen", on="worker-1")
+    for manifest in (eternal, kinds.secret("kube-system", "mine"), kinds.secret(ACCESS, "mine")):
+        hub.until(lambda it=manifest: "modelplane-access' with binding" in refusal(hub, it), "the policy to refuse it")
+    assert refusal(hub, kinds.secret("modelplane-stolen", "mine")) == "", "the operator copies Secrets there"
+
+
+def refusal(hub: Hub, manifest: Manifest) -> str:
+    """What the cluster says to the operator's account that makes something; nothing is stored."""
+    try:
+        hub.kubectl("create", "-f-", "--dry-run=server", f"--as={ON_CLUSTERS}", on="worker-1", documents=manifest)
+    except FleetError as error:
+        return str(error)
+    return ""
 
 
 def comes(hub: Hub) -> None:

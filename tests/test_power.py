@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fleet
 
 OPERATOR = f"--as=system:serviceaccount:{NAMESPACE}:modelplane-operator"
 CREATE = ("create", "--dry-run=server", "-f", "-")
-VALUES = ("frontDoor.envoyGateway=true", "frontDoor.metallb=true")
+VALUES = ("hubGateway.envoyGateway=true", "hubGateway.metallb=true")
 HOMES = (NAMESPACE, "traefik-system", "envoy-gateway-system", "metallb-system", "named", "unnamed")
 
 

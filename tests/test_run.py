@@ -15,8 +15,8 @@ from tests.support.groups import FLEET, LONG, SHARED, STAGE, group_of
 from tests.support.manifests import ROOT
 
 PYTEST = (sys.executable, "-m", "pytest")
-FRONT_DOOR = "tests/controllers/test_front_door.py"
-FILES = ("tests/clients/test_lease.py", FRONT_DOOR, "tests/rendering/test_path.py")
+HUB_GATEWAY = "tests/controllers/test_hub_gateway.py"
+FILES = ("tests/clients/test_lease.py", HUB_GATEWAY, "tests/rendering/test_path.py")
 PASSES = "def test_passes(): pass\n"
 DIES = "import os\ndef test_dies(): os._exit(3)\n"
 SKIPS = "import pytest\n@pytest.mark.skip(reason='no mood')\ndef test_skips(): pass\n"
@@ -92,4 +92,4 @@ def test_what_shares_a_stage_comes_together_and_groups_that_take_long_come_first
     found = list(dict.fromkeys("tests/faults" if one.startswith("tests/faults") else one for one in files))
 
     assert [one for one, _ in itertools.groupby(files)] == list(dict.fromkeys(files))
-    assert found == ["tests/rendering/test_path.py", "tests/faults", FRONT_DOOR, "tests/clients/test_lease.py"]
+    assert found == ["tests/rendering/test_path.py", "tests/faults", HUB_GATEWAY, "tests/clients/test_lease.py"]

@@ -31,7 +31,7 @@ TENANT = "jane"
 GROUPS = ["modelplane.ai", "gateway.networking.k8s.io", "traefik.io", "gateway.envoyproxy.io"]
 EVERYTHING = {"apiGroups": GROUPS, "resources": ["*"], "verbs": ["*"]}
 KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
-FRONT_DOOR = {"name": "modelplane", "namespace": SYSTEM}
+HUB_GATEWAY = {"name": "modelplane", "namespace": SYSTEM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ async def guarded(cluster: Cluster) -> Cluster:
 
 
 def route(name: str, *paths: str, kind: str = "HTTPRoute", **spec: Any) -> Manifest:
-    """A route to the front door."""
+    """A route to the hub gateway."""
     matches = [{"path": {"type": "Exact", "value": path}} for path in paths]
     port = {"name": "mine", "port": 80}
     rules = [{"backendRefs": [port], **({"matches": matches} if matches else {})}]
@@ -114,7 +114,7 @@ def route(name: str, *paths: str, kind: str = "HTTPRoute", **spec: Any) -> Manif
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": name, "namespace": TEAM},
-        "spec": {"parentRefs": [FRONT_DOOR], **hosts, "rules": rules, **spec},
+        "spec": {"parentRefs": [HUB_GATEWAY], **hosts, "rules": rules, **spec},
     }
 
 
@@ -122,7 +122,7 @@ def prefixed(name: str, path: Manifest, **spec: Any) -> Manifest:
     return route(name, rules=[{"matches": [{"path": path}], "backendRefs": [{"name": "mine", "port": 80}]}], **spec)
 
 
-async def test_an_exact_path_of_another_tenant_does_not_come_to_the_front_door(guarded: Cluster) -> None:
+async def test_an_exact_path_of_another_tenant_does_not_come_to_the_hub_gateway(guarded: Cluster) -> None:
     stolen = route("thief", f"/{OTHERS}/chat/v1/chat/completions")
 
     assert "take the routes that the operator makes" in await guarded.applied(stolen)
@@ -130,16 +130,16 @@ async def test_an_exact_path_of_another_tenant_does_not_come_to_the_front_door(g
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_kind_of_route_comes_to_the_front_door(guarded: Cluster, kind: str) -> None:
+async def test_no_kind_of_route_comes_to_the_hub_gateway(guarded: Cluster, kind: str) -> None:
     assert "denied request" in await guarded.applied(route("any", kind=kind))
 
 
 @pytest.mark.parametrize(
     "parent",
     [
-        {**FRONT_DOOR, "sectionName": "web"},
-        {**FRONT_DOOR, "port": 8000, "kind": "Gateway"},
-        {**FRONT_DOOR, "group": "gateway.networking.k8s.io"},
+        {**HUB_GATEWAY, "sectionName": "web"},
+        {**HUB_GATEWAY, "port": 8000, "kind": "Gateway"},
+        {**HUB_GATEWAY, "group": "gateway.networking.k8s.io"},
         {"name": "another", "namespace": SYSTEM},
     ],
 )
@@ -154,7 +154,7 @@ async def test_a_parent_of_the_same_namespace_is_meant_where_none_is_named(guard
     assert await guarded.applied(route("elsewhere", parentRefs=[{"name": "modelplane"}])) == "", "a Gateway of its own"
 
 
-async def test_a_route_that_comes_to_the_front_door_later_is_refused_then(guarded: Cluster) -> None:
+async def test_a_route_that_comes_to_the_hub_gateway_later_is_refused_then(guarded: Cluster) -> None:
     assert await guarded.applied(route("later", parentRefs=[{"name": "own"}])) == ""
 
     assert "denied request" in await guarded.applied(route("later"))
@@ -169,19 +169,19 @@ async def test_a_tenant_does_not_change_what_the_operators_route_matches(guarded
     assert await guarded.applied(labelled) == "", "what changes no route is not in question"
 
 
-async def test_listeners_are_not_added_to_the_front_door(guarded: Cluster) -> None:
+async def test_listeners_are_not_added_to_the_hub_gateway(guarded: Cluster) -> None:
     listeners = {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": TEAM},
-        "spec": {"parentRef": FRONT_DOOR, "listeners": [{"name": "web", "port": 8000, "protocol": "HTTP"}]},
+        "spec": {"parentRef": HUB_GATEWAY, "listeners": [{"name": "web", "port": 8000, "protocol": "HTTP"}]},
     }
 
     assert "denied request" in await guarded.applied(listeners)
 
 
 @pytest.mark.parametrize(("which", "refused"), [("traefik", True), ("envoy", True), ("own", False)])
-async def test_a_gateway_beside_the_front_door_has_a_class_of_its_own(
+async def test_a_gateway_beside_the_hub_gateway_has_a_class_of_its_own(
     guarded: Cluster, which: str, *, refused: bool
 ) -> None:
     """Traefik answers the routes of all Gateways of its class at one address."""
@@ -192,7 +192,7 @@ async def test_a_gateway_beside_the_front_door_has_a_class_of_its_own(
         "spec": {"gatewayClassName": which, "listeners": [{"name": "web", "port": 8000, "protocol": "HTTP"}]},
     }
 
-    assert ("belong to the front door" in await guarded.applied(beside)) == refused
+    assert ("belong to the hub gateway" in await guarded.applied(beside)) == refused
 
 
 def of_traefik(kind: str, name: str, **labelled: str) -> Manifest:
@@ -204,10 +204,10 @@ def of_traefik(kind: str, name: str, **labelled: str) -> Manifest:
 
 
 @pytest.mark.parametrize("kind", ["IngressRoute", "Middleware"])
-async def test_what_the_front_doors_traefik_obeys_is_the_operators(guarded: Cluster, kind: str) -> None:
+async def test_what_the_hub_gateways_traefik_obeys_is_the_operators(guarded: Cluster, kind: str) -> None:
     """It is told by a label; others of the kind are for a Traefik of the tenant's own."""
     obeyed = of_traefik(kind, "forged", **{labels.OWNER_UID: "u"})
-    refusal = "The operator alone writes what the front door's Traefik obeys"
+    refusal = "The operator alone writes what the hub gateway's Traefik obeys"
 
     assert refusal in await guarded.applied(obeyed)
     assert await guarded.applied(of_traefik(kind, "own")) == ""
@@ -396,7 +396,7 @@ STRANGER = route(
 
 @pytest.fixture
 async def workload(guarded: Cluster) -> AsyncIterator[Cluster]:
-    """The same as a workload cluster, where the front door's policies are not."""
+    """The same as a workload cluster, where the hub gateway's policies are not."""
     usual = await policies()
     bindings = [one for one in usual if one["kind"].endswith("Binding")]
     await guarded.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(bindings))

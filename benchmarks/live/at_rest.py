@@ -47,7 +47,7 @@ async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[F
     await scene.leading(one)
     connected = await scene.until_ready("inferenceclusters", size) - began
     await scene.ours("inferencegateways").until(
-        "the front door", lambda found: all(map(scenes.is_ready, found.values()))
+        "the hub gateway", lambda found: all(map(scenes.is_ready, found.values()))
     )
     await scene.quiet(one)
     empty = one.usage()

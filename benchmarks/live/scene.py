@@ -174,9 +174,9 @@ class Scene:
                 group.create_task(one(manifest))
 
     async def platform(self, clusters: int) -> None:
-        """Publish the front door, classes of hardware, and so many clusters with eight pools each."""
+        """Publish the hub gateway, classes of hardware, and so many clusters with eight pools each."""
         await self.apply(map(namespace, (SYSTEM, *teams())))
-        await self.apply([front_door({"backend": "Traefik", "traefik": {"version": "40.2.0"}})])
+        await self.apply([hub_gateway({"backend": "Traefik", "traefik": {"version": "40.2.0"}})])
         await self.apply(
             {**_ours("InferenceClass", f"class-{number}"), "spec": {"devices": generator.gpu_class(number)}}
             for number in range(CLASSES)
@@ -235,7 +235,7 @@ def namespace(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def front_door(spec: Manifest) -> Manifest:
+def hub_gateway(spec: Manifest) -> Manifest:
     return {**_ours("InferenceGateway", "default"), "spec": spec}
 
 

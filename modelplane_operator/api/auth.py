@@ -37,6 +37,6 @@ class Auth(Model):
     )
 
     mode: Literal["APIKeys", "None"] = "APIKeys"
-    """`APIKeys`: requests without one of the keys get 401. `None`: whoever reaches the front door may ask."""
+    """`APIKeys`: requests without one of the keys get 401. `None`: whoever reaches the hub gateway may ask."""
     api_keys: APIKeys | None = None
     """Where the keys are."""

@@ -7,15 +7,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.bounds import QUALIFIED
+from modelplane_operator.api.metadata import ANNOTATION_KEY_PREFIXES, ANNOTATION_KEYS, Annotations
 from modelplane_operator.api.model import ATOMIC, Model
-from modelplane_operator.api.shared import (
-    ANNOTATION_KEY_PREFIXES,
-    ANNOTATION_KEYS,
-    LIMITS_HOLD_REQUESTS,
-    QUALIFIED_NAME,
-    Amounts,
-    Annotations,
-)
+from modelplane_operator.api.pods import LIMITS_HOLD_REQUESTS
+from modelplane_operator.api.shared import QUALIFIED_NAME, Amounts
 
 SourceRange = Annotated[str, Field(max_length=43, pattern="^[0-9a-fA-F:.]{2,39}/[0-9]{1,3}$")]
 LoadBalancerClass = Annotated[str, Field(min_length=1, max_length=QUALIFIED, pattern=QUALIFIED_NAME)]

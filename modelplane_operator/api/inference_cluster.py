@@ -20,19 +20,12 @@ from modelplane_operator.api.bounds import (
 )
 from modelplane_operator.api.cluster_origin import ClusterOrigin
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model import Model, Rule, list_map, must
-from modelplane_operator.api.shared import (
-    Amounts,
-    Attribute,
-    CacheStatus,
-    Claim,
-    ClusterSpec,
-    Effect,
-    QualifiedName,
-)
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect, QualifiedName
 
 NOT_SYSTEM = Rule(
     "self != 'system'",
@@ -219,6 +212,9 @@ class ObservedCluster(Model):
     """Version of Kubernetes."""
     latency_ms: int | None = None
     """About how long its API server takes to answer, in milliseconds."""
+    identity: Annotated[str, Field(max_length=64)] | None = None
+    """By what it is recognized under another name: a hash of the uid of its namespace kube-system and of its root
+    certificate."""
     apis: tuple[str, ...] = ()
     """What it serves of the APIs that models can use: `DRA`, `EnvoyGateway`, `GatewayAPI`, `InferencePool`,
     `LeaderWorkerSet`."""
@@ -282,6 +278,13 @@ class ClusterReady(ConditionType):
         "Misbehaving",
         "False",
         "Its API server says more than one may, or what none says; it is asked again after minutes.",
+        WARNING,
+    )
+    IDENTIFYING = "Identifying", "False", "Whether the InferenceCluster that is named has it is being found out.", STEP
+    REGISTERED_TWICE = (
+        "RegisteredTwice",
+        "False",
+        "Another InferenceCluster, which the message names, has the same cluster: nothing is made there for this one.",
         WARNING,
     )
     ABANDONED = "Abandoned", "False", "It was let go by annotation: what the operator has made there stays.", WARNING

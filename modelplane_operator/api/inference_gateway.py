@@ -1,4 +1,4 @@
-"""InferenceGateway: the front door on the hub, behind which every model has its URL."""
+"""InferenceGateway: the hub gateway on the hub, behind which every model has its URL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import SUBDOMAIN, Digest, ObjectName, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
-from modelplane_operator.api.shared import ClusterSpec
 
 
 class MetalLB(Model):
@@ -44,14 +44,14 @@ class Software(Model):
 
 
 class Traefik(Software):
-    """Traefik as the front door."""
+    """Traefik as the hub gateway."""
 
     version: Version
     """Version of the Traefik Helm chart, for example `40.2.0`."""
 
 
 class EnvoyGateway(Software):
-    """Envoy Gateway as the front door."""
+    """Envoy Gateway as the hub gateway."""
 
     version: Version
     """Version of the Envoy Gateway Helm chart, for example `v1.9.1`. Not before 1.9."""
@@ -87,18 +87,18 @@ class TLS(Model):
             ),
             Rule(
                 "!self.exists(h, h.matches('^[0-9.]+$'))",
-                "An IP address is no host name: clients find the front door by a name that the certificate proves.",
+                "An IP address is no host name: clients find the hub gateway by a name that the certificate proves.",
             ),
         ),
     ]
     """Host names that are answered by https, such as `models.example.com` or `*.example.com`; no others are. The first
-    one is in every model's URL. That they lead to the front door's address is for your DNS to say."""
+    one is in every model's URL. That they lead to the hub gateway's address is for your DNS to say."""
     http: Literal["Served", "Refused"] = "Served"
     """Whether models are reached without TLS as well."""
 
 
 class InferenceGatewaySpec(GatewayPods, ClusterSpec):
-    """The front door on the hub."""
+    """The hub gateway on the hub."""
 
     rules: ClassVar = (
         needed(
@@ -125,9 +125,9 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     """Who may ask the models of ModelServices that say nothing themselves. The Secrets are each service's own: those of
     these names in its namespace."""
     mutual_tls: Annotated[Literal["Auto", "Always", "Never"], Field(alias="mutualTLS")] = "Auto"
-    """Whether the front door and the gateways of clusters encrypt what is between them, and answer nobody else there.
+    """Whether the hub gateway and the gateways of clusters encrypt what is between them, and answer nobody else there.
     `Auto`: where the operator installs Traefik. `Always`: also with a Traefik of your own, which has to be set up for
-    it (docs/front-door.md)."""
+    it (docs/hub-gateway.md)."""
 
     @property
     def software(self) -> Software | None:
@@ -136,7 +136,7 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
 
 
 class InferenceGatewayStatus(SummarizedStatus):
-    """What is known of the front door."""
+    """What is known of the hub gateway."""
 
     address: str | None = None
     """IP address or host name under which models are reached."""
@@ -180,7 +180,7 @@ class TLSReady(ConditionType):
 
 
 class MutualTLSReady(ConditionType):
-    """Whether the front door can prove to the gateways of clusters what it is, by a certificate of the operator's."""
+    """Whether the hub gateway can prove to the gateways of clusters what it is, by a certificate of the operator's."""
 
     READY = (
         "Ready",
@@ -203,7 +203,7 @@ class MutualTLSReady(ConditionType):
 
 
 class InferenceGateway(Resource[InferenceGatewaySpec, InferenceGatewayStatus]):
-    """The front door on the hub. The one named `default` is the one that models are served through."""
+    """The hub gateway on the hub. The one named `default` is the one that models are served through."""
 
     definition: ClassVar = Definition(
         kind="InferenceGateway",

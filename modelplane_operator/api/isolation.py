@@ -6,18 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.bounds import (
-    NamespaceName,
-    ObjectName,
-)
+from modelplane_operator.api.bounds import NamespaceName, ObjectName
 from modelplane_operator.api.model import ATOMIC, Model
-from modelplane_operator.api.shared import (
-    Amounts,
-    Bytes,
-    Capability,
-    Profile,
-    QualifiedName,
-)
+from modelplane_operator.api.pods import Capability, Profile
+from modelplane_operator.api.shared import Amounts, Bytes, QualifiedName
 
 _KEY_OR_PREFIX = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 

@@ -17,9 +17,7 @@ GANG = "leaderworkerset.sigs.k8s.io/group-key"  # the pods of one gang, and of n
 
 # On nodes of a workload cluster.
 POOL = f"{PREFIX}pool"
-GPU = f"{PREFIX}gpu"
 
-MODEL_CACHE = f"{PREFIX}modelcache"
 RELEASE = f"{PREFIX}release"
 INTERRUPTED = f"{PREFIX}interrupted"  # the revision of a Helm release that ended without Helm's saying so
 
@@ -34,6 +32,7 @@ BACKEND = f"{PREFIX}backend"  # annotation: where a ModelEndpoint's Service lead
 CERTIFICATE = f"{PREFIX}certificate"  # annotation: a hash of what the certificate in a Secret says, and who signed it
 MADE = f"{PREFIX}made"  # annotation: since when there is an authority
 RENEW_AFTER = f"{PREFIX}renew-after"  # annotation: when a certificate is made anew
+ALSO_REGISTERED = f"{PREFIX}also-registered"  # annotation: uids of InferenceClusters that may have the cluster, too
 DRAINING_SINCE = f"{PREFIX}draining-since"  # annotation: when a replica was taken out of rotation, to change or to go
 ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is being deleted and does not answer
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone

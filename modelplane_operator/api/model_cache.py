@@ -9,8 +9,9 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
 from modelplane_operator.api.bounds import DataKey, ObjectName
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import Model, needed
-from modelplane_operator.api.shared import ClusterSelector, Spec
+from modelplane_operator.api.shared import ClusterSelector
 
 _PART = r"[a-zA-Z0-9_][-._a-zA-Z0-9]*"
 # They become arguments of a program, and parts of paths.

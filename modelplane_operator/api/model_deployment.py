@@ -9,26 +9,23 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Scale, SummarizedStatus
 from modelplane_operator.api.bounds import TAINTS, AnyTaintKey, DnsLabel, TaintValue
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
-from modelplane_operator.api.shared import (
-    LABEL_RULES,
+from modelplane_operator.api.crossplane import Spec
+from modelplane_operator.api.engines import (
     MEMBER_SHAPE,
     WORKER_ONLY_ON_WORKER,
-    ClusterSelector,
     DeviceCount,
-    Effect,
     Engine,
-    Labels,
-    ModelCacheRef,
     NonEmptySelector,
-    PodTemplate,
     Role,
     ServingMode,
-    Spec,
     Worker,
     engine_rules,
     serving_rules,
 )
+from modelplane_operator.api.metadata import LABEL_RULES, Labels
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
+from modelplane_operator.api.pods import PodTemplate
+from modelplane_operator.api.shared import ClusterSelector, Effect, ModelCacheRef
 
 
 class DeviceRequest(Model):

@@ -9,8 +9,8 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, ObjectName, Url, UrlPath
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import Model, Rule, must
-from modelplane_operator.api.shared import Spec
 
 AUTHORIZATION = "Authorization"
 

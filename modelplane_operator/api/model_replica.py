@@ -10,24 +10,22 @@ from pydantic import Field
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DnsLabel, LabelText, ObjectName, OurName
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
-from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
-from modelplane_operator.api.shared import (
+from modelplane_operator.api.crossplane import Spec
+from modelplane_operator.api.engines import (
     MEMBER_SHAPE,
     WORKER_ONLY_ON_WORKER,
-    Amounts,
     DeviceCount,
     Engine,
-    ModelCacheRef,
     NonEmptySelector,
-    PodTemplate,
-    QualifiedName,
     Role,
     ServingMode,
-    Spec,
     Worker,
     engine_rules,
     serving_rules,
 )
+from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
+from modelplane_operator.api.pods import PodTemplate
+from modelplane_operator.api.shared import Amounts, ModelCacheRef, QualifiedName
 
 
 class ResolvedRequest(Model):

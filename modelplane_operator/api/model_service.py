@@ -10,8 +10,8 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import GROUPS, LabelsToMatch
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import ATOMIC, Model
-from modelplane_operator.api.shared import Spec
 
 
 class EndpointSelector(Model):

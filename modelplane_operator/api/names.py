@@ -85,11 +85,6 @@ def route_part(route: str, number: int) -> str:
     return f"{route}-{number}" if number else route  # need not be a DNS label
 
 
-def kubeconfig_secret(cluster: str) -> str:
-    """The Secret with the kubeconfig of a cluster that we made."""
-    return _from_cluster(cluster, "kubeconfig")
-
-
 def provider_config(cluster: str) -> str:
     """What an InferenceCluster publishes as its handle."""
     return _from_cluster(cluster, "cluster-kubeconfig")
@@ -98,6 +93,11 @@ def provider_config(cluster: str) -> str:
 def serving_stack(cluster: str) -> str:
     """The ServingStack of an InferenceCluster."""
     return _from_cluster(cluster, "serving-stack")
+
+
+def registration(uid: str) -> str:
+    """The Secret by which an InferenceCluster of that uid is told from others that may have its cluster."""
+    return f"registration-{uid}"
 
 
 def gateway_authority(number: int) -> str:
@@ -128,14 +128,6 @@ def _from_cluster(cluster: str, part: str) -> str:
     full = f"{cluster}-{part}"
     digest = hashlib.sha256(full.encode()).hexdigest()[:5]
     return f"{full[:57].rstrip('-.')}-{digest}"
-
-
-# On a cloud ---------------------------------------------------------------------------------------------------------
-
-
-def cloud(namespace: str, name: str, uid: str, *, room: int = LABEL) -> str:
-    """A resource on a cloud account, which other hubs may share."""
-    return derived("cloud", namespace, name, uid, show=name, room=room)
 
 
 # On a workload cluster ----------------------------------------------------------------------------------------------
@@ -185,13 +177,3 @@ def is_picker(name: str) -> bool:
 def cache_volume(namespace: str, cache: str) -> str:
     """The volume of a ModelCache."""
     return derived("cache", namespace, cache, show=f"modelcache-{cache}")
-
-
-def cache_job(namespace: str, cache: str) -> str:
-    """The Job that fills the volume of a ModelCache."""
-    return derived("cache-job", namespace, cache, show=f"modelcache-{cache}-hydrate")
-
-
-def cache_token(namespace: str, cache: str) -> str:
-    """The copy of the token that a ModelCache needs."""
-    return derived("cache-token", namespace, cache, show=f"modelcache-{cache}-auth")

@@ -7,6 +7,7 @@ from functools import cache
 
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.conditions import WARNING, Condition, ConditionType, Ready
+from modelplane_operator.kube import conditions
 
 
 @cache
@@ -15,7 +16,7 @@ def _reasons(kind: str) -> Mapping[tuple[str, str], ConditionType]:
     return {(one.type, one.reason): one for of in types for one in of}
 
 
-def find(kind: str, condition: Condition) -> ConditionType | None:
+def find(kind: str, condition: Condition | conditions.Condition) -> ConditionType | None:
     """What a condition of an object of that kind says; None for what this version of the operator does not say.
 
     `Ready` also says reasons of other conditions: of the one that keeps it from being true.
@@ -25,7 +26,7 @@ def find(kind: str, condition: Condition) -> ConditionType | None:
     return named or next((one for (_, reason), one in known.items() if reason == condition.reason), None)
 
 
-def is_trouble(kind: str, condition: Condition) -> bool:
+def is_trouble(kind: str, condition: Condition | conditions.Condition) -> bool:
     """Whether a condition says what does not mend by itself."""
     reason = find(kind, condition)
     return reason is not None and reason.severity == WARNING

@@ -9,9 +9,9 @@ from pydantic import Field
 from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import DataKey, Digest, NamespaceName, ObjectName, OurName, String63, Version
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, ServerVerified, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.model import Extra, Model, Rule, list_map
-from modelplane_operator.api.shared import Spec
 
 Values = Annotated[dict[str, Any], Field(max_length=256), Extra({"x-kubernetes-preserve-unknown-fields": True})]
 

@@ -17,12 +17,13 @@ from modelplane_operator.kube.errors import Unreachable
 
 @dataclass(slots=True)
 class Fleet:
-    """The workload clusters by name. `open` makes a connection, which the fleet then runs."""
+    """The workload clusters by name. `open` makes a connection; who asks to be told of it makes it complete."""
 
     store: Store
     open: Callable[[str, Access], Connection]
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
+    _opened: list[Callable[[Connection], None]] = field(default_factory=list[Callable[[Connection], None]], init=False)
     _group: asyncio.TaskGroup | None = field(default=None, init=False)
 
     async def run(self) -> None:
@@ -37,6 +38,10 @@ class Fleet:
                 self._group = None
                 self._tasks.clear()
 
+    def on_open(self, opened: Callable[[Connection], None]) -> None:
+        """Have each new connection told before it runs."""
+        self._opened.append(opened)
+
     def set(self, name: str, access: Access) -> None:
         """Reach a cluster this way; nothing happens when that is how it is reached already."""
         known = self._connections.get(name)
@@ -44,6 +49,8 @@ class Fleet:
             known.update(access)
             return
         connection = self._connections[name] = self.open(name, access)
+        for opened in self._opened:
+            opened(connection)
         self._start(connection)
 
     def remove(self, name: str) -> None:

@@ -20,14 +20,27 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from operator import is_
-from typing import Any, Literal, cast
+from typing import Any
 
 import orjson
 import structlog
 
 from modelplane_operator.api import labels
+from modelplane_operator.clients.entries import (
+    NONE,
+    SIZE_OF_A_TOMBSTONE,
+    Entry,
+    Stage,
+    Tombstone,
+    Trouble,
+    check_metadata,
+    interned,
+    kind_of_error,
+    name_of,
+    shallow,
+    sharing,
+    version_of,
+)
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.clients.repeats import is_power_of_two
@@ -37,18 +50,12 @@ from modelplane_operator.kube.resources import HUB, ResourceType
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
-SIZE_OF_A_TOMBSTONE = 300
-LONGEST_NAME = 253
 EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
 Index = Callable[[Manifest], Iterable[Hashable]]
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
-Stage = Literal["read", "index", "listener"]
-"""Where an object can fail on its way in."""
-
-NONE: Mapping[str, Manifest] = {}
 
 log = structlog.get_logger()
 
@@ -60,40 +67,6 @@ def by_label(name: str) -> Index:
 
 OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
 """The index that every informer has: the uid of the owner."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One object as last seen, and which of its fields we own."""
-
-    manifest: Manifest
-    version: int
-    owned: str
-    size: int = 0
-    """Of the manifest, as JSON."""
-
-    @property
-    def uid(self) -> str:
-        return self.manifest["metadata"]["uid"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What an object has failed in, in words that quote nothing of it."""
-
-    why: str
-    rest: Manifest | None = None
-    """What can be used of the object all the same, when it cannot be read: its metadata and, mostly, its status."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tombstone:
-    version: int
-    uid: str | None
-    dug: float
-
-    def holds(self, entry: Entry) -> bool:
-        return entry.version <= self.version or entry.uid == self.uid
 
 
 @dataclass(slots=True)
@@ -117,7 +90,7 @@ class Informer:
     heard: float | None = field(default=None, init=False)
     """When the watch last said anything, a bookmark included."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
-    _tombstones: dict[Key, _Tombstone] = field(default_factory=dict[Key, _Tombstone], init=False)
+    _tombstones: dict[Key, Tombstone] = field(default_factory=dict[Key, Tombstone], init=False)
     _index: dict[tuple[str, Hashable], dict[Key, None]] = field(
         default_factory=dict[tuple[str, Hashable], dict[Key, None]], init=False
     )
@@ -227,7 +200,7 @@ class Informer:
         def read(manifest: Manifest) -> Entry | Key | None:
             entry = self._read(manifest, first)
             if entry is None:
-                return _name(manifest)
+                return name_of(manifest)
             if owner := labels_of(entry.manifest).get(labels.OWNER_UID):
                 first.setdefault(owner, entry.manifest)
             return entry
@@ -279,7 +252,7 @@ class Informer:
                 self._seen_gone(entry)
             else:
                 self._seen(entry)
-        elif event.type == "DELETED" and (key := _name(event.manifest)):
+        elif event.type == "DELETED" and (key := name_of(event.manifest)):
             self._drop(key, self._entries[key].version if key in self._entries else 0)
 
     def written(self, manifest: Manifest) -> None:
@@ -322,33 +295,33 @@ class Informer:
         try:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
-            _check(metadata)
+            check_metadata(metadata)
             owned = owned_fields(manifest)
             manifest = self.keeping(manifest) if self.keeping else manifest
             kept = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
             identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
             whole = identity if self.bare else {**manifest, **identity}
             size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
-            whole = {**whole, "metadata": _interned(kept)}
+            whole = {**whole, "metadata": interned(kept)}
             like = self._like(kept, siblings)
-            return Entry(_sharing(whole, like) if like else whole, version, owned, size)
+            return Entry(sharing(whole, like) if like else whole, version, owned, size)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
             self._unreadable(manifest, error)
             return None
 
     def _unreadable(self, manifest: Any, error: Exception) -> None:
         """Remember what is left of an object that cannot be read; what was read of it before stands."""
-        key = _name(manifest)
+        key = name_of(manifest)
         known, tombstone = (self._entries.get(key), self._tombstones.get(key)) if key else (None, None)
-        if key is None or max(known.version if known else 0, tombstone.version if tombstone else 0) > _version(
+        if key is None or max(known.version if known else 0, tombstone.version if tombstone else 0) > version_of(
             manifest
         ):
             self._failed(key, "read", error, None)
             return
         identity = {"apiVersion": self.type.api_version, "kind": self.type.kind}
-        parts = {name: _shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
+        parts = {name: shallow(manifest[name]) for name in ("metadata", "status") if name in manifest}
         too_deep = isinstance(error, orjson.JSONEncodeError | RecursionError)
-        words = "it is nested too deep; make it flatter" if too_deep else _kind(error)
+        words = "it is nested too deep; make it flatter" if too_deep else kind_of_error(error)
         self._failed(key, "read", error, Trouble(f"the object cannot be read: {words}", {**identity, **parts}))
 
     def _failed(self, key: Key | None, stage: Stage, error: Exception, trouble: Trouble | None) -> None:
@@ -362,7 +335,7 @@ class Informer:
             self._tell_trouble(key)
         elif not is_power_of_two(self.failures[stage]):
             return  # it is in the log already, or there is no end of them
-        told = {"stage": stage, "error": _kind(error), "at": origin(error), "so_far": self.failures[stage]}
+        told = {"stage": stage, "error": kind_of_error(error), "at": origin(error), "so_far": self.failures[stage]}
         log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
 
     def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
@@ -391,7 +364,7 @@ class Informer:
         for place in places:
             self._index.setdefault(place, {})[key] = None
         for name, error in failed.items():
-            self._failed(key, "index", error, Trouble(f"internal error (index {name}: {_kind(error)})"))
+            self._failed(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
         self._tell(key, before and before.manifest, entry.manifest)
         if relieved and key not in self._troubles:
             self._tell_trouble(key)
@@ -401,7 +374,7 @@ class Informer:
         tombstone = self._tombstones.pop(key, None)
         while self._tombstones and next(iter(self._tombstones.values())).dug < now - REMEMBER_SECONDS:
             del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[key] = _Tombstone(
+        self._tombstones[key] = Tombstone(
             max(version, tombstone.version if tombstone else 0), uid or (tombstone and tombstone.uid), now
         )
         before = self._entries.pop(key, None)
@@ -437,79 +410,8 @@ class Informer:
             try:
                 listener(key, before, after)
             except Exception as error:  # noqa: BLE001 - one listener must not keep the news from the others
-                self._failed(key, "listener", error, Trouble(f"internal error (its change: {_kind(error)})"))
+                self._failed(key, "listener", error, Trouble(f"internal error (its change: {kind_of_error(error)})"))
 
     def _tell_trouble(self, key: Key) -> None:
         for listener in self._on_trouble:
             listener(key)
-
-
-def _name(manifest: Any) -> Key | None:
-    """Which object it is; None when it does not say so."""
-    try:
-        metadata = manifest["metadata"]
-        named = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
-        int(metadata["resourceVersion"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-    return Key(named[0], named[1]) if all(isinstance(one, str) and len(one) <= LONGEST_NAME for one in named) else None
-
-
-def _version(manifest: Manifest) -> int:
-    return int(manifest["metadata"]["resourceVersion"])
-
-
-def _shallow(value: Any) -> Manifest:
-    """Metadata or a status without what cannot be kept: managedFields are nested as deep as what they are about."""
-    fields = cast(Manifest, value) if isinstance(value, dict) else {}
-    kept = {name: one for name, one in fields.items() if name != "managedFields"}
-    try:
-        orjson.dumps(kept)
-    except orjson.JSONEncodeError:
-        return {}
-    return kept
-
-
-def _kind(error: Exception) -> str:
-    return type(error).__name__  # its text may quote what nobody should read
-
-
-def _check(metadata: Manifest) -> None:
-    """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
-    if not all(isinstance(metadata.get(name), str) and metadata[name] for name in ("uid", "name")):
-        raise ValueError("no uid or no name")
-    if not isinstance(metadata.get("namespace") or "", str):
-        raise ValueError("its namespace is no string")
-    for name in ("labels", "annotations"):
-        known: Any = metadata.get(name) or {}
-        if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
-            raise ValueError(f"its {name} are no strings by name")
-
-
-def _sharing(value: Any, like: Any) -> Any:
-    """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
-    if type(value) is not type(like):
-        return value
-    # As JSON, and not by ==, to which 1 is True.
-    if isinstance(value, dict | list) and orjson.dumps(value) == orjson.dumps(like):
-        return like
-    if isinstance(value, dict):
-        fields, known = cast(Manifest, value), cast(Manifest, like)
-        shared = {name: _sharing(item, known.get(name)) for name, item in fields.items()}
-        # By their names too: a null is what a name that is missing looks like.
-        same = shared.keys() == known.keys() and all(shared[name] is known[name] for name in shared)
-        return known if same else shared
-    if isinstance(value, list):
-        items, others = cast(list[Any], value), cast(list[Any], like)
-        parts = [_sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]
-        return others if len(parts) == len(others) and all(map(is_, parts, others)) else parts
-    return like if value == like else value
-
-
-def _interned(value: object) -> object:
-    """Metadata with its strings kept once: owners, namespaces and label values repeat in thousands of objects."""
-    if isinstance(value, str):
-        return sys.intern(value)
-    if isinstance(value, dict):
-        return {name: _interned(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return value

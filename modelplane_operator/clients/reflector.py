@@ -18,8 +18,9 @@ from typing import TypeVar
 
 import structlog
 
+from modelplane_operator.clients.entries import Entry
 from modelplane_operator.clients.errors import origin
-from modelplane_operator.clients.informer import Entry, Informer
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import SILENCE, Kube
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import product
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.helm import HelmError
+from modelplane_operator.clients.helm_command import HelmError
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section

@@ -20,6 +20,7 @@ from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.runtime.queue import Done, Forgotten, Outcome, Queue
 from modelplane_operator.runtime.workers import Workers
+from modelplane_operator.runtime.world import OnChecked, uncounted
 
 W = TypeVar("W", bound=Hashable)
 A = TypeVar("A")
@@ -51,6 +52,7 @@ class Checks(Generic[W, A]):
     wake: Callable[[ResourceType, Key], None]
     is_steady: Callable[[W, A], bool] = lambda _, __: False
     """Whether one failure is enough, as others have met with the same."""
+    on_checked: OnChecked = uncounted
     chance: Callable[[], float] = random.random
     _known: dict[Key, _Known[W, A]] = field(default_factory=dict[Key, "_Known[W, A]"], init=False)
     _workers: Workers[Key] = field(init=False)
@@ -91,11 +93,14 @@ class Checks(Generic[W, A]):
         try:
             answer = await self.ask(before.way)
         except Exception:  # a defect of one check must not end the operator
+            self.on_checked(self.kind.kind, "defect")
             log.exception("check failed", kind=self.kind.kind, key=str(key))
             return Done(self._pause(0))
+        failed = self.failed(before.way, answer)
+        self.on_checked(self.kind.kind, "failed" if failed else "answered")
         if self._known.get(key) is not before:  # it has changed meanwhile, and is to be asked again
             return Done(0.0)
-        failures = before.failures + 1 if self.failed(before.way, answer) else 0
+        failures = before.failures + 1 if failed else 0
         failing = failures >= STEADY or (failures > 0 and self.is_steady(before.way, answer))
         checked = Checked(answer, failing=failing)
         self._known[key] = _Known(before.way, before.revision, checked, failures)

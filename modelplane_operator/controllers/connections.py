@@ -7,8 +7,6 @@ cluster off. Whichever order the objects are seen in, the end is the same.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +16,15 @@ import structlog
 
 from modelplane_operator.api import InferenceCluster, ServingStack, labels, names
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.fleet import Fleet
-from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.kubeconfigs import KubeconfigSource, SecretKubeconfig
 from modelplane_operator.clients.repeats import Repeats
-from modelplane_operator.kube.errors import ClientError, Defect, KubeconfigError
+from modelplane_operator.kube.errors import ClientError, Defect
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of, section
 from modelplane_operator.kube.resources import SECRET, ResourceType
+from modelplane_operator.runtime.loop import Indexes
 
 CLUSTERS, STACKS = of(InferenceCluster), of(ServingStack)
 
@@ -82,9 +81,7 @@ def _secret_of(way_of: WayOf, manifest: Manifest) -> tuple[str, ...]:
     return (way.secret.name,) if way and way.secret else ()
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()
-}
+INDEXES: Indexes = {kind: {"kubeconfig": partial(_secret_of, way_of)} for kind, way_of in WAYS.items()}
 
 
 @dataclass(slots=True)
@@ -99,6 +96,7 @@ class Connections:
     plain_http: bool = field(default=False, kw_only=True)
     _named: list[Informer] = field(default_factory=list[Informer], init=False)
     _secrets: Informer | None = field(default=None, init=False)
+    _sources: dict[str, KubeconfigSource] = field(default_factory=dict[str, KubeconfigSource], init=False)
     _wrong: dict[str, ClientError] = field(default_factory=dict[str, ClientError], init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
@@ -115,6 +113,26 @@ class Connections:
         """What is wrong with the kubeconfig that a cluster names. The cluster may be connected all the same."""
         return self._wrong.get(cluster)
 
+    def follow(self, cluster: str, source: KubeconfigSource) -> None:
+        """Reach a cluster as this source says, and tell the source when its credentials are refused."""
+        self._sources[cluster] = source
+        self._wrong.pop(cluster, None)
+        try:
+            self.fleet.set(cluster, source.read())
+        except ClientError as error:
+            self._wrong[cluster] = error
+        except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
+            told = {"error": type(error).__name__, "at": origin(error)}
+            if so_far := self._repeats.worth((str(source), *told.values())):
+                log.error("kubeconfig failed", source=str(source), so_far=so_far, **told)
+            self._wrong[cluster] = Defect(f"{source}: {Defect.by(error)}")
+        self.changed(cluster)
+
+    def refused(self, cluster: str) -> None:
+        """A cluster does not accept our credentials."""
+        if source := self._sources.get(cluster):
+            source.refused()
+
     def _named_seen(self, way_of: WayOf, _: Key, old: Manifest | None, new: Manifest | None) -> None:
         before, after = (way_of(one) if one else None for one in (old, new))
         if before == after:
@@ -123,6 +141,7 @@ class Connections:
             self._settle(after)
         elif before is not None:
             self._wrong.pop(before.name, None)
+            self._sources.pop(before.name, None)
             self.fleet.remove(before.name)
 
     def _secret_seen(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
@@ -136,32 +155,8 @@ class Connections:
     def _settle(self, way: Way) -> None:
         """Bring the connection in line with what is known now."""
         self._wrong.pop(way.name, None)
-        if way.secret is None:
-            return
-        try:
-            self.fleet.set(way.name, self._access(way.secret, way.key))
-        except ClientError as error:
-            self._wrong[way.name] = error
-        except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            told = {"error": type(error).__name__, "at": origin(error)}
-            if so_far := self._repeats.worth((way.secret, *told.values())):
-                log.error("kubeconfig failed", secret=str(way.secret), so_far=so_far, **told)
-            self._wrong[way.name] = Defect(f"Secret {way.secret}: {Defect.by(error)}")
-        self.changed(way.name)
+        if way.secret is not None:
+            self.follow(way.name, SecretKubeconfig(way.secret, way.key, self._secret, plain_http=self.plain_http))
 
-    def _access(self, where: Key, key: str) -> Access:
-        if where.namespace != names.SYSTEM_NAMESPACE:
-            raise KubeconfigError(f"Secret {where} is not read: those of kubeconfigs are in {names.SYSTEM_NAMESPACE}")
-        secret = self._secrets.get(where) if self._secrets else None
-        if secret is None:
-            raise KubeconfigError(f"Secret {where} does not exist")
-        data: Mapping[str, str] = secret.get("data") or {}
-        if key not in data:
-            there = f"it has {', '.join(sorted(data))}" if data else "it is empty"
-            raise KubeconfigError(f"Secret {where} has no key {key}: {there}")
-        try:
-            return read_kubeconfig(base64.b64decode(data[key]), plain_http=self.plain_http)
-        except binascii.Error:
-            raise KubeconfigError(f"Secret {where}: key {key} is not base64") from None
-        except KubeconfigError as error:
-            raise KubeconfigError(f"Secret {where}, key {key}: {error}") from None
+    def _secret(self, key: Key) -> Manifest | None:
+        return self._secrets.get(key) if self._secrets else None

@@ -12,6 +12,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.prose import explain as told
 from modelplane_operator.scheduling.reasons import Reason, Spare
 from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
@@ -74,10 +75,11 @@ def _answers(
     asked: Ask, decision: Decision, fleet: FleetModel, clusters: Iterable[InferenceCluster]
 ) -> Mapping[str, Reason]:
     """What each cluster says to one replica more, once those that the decision finds a place for are there."""
+    names = (cluster.metadata.name for cluster in clusters)
+    sites = {name: site for name in names if (site := fleet.site(name)) is not None}
     for placement in decision.new:
-        fleet.assume(asked.owner, placement)
-    sites = filter(None, (fleet.site(cluster.metadata.name) for cluster in clusters))
-    found = {site.cluster.name: answer(asked.requirement, site) for site in sites}
+        sites[placement.cluster] = sites[placement.cluster].charged(charges(placement.engines))
+    found = {name: answer(asked.requirement, site) for name, site in sites.items()}
     return {name: Spare() if isinstance(one, Fit) else one for name, one in found.items()}
 
 

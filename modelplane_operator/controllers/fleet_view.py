@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.scheduling.fleet import FleetModel
 

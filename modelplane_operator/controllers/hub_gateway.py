@@ -10,10 +10,10 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTL
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.inference_gateway import certificates
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.mutual_tls import Hub, read_hub
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import hosts_of, url_of
 from modelplane_operator.runtime.loop import Change, Mapper
@@ -27,17 +27,17 @@ HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 def hub_gateway(hub: Cluster, now: datetime) -> Hub:
     found = find(hub, GATEWAYS, HUB_GATEWAY)
     gateway = InferenceGateway.parse(found) if found else None
-    return read_hub(gateway, certificates(gateway, hub) if gateway else (), now)
+    return read_hub(gateway, certificates(gateway, hub), now)
 
 
 def own_hosts(hub: Cluster, resolver: Resolver) -> frozenset[str]:
-    """The hosts of the front door's own URLs, and the addresses that its load balancer is known to have."""
+    """The hosts of the hub gateway's own URLs, and the addresses that its load balancer is known to have."""
     found = find(hub, GATEWAYS, HUB_GATEWAY)
     return known_hosts(InferenceGateway.parse(found), resolver) if found else frozenset[str]()
 
 
 def known_hosts(gateway: InferenceGateway, resolver: Resolver) -> frozenset[str]:
-    """The same of a front door that was read already.
+    """The same of a hub gateway that was read already.
 
     Not what the names of its certificate stand for: that may be a network in front, which others share.
     """
@@ -81,4 +81,4 @@ def on_authority(kind: ResourceType) -> Mapper:
 def _presents(gateway: Manifest) -> tuple[object, ...]:
     said = condition(gateway, MutualTLSReady.__name__)
     where = section(gateway, "status").get("address"), gateway["spec"].get("tls")
-    return said.get("reason"), said.get("message"), gateway["metadata"].get("deletionTimestamp"), *where
+    return said.reason, said.message, is_terminating(gateway), *where

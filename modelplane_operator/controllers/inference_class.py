@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from modelplane_operator.api import InferenceClass, InferenceCluster
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.kube.objects import Key, Manifest, entries
-from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.inference_class import Observed, plan
-from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import Cluster
 
 CLUSTERS = of(InferenceCluster)
@@ -22,7 +20,7 @@ def class_names(cluster: Manifest) -> frozenset[str]:
     return frozenset(pool.get("className", "") for pool in cluster["spec"].get("nodePools") or ())
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {CLUSTERS: {"class": class_names}}
+INDEXES: Indexes = {CLUSTERS: {"class": class_names}}
 
 
 async def observe(known: InferenceClass, clients: Clients) -> Observed:
@@ -53,5 +51,5 @@ def _counted(cluster: Manifest) -> Any:
 
 
 CONTROLLER: Controller[InferenceClass, Observed] = Controller(
-    InferenceClass, observe, plan, watches={CLUSTERS: _of_its_pools}
+    InferenceClass, observe, plan, watches={CLUSTERS: _of_its_pools}, indexes=INDEXES
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import (
@@ -16,12 +16,13 @@ from modelplane_operator.api import (
     names,
 )
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Index, Keep
+from modelplane_operator.clients.informer import Keep
 from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import (
     GATEWAYS,
     hosts_at,
@@ -30,10 +31,12 @@ from modelplane_operator.controllers.hub_gateway import (
     on_gateway,
     own_hosts,
 )
+from modelplane_operator.controllers.inference_class import class_names
 from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
 from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
+from modelplane_operator.controllers.registrations import Registrations, identity_of, look_alike, on_another
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     CLIENT_TRAFFIC_POLICY,
     DEPLOYMENT,
@@ -52,12 +55,12 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.hardware import Seen, cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Registered, Secrets, There, plan
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
-from modelplane_operator.runtime.loop import Change, Clients, Controller
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 
@@ -93,15 +96,16 @@ def _cluster_of(endpoint: Manifest) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    CLUSTERS: connections.INDEXES[CLUSTERS],
+INDEXES: Indexes = {
+    **connections.INDEXES,
+    CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
     ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }
 
 
-def watched_remotely(keeping: Keep = cut_node) -> tuple[Watched, ...]:
+def watched_remotely(keeping: Keep) -> tuple[Watched, ...]:
     """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
 
     `keeping`: what is kept of a node.
@@ -127,7 +131,8 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, sweeps, tokens = _Versions(), Sweeps(SWEPT), dict[str, tuple[Token | None, datetime]]()
+    versions, sweeps, registrations, fabrics = _Versions(), Sweeps(SWEPT), Registrations(), Fabrics()
+    tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
         name = cluster.metadata.name
@@ -139,21 +144,24 @@ def controller(
             site = clients.fleet(name)
         except Unreachable:
             site = None
-        refusal = _refusal(site) if site else None
+        forbidden = _refusal(site) if site else None
         token, since = tokens.get(name, (None, now))
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        visible = site is not None and not refusal and _is_seen(site)
-        there = await _there(cluster, site, clients.hub, versions, sweeps, now=now) if site and visible else None
+        visible = site is not None and not forbidden and _is_seen(site)
+        there = None
+        if site and visible:
+            registered = await registrations.of(cluster, site, clients.hub, clients.fleet, now)
+            there = await _there(cluster, site, clients.hub, versions, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
             replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
             there=there,
-            silence=site.health.error if site else None,
-            refusal=refusal,
+            unreachable=site.health.error if site else None,
+            forbidden=forbidden,
             kubeconfig=known.why(name),
             connected=site is not None,
             server=site.server if site else "",
@@ -167,9 +175,9 @@ def controller(
             hub=(front := hub_gateway(clients.hub, now)),
             answers=not front.ready or await _answers(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
-            plain=_plain(name, clients.hub),
+            plain=plain_endpoints(name, clients.hub),
             settle=settle,
-            front_door=frozenset(
+            hub_gateway=frozenset(
                 one for one in _told(there, stack) if our_hosts & hosts_at(one, resolver, f"cluster {name}")
             ),
         )
@@ -180,6 +188,7 @@ def controller(
         plan,
         watches={
             CLASSES: _with_pools_of_it,
+            CLUSTERS: on_another,
             REPLICAS: _counting_it,
             ENDPOINTS: _led_by_http,
             GATEWAYS: on_gateway(CLUSTERS),
@@ -193,6 +202,10 @@ def controller(
         },
         on_connection=lambda name, _: (Key("", name),),
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
+        watched_remotely=watched_remotely(fabrics.cut_node),
+        indexes=INDEXES,
+        listeners=(fabrics.listen, known.listen),
+        on_unauthorized=(known.refused,),
     )
 
 
@@ -220,23 +233,34 @@ class _Versions:
         return version
 
 
-async def _there(
-    cluster: InferenceCluster, site: Cluster, hub: Cluster, versions: _Versions, sweeps: Sweeps, *, now: datetime
+async def _there(  # noqa: PLR0917 - what was known, and what is seen
+    cluster: InferenceCluster,
+    site: Cluster,
+    hub: Cluster,
+    versions: _Versions,
+    sweeps: Sweeps,
+    registered: Registered,
+    *,
+    now: datetime,
 ) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
-    going = cluster.metadata.deletion_timestamp is not None
+    terminating = cluster.metadata.deletion_timestamp is not None
+    has_namespace = await _has_namespace(site, made)
+    home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
+    alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
     return There(
         version=await versions.of(cluster.metadata.name, site, now),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
         children=made,
-        has_namespace=await _has_namespace(site, made),
-        others=tuple(of_models(site, hub)) if going else (),
-        orphans=None if going else sweeps.of(site, hub, now),
-        spared=tuple(_spared(site)) if going else (),
+        has_namespace=has_namespace,
+        others=tuple(of_models(site, hub)) if terminating else (),
+        orphans=None if terminating else sweeps.of(site, hub, now, alike),
+        spared=tuple(_spared(site)) if terminating and not registered.first else (),
         unpermitted=_unpermitted(site),
         forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
+        registered=replace(registered, home=home),
     )
 
 
@@ -298,21 +322,17 @@ def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
             if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
                 yield f"{kind.kind} {key_of(one)}"
     for one in _namespaces(site):
-        if _is_going(one):
+        if is_terminating(one):
             yield f"{NAMESPACE.kind} {key_of(one)}"
 
 
 def _spared(site: Cluster) -> Iterator[str]:
     """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
-    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not _is_going(one))
+    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not is_terminating(one))
 
 
 def _namespaces(site: Cluster) -> Iterator[Manifest]:
     return (one for one in ours(site.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
-
-
-def _is_going(one: Manifest) -> bool:
-    return bool(one["metadata"].get("deletionTimestamp"))
 
 
 def _is_of_a_model(manifest: Manifest) -> bool:
@@ -342,11 +362,11 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
         return Secrets()
     mine = secrets.get(Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name))
     # One that is being deleted and is not guarded goes: no finalizer can be added any more.
-    kept = mine is not None and (not mine["metadata"].get("deletionTimestamp") or True in _guarded(mine))
+    kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
     users = clusters.by("kubeconfig", existing.secret_ref.name)
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
-        going=bool(mine and kept and mine["metadata"].get("deletionTimestamp")),
+        terminating=bool(mine and kept and is_terminating(mine)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
         unneeded=tuple(
             sorted(
@@ -377,13 +397,21 @@ async def _answers(cluster: InferenceCluster, stack: Manifest | None, gateways: 
     return await gateways.answers(cluster.metadata.name, address, HTTPS_PORT)
 
 
-def _plain(name: str, hub: Cluster) -> int:
-    """How many endpoints of replicas lead to a cluster by http, or may still do so. Others' are others' business."""
+def plain_endpoints(name: str, hub: Cluster) -> int:
+    """How many endpoints of replicas lead to a cluster by http, or may still do so.
+
+    Others' are others' business: one whose owner's label somebody has changed is nobody's to mend any more.
+    """
     endpoints, replicas = hub.find(ENDPOINTS), hub.find(REPLICAS)
     if endpoints is None or replicas is None:
         return 0
-    there = {key_of(one) for one in endpoints.by("cluster", name) if is_plain(one)}
-    return sum(name in placed_on(found) for key in there if (found := replicas.get(key)))
+    there = [one for one in endpoints.by("cluster", name) if is_plain(one)]
+    pairs = [(one, found) for one in there if (found := replicas.get(key_of(one)))]
+    return sum(name in placed_on(found) and _owner_uid(one) == _owner_uid(found) for one, found in pairs)
+
+
+def _owner_uid(manifest: Manifest) -> str | None:
+    return labels_of(manifest).get(labels.OWNER_UID)
 
 
 def is_plain(endpoint: Manifest) -> bool:

@@ -1,15 +1,26 @@
-"""InferenceGateway, its routing half: what to read and who wakes it."""
+"""InferenceGateway: what to read of its Gateway and, with Helm, of its software; and who wakes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
-from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.controllers.charts import look, ours
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
+from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET, SERVICE
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.rendering.inference_gateway import data_plane
+from modelplane_operator.rendering.inference_gateway.software import (
+    EVERYTHING,
+    NAMESPACES,
+    Allowed,
+    gateway_parts,
+    render_namespaces,
+)
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -20,19 +31,45 @@ HOME = Key("", names.SYSTEM_NAMESPACE)
 _owner = owner_of_kind(InferenceGateway.definition.kind)
 
 
-async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
-    return Observed(
-        gateway,
-        tuple(applied(clients.hub, CHILDREN, gateway.metadata.uid or "", OUR_OWN)),
-        namespace=find(clients.hub, NAMESPACE, HOME) is not None,
-        now=clients.now(),
-        secrets=tuple(certificates(gateway, clients.hub)),
+def controller(
+    definitions: tuple[Manifest, ...], *, helm: bool, allowed: Allowed = EVERYTHING
+) -> Controller[InferenceGateway, Observed]:
+    """`definitions` are those of the Gateway API's kinds; without `helm`, somebody else installs the software."""
+
+    async def observe(gateway: InferenceGateway, clients: Clients) -> Observed:
+        hub, uid = clients.hub, gateway.metadata.uid or ""
+        seen = Observed(
+            gateway,
+            tuple(applied(hub, CHILDREN, uid, OUR_OWN)),
+            namespace=find(hub, NAMESPACE, HOME) is not None,
+            now=clients.now(),
+            secrets=tuple(certificates(gateway, hub)),
+        )
+        return await _with_software(seen, clients, definitions, allowed) if helm else seen
+
+    return Controller(
+        InferenceGateway,
+        observe,
+        plan,
+        watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
     )
 
 
-def certificates(gateway: InferenceGateway, hub: Cluster) -> Iterable[Manifest]:
-    """The Secrets with the certificates of the hub, and the authorities that sign them."""
-    return children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN)
+def certificates(gateway: InferenceGateway | None, hub: Cluster) -> Iterable[Manifest]:
+    """The Secrets with the certificates of the hub, and the authorities that sign them.
+
+    Authorities are any InferenceGateway's of that name: clusters trust what one before has made.
+    """
+    mine = children(hub, (SECRET,), gateway.metadata.uid or "", OUR_OWN) if gateway else ()
+    found = {key_of(one): one for one in mine}
+    secrets = hub.find(SECRET)
+    for key in secrets.keys() if secrets else ():
+        if key.namespace != names.SYSTEM_NAMESPACE or not key.name.startswith(names.GATEWAY_AUTHORITY):
+            continue
+        one = find(hub, SECRET, key) or {}
+        if labels_of(one).get(labels.OWNER_KIND) == InferenceGateway.definition.kind:
+            found[key] = one
+    return found.values()
 
 
 def _changed(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -54,9 +91,36 @@ def _home(change: Change, _: Cluster) -> Iterable[Key]:
     return (Key("", names.DEFAULT_GATEWAY),) if came_or_went and key_of(change.latest) == HOME else ()
 
 
-CONTROLLER = Controller(
-    InferenceGateway,
-    observe,
-    plan,
-    watches={**dict.fromkeys(CHILDREN, _changed), NAMESPACE: _home, SECRET: _owner},
-)
+# Its software ---------------------------------------------------------------------------------------------------------
+
+
+async def _with_software(
+    seen: Observed, clients: Clients, definitions: tuple[Manifest, ...], allowed: Allowed
+) -> Observed:
+    hub, gateway, parts = clients.hub, seen.gateway, gateway_parts(seen.gateway, allowed)
+    terminating = gateway.metadata.deletion_timestamp is not None
+    # The account may read Helm's records there, and nowhere else.
+    there = tuple(name for name in NAMESPACES if find(hub, NAMESPACE, Key("", name)))
+    return replace(
+        seen,
+        charts=await look(hub, gateway.metadata.uid or "", parts, clients, homes=NAMESPACES, namespaces=there),
+        taken=_taken(gateway, hub),
+        definitions=() if terminating else await ours(hub.kube, definitions),
+        balancer=await _balancer(gateway, hub.kube) if terminating else "",
+        allowed=allowed,
+    )
+
+
+async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
+    """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
+    balancer = data_plane(gateway).load_balancer
+    service = await kube.find(SERVICE, balancer)
+    return str(balancer) if service and is_terminating(service) else ""
+
+
+def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
+    named = (one["metadata"]["name"] for one in render_namespaces(gateway))
+    there = {name: found for name in named if (found := find(hub, NAMESPACE, Key("", name)))}
+    return frozenset(
+        name for name, found in there.items() if labels_of(found).get(labels.OWNER_UID) != gateway.metadata.uid
+    )

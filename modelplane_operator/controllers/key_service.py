@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -26,7 +26,7 @@ from aiohttp import web
 
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.front_door import MISSING_KEY
+from modelplane_operator.clients.hub_gateway import MISSING_KEY
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, OF_HUB
 from modelplane_operator.clients.repeats import Repeats
@@ -34,6 +34,7 @@ from modelplane_operator.kube.errors import ClientError, Forbidden, Misbehaving
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.rendering import api_keys
+from modelplane_operator.runtime.probes import answering
 
 FRESH: Final = 1.0
 PATIENCE: Final = 1.0  # with the API server; the two are how late a change counts
@@ -164,8 +165,7 @@ def _refusal(status: int, message: str, code: str) -> web.Response:
     return web.json_response(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else {})
 
 
-@asynccontextmanager
-async def serving(listen: tuple[str, int], keyring: Keyring) -> AsyncGenerator[None]:
+def serving(listen: tuple[str, int], keyring: Keyring) -> AbstractAsyncContextManager[None]:
     """Answer while the block runs; raises OSError when the address is taken."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -185,14 +185,7 @@ async def serving(listen: tuple[str, int], keyring: Keyring) -> AsyncGenerator[N
 
     app = web.Application()
     app.router.add_route("*", "/{any:.*}", answer)
-    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=5.0)
-    await runner.setup()
-    try:
-        host, port = listen
-        await web.TCPSite(runner, host or None, port).start()
-        yield
-    finally:
-        await runner.cleanup()
+    return answering(app, listen, grace=5.0)
 
 
 async def run(listen: tuple[str, int], access: Access) -> None:

@@ -1,23 +1,20 @@
-"""Which kinds the operator runs: one line for each, and what they need beside their controllers."""
+"""Which kinds the operator runs: a declaration each, and what several of them share."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Mapping
 from datetime import timedelta
 
 from modelplane_operator.clients.definitions import read_definitions
-from modelplane_operator.clients.front_door import Asker
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.hub_gateway import Asker
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import (
-    gateway_stack,
     inference_class,
     inference_cluster,
+    inference_gateway,
     model_deployment,
     model_endpoint,
     model_replica,
@@ -26,74 +23,47 @@ from modelplane_operator.controllers import (
     serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
-from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.rendering.gateway_stack import Allowed
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.rendering.inference_gateway.software import Allowed
+from modelplane_operator.runtime.watched import Controllers
+from modelplane_operator.runtime.world import World
 
 REFERENCED_SECONDS = 60.0  # users' Secrets are read again after so long
 
-Indexes = Mapping[ResourceType, Mapping[str, Index]]
 
-
-def kinds(world: World) -> Kinds:
-    settings = world.settings
-    fleet = FleetView(world.now)
-    gateways, fabrics = Gateways(time.monotonic), Fabrics()
-    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
-    referenced = ReferencedObjects(world.hub, time.monotonic, REFERENCED_SECONDS, world.wake)
-    with_helm = bool(settings.helm)
+def kinds(world: World) -> Controllers:
+    settings, now = world.settings, time.monotonic
+    with_helm, drain_grace = bool(settings.helm), timedelta(seconds=settings.drain_grace)
     folder = settings.definitions
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
-    resolver, ranges = Resolver(time.monotonic), HubRanges(world.hub, time.monotonic)
-    services = model_service.checks(Asker(time.monotonic), world.wake)
-    places = outside.checks(resolver, world.wake)
-    return Kinds(
-        controllers=(
-            inference_class.CONTROLLER,
-            inference_cluster.controller(
-                connections,
-                gateways,
-                resolver,
-                helm=with_helm,
-                settle=timedelta(seconds=settings.drain_grace) + timedelta(seconds=settings.lifecycle.grace_seconds),
-            ),
-            gateway_stack.controller(
-                on_hub,
-                helm=with_helm and settings.front_door == "helm",
-                allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
-            ),
-            model_deployment.controller(fleet, timedelta(seconds=settings.drain_grace), world.scheduled),
-            model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
-            model_endpoint.controller(settings.reach, referenced, ranges, resolver, places),
-            model_service.controller(referenced, settings.keys_address, services),
-            *((serving_stack.controller(on_cluster, connections.why),) if with_helm else ()),
+    connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
+    referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
+    gateways, resolver = Gateways(now), Resolver(now)
+    return (
+        inference_class.CONTROLLER,
+        inference_cluster.controller(
+            connections,
+            gateways,
+            resolver,
+            helm=with_helm,
+            settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
         ),
-        listeners=(fleet.listen, fabrics.listen, connections.listen, services.listen, places.listen),
-        while_leading=(referenced.run, services.run, places.run),
-        on_health=(fleet.on_health,),
-        watched_remotely=(
-            *inference_cluster.watched_remotely(fabrics.cut_node),
-            *model_replica.WATCHED_REMOTELY,
-            *(serving_stack.WATCHED_REMOTELY if with_helm else ()),
+        inference_gateway.controller(
+            on_hub,
+            helm=with_helm and settings.hub_gateway == "helm",
+            allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
         ),
-        indexes=_merged(
-            inference_class.INDEXES,
-            inference_cluster.INDEXES,
-            model_deployment.INDEXES,
-            model_endpoint.INDEXES,
-            model_replica.INDEXES,
-            model_service.INDEXES,
-            serving_stack.INDEXES,
+        model_deployment.controller(FleetView(world.now), drain_grace, world.scheduled),
+        model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
+        model_endpoint.controller(
+            settings.reach,
+            referenced,
+            HubRanges(world.hub, now),
+            resolver,
+            outside.checks(resolver, world.wake, world.checked),
         ),
+        model_service.controller(
+            referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
+        ),
+        *((serving_stack.controller(on_cluster, connections),) if with_helm else ()),
     )
-
-
-def _merged(*parts: Indexes) -> Indexes:
-    """The indexes of several kinds; several may want to find the same type."""
-    merged: defaultdict[ResourceType, dict[str, Index]] = defaultdict(dict)
-    for part in parts:
-        for kind, indexes in part.items():
-            merged[kind].update(indexes)
-    return merged

@@ -20,18 +20,19 @@ from modelplane_operator.api import (
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
-from modelplane_operator.planning.symptoms import condition, unrouted
-from modelplane_operator.runtime.loop import Change, Clients, Controller
-from modelplane_operator.runtime.reading import Cluster, backends, children, find
+from modelplane_operator.planning.symptoms import unrouted
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
+from modelplane_operator.runtime.reading import Cluster, backends, children, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.requirement import NoCache
+from modelplane_operator.selectors.cel import Device
 
 DEPLOYMENTS, REPLICAS, ENDPOINTS = of(ModelDeployment), of(ModelReplica), of(ModelEndpoint)
 
@@ -55,8 +56,8 @@ def _cache(deployment: Manifest) -> Iterator[Key]:
 
 
 def _unplaced(deployment: Manifest) -> Iterator[bool]:
-    placed = condition(deployment, ReplicasScheduled.__name__).get("status") == "True"
-    if not placed or condition(deployment, Progressing.__name__).get("reason") == Progressing.NO_OTHER_PLACE.reason:
+    placed = condition(deployment, ReplicasScheduled.__name__).is_true
+    if not placed or condition(deployment, Progressing.__name__).reason == Progressing.NO_OTHER_PLACE.reason:
         yield True
 
 
@@ -65,8 +66,8 @@ def _draining(replica: Manifest) -> Iterator[str]:
         yield replica["metadata"]["namespace"]
 
 
-INDEXES = {
-    REPLICAS: {"draining": _draining},
+INDEXES: Indexes = {
+    REPLICAS: {"cluster": placed_on, "draining": _draining},
     DEPLOYMENTS: {"cache": _cache, "unplaced": _unplaced},
     ENDPOINTS: {"backend": _backend},
     HTTP_ROUTE: {"backend": _routed},
@@ -119,6 +120,9 @@ def controller(
         },
         on_connection=_concerned,
         while_paused=lambda _: WHILE_PAUSED,
+        indexes=INDEXES,
+        listeners=(fleet.listen,),
+        on_health=(fleet.on_health,),
     )
 
 
@@ -191,9 +195,9 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         ],
         status.get("gpuPools"),
         status.get("gateway"),
-        ready.get("status"),
-        ready.get("reason"),
-        ready.get("message") if ready.get("status") == "False" else "",
+        ready.status,
+        ready.reason,
+        ready.message if ready.status == "False" else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceCluster
@@ -11,13 +11,13 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers.hub_gateway import known_hosts
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, section
 from modelplane_operator.kube.resources import (
     BACKEND,
     BACKEND_TLS_POLICY,
@@ -26,19 +26,18 @@ from modelplane_operator.kube.resources import (
     HTTP_ROUTE_FILTER,
     SECRET,
     SERVICE,
-    ResourceType,
 )
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
-from modelplane_operator.planning.symptoms import condition, is_unseen
+from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.inference_gateway import (
     ENVOY_GATEWAY,
     DataPlane,
-    front_door,
+    hub_gateway,
     url_of,
 )
 from modelplane_operator.rendering.model_endpoint import known_backend
-from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
 from modelplane_operator.runtime.reading import Cluster, applied, backends, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 
@@ -46,7 +45,7 @@ ENDPOINTS = of(ModelEndpoint)
 GATEWAYS = of(InferenceGateway)
 CLUSTERS = of(InferenceCluster)
 REPLICAS = of(ModelReplica)
-FRONT_DOOR = Key("", names.DEFAULT_GATEWAY)
+HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
 
 
@@ -61,7 +60,7 @@ def controller(
 
     async def observe(endpoint: ModelEndpoint, clients: Clients) -> Observed:
         front, policies, credentials = (
-            find(clients.hub, GATEWAYS, FRONT_DOOR),
+            find(clients.hub, GATEWAYS, HUB_GATEWAY),
             clients.hub.find(BACKEND_TLS_POLICY),
             endpoint.spec.credentials,
         )
@@ -99,7 +98,16 @@ def controller(
         HTTP_ROUTE: _leaving,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelEndpoint.definition.kind)),
     }
-    return Controller(ModelEndpoint, observe, plan, watches=watches, while_paused=while_paused)
+    return Controller(
+        ModelEndpoint,
+        observe,
+        plan,
+        watches=watches,
+        while_paused=while_paused,
+        indexes=INDEXES,
+        listeners=(places.listen,) if places else (),
+        while_leading=(referenced.run, *((places.run,) if places else ())),
+    )
 
 
 def while_paused(endpoint: Manifest) -> str:
@@ -110,10 +118,10 @@ def while_paused(endpoint: Manifest) -> str:
 
 
 def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
-    """How endpoints are written; while there is no front door, as they were."""
+    """How endpoints are written; while there is no hub gateway, as they were."""
     if gateway is None and BACKEND in map(type_of, children):
         return ENVOY_GATEWAY
-    return front_door(gateway).plane
+    return hub_gateway(gateway).plane
 
 
 def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
@@ -161,7 +169,7 @@ def _outside(  # noqa: PLR0917 - where an endpoint leads, and what there is of o
 
 def _is_closed(cluster: Manifest) -> bool:
     """Whether the gateway of a cluster answers the hub's alone."""
-    return condition(cluster, GatewaySecured.__name__).get("status") == "True"
+    return condition(cluster, GatewaySecured.__name__).is_true
 
 
 def _gateway(cluster: Manifest) -> Iterator[str]:
@@ -184,7 +192,7 @@ def _routes(endpoint: ModelEndpoint, hub: Cluster) -> Iterator[str]:
 
 def _behind(change: Change, hub: Cluster) -> Iterable[Key]:
     """All endpoints, when another gateway is to answer."""
-    if key_of(change.latest) != FRONT_DOOR:
+    if key_of(change.latest) != HUB_GATEWAY:
         return ()
     before, after = (_door(one) if one else None for one in (change.old, change.new))
     return everyone(ENDPOINTS)(change, hub) if before != after else ()
@@ -202,14 +210,12 @@ def _leaving(change: Change, hub: Cluster) -> Iterator[Key]:
 
 
 def _going(endpoint: Manifest) -> Iterator[str]:
-    if endpoint["metadata"].get("deletionTimestamp"):
+    if is_terminating(endpoint):
         yield key_of(endpoint).namespace
 
 
 def _outside_at(endpoint: Manifest) -> Iterator[str]:
-    """The hosts outside that a user's endpoint leads to, and is to."""
-    if _owner(endpoint):
-        return
+    """The hosts that an endpoint leads to, and is to. Whose it is says the plan: owners' references can be forged."""
     urls = {endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url")}
     read = (read_url(url) for url in urls if url)
     yield from {one.host for one in read if isinstance(one, Backend)}
@@ -229,7 +235,7 @@ def _namespace(route: Manifest) -> Iterator[str]:
     yield key_of(route).namespace
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+INDEXES: Indexes = {
     CLUSTERS: {"gateway": _gateway},
     ENDPOINTS: {"going": _going, "outside": _outside_at},
     HTTP_ROUTE: {"namespace": _namespace},

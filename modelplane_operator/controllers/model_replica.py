@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import tenancy
 from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -58,7 +57,7 @@ from modelplane_operator.rendering.model_replica import (
     Lifecycle,
     sources,
 )
-from modelplane_operator.runtime.loop import Change, Clients, Controller, its_deletion
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
 from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
 from modelplane_operator.runtime.reading import children as labelled
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -89,7 +88,7 @@ _OPTIONAL = {
 REPLICAS = of(ModelReplica)
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
+INDEXES: Indexes = {
     REPLICAS: {"cluster": placed_on},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
@@ -154,6 +153,9 @@ def controller(
         on_connection=_replicas_on,
         concurrency_key=lambda manifest: manifest["spec"].get("clusterName", ""),
         while_paused=its_deletion,
+        watched_remotely=WATCHED_REMOTELY,
+        indexes=INDEXES,
+        while_leading=(referenced.run,),
     )
 
 
@@ -227,7 +229,7 @@ def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest |
 def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
     found, homes = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
-    if found is None or not found["metadata"].get("deletionTimestamp"):
+    if found is None or not is_terminating(found):
         return found is not None
     uid = found["metadata"]["uid"]
     return any(applied(cluster, CHILDREN, uid, homes)) or any(labelled(cluster, (POD,), uid, homes))

@@ -8,7 +8,7 @@ passed over. So neither looks at more of the other kind than it has to.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_gateway import InferenceGateway
@@ -16,13 +16,13 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
 from modelplane_operator.api.types import of, type_of
-from modelplane_operator.clients.front_door import Asker, Way
-from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.hub_gateway import Asker, Way
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.conditions import gateways_of
 from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import (
     BACKEND,
     ENDPOINT_SLICE,
@@ -36,16 +36,17 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.answering import judge
 from modelplane_operator.planning.checked import Checked
-from modelplane_operator.planning.model_service import JUDGED, PARENTS, Observed, plan
+from modelplane_operator.planning.model_service import JUDGED, Observed, plan
 from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
-from modelplane_operator.rendering.inference_gateway import KEYS, front_door, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, models_url
 from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
-from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind
+from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
@@ -90,7 +91,7 @@ def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
         yield key_of(service).namespace
 
 
-INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
+INDEXES: Indexes = {
     of(ModelEndpoint): {"labelled": _labelled},
     of(ModelReplica): {"namespace": lambda replica: (key_of(replica).namespace,)},
     of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
@@ -100,7 +101,7 @@ INDEXES: Final[Mapping[ResourceType, Mapping[str, Index]]] = {
 ServiceChecks = Checks[Route, Answer]
 
 
-def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceChecks:
+def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
     """What asks services through the gateway."""
 
     async def ask(route: Route) -> Answer:
@@ -112,6 +113,7 @@ def checks(asker: Asker, wake: Callable[[ResourceType, Key], None]) -> ServiceCh
         failed=lambda route, answer: judge(answer, guarded=route.guarded)[0].status != "True",
         wake=wake,
         is_steady=lambda route, _: asker.is_unreachable(route.way),
+        on_checked=on_checked,
     )
 
 
@@ -125,7 +127,7 @@ def controller(
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         known = InferenceGateway.parse(gateway) if gateway else None
         refs = [one.spec.credentials.secret_ref for one in endpoints if one.spec.credentials]
-        asked = asked_of(service, front_door(known).auth) or ()
+        asked = asked_of(service, hub_gateway(known).auth) or ()
         secrets: dict[str, Manifest | None] = {}
         forbidden: dict[str, str] = {}
         for name in sorted({*asked, *(ref.name for ref in refs)}):
@@ -159,7 +161,15 @@ def controller(
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
-    return Controller(ModelService, observe, plan, watches=watches)
+    return Controller(
+        ModelService,
+        observe,
+        plan,
+        watches=watches,
+        indexes=INDEXES,
+        listeners=(asking.listen,) if asking else (),
+        while_leading=(referenced.run, *((asking.run,) if asking else ())),
+    )
 
 
 def _asked(
@@ -172,7 +182,7 @@ def _asked(
         asking.forget(service.key)
         return None
     way = Way(address, place.scheme, place.host, place.port, service_prefix(service.key))
-    guarded = asked_of(service, front_door(gateway).auth) is not None
+    guarded = asked_of(service, hub_gateway(gateway).auth) is not None
     return asking.find(service.key, Route(way, guarded), _revision(children))
 
 
@@ -188,7 +198,7 @@ def _revision(children: Iterable[Manifest]) -> Hashable:
 
 
 def _said(child: Manifest) -> tuple[tuple[str, ...], ...]:
-    told = (each for part in PARENTS for one in entries(child, "status", part) for each in entries(one, "conditions"))
+    told = (each for one in gateways_of(child) for each in entries(one, "conditions"))
     return tuple((one["type"], one["status"], str(one.get("observedGeneration"))) for one in told)
 
 
@@ -255,8 +265,8 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
 
 
 def _routed(endpoint: Manifest) -> tuple[object, ...]:
-    going, status = endpoint["metadata"].get("deletionTimestamp"), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], going, status.get("routing")
+    terminating, status = is_terminating(endpoint), endpoint.get("status", {})
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing")
 
 
 def _behind(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
 from modelplane_operator.runtime.reading import Cluster, placed_on
 
@@ -30,22 +30,22 @@ class Sweeps:
         default_factory=dict[str, tuple[datetime, tuple[str, ...]]], init=False
     )
 
-    def of(self, site: Cluster, hub: Cluster, now: datetime) -> tuple[str, ...]:
-        """The names of a cluster's orphans, looked for every few minutes."""
+    def of(self, site: Cluster, hub: Cluster, now: datetime, called: Iterable[str] = ()) -> tuple[str, ...]:
+        """The names of a cluster's orphans, looked for every few minutes. `called`: its names beside its own."""
         looked, found = self._found.get(site.name, (None, ()))
         if looked is None or now - looked >= LASTS:
-            found = tuple(sorted(orphans(site, self.kinds, hub)))
+            found = tuple(sorted(orphans(site, self.kinds, hub, called)))
             self._found[site.name] = (now, found)
         return found
 
 
-def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster) -> Iterator[str]:
+def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
     """What we applied there whose owner is not on the hub, and namespaces of tenants that no replica needs."""
-    kept = namespaces_in_use(site.name, hub)
+    kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (site.name, *called)))
     for kind in kinds:
         for one in ours(site.find(kind)):
             lost = key_of(one).name not in kept if kind == NAMESPACE and is_tenants(one) else not _has_owner(one, hub)
-            if lost and not one["metadata"].get("deletionTimestamp"):
+            if lost and not is_terminating(one):
                 yield f"{kind.kind} {key_of(one)}"
 
 

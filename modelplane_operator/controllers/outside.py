@@ -19,6 +19,7 @@ from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.model_endpoint import Reached
 from modelplane_operator.rendering.backend_url import Backend, Reach, misled, parse_url
+from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CONNECT_SECONDS: Final = 2.0
 LOOK_AGAIN: Final = 0.2  # whether a name is resolved
@@ -36,13 +37,17 @@ class Place(NamedTuple):
 PlaceChecks = Checks[Place, Reached]
 
 
-def checks(resolver: Resolver, wake: Callable[[ResourceType, Key], None]) -> PlaceChecks:
+def checks(
+    resolver: Resolver, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted
+) -> PlaceChecks:
     """What connects to the places of users' endpoints."""
 
     async def ask(place: Place) -> Reached:
         return await _reached(place, resolver)
 
-    return Checks(of(ModelEndpoint), ask, failed=lambda _, reached: bool(reached.lack), wake=wake)
+    return Checks(
+        of(ModelEndpoint), ask, failed=lambda _, reached: bool(reached.lack), wake=wake, on_checked=on_checked
+    )
 
 
 async def _reached(place: Place, resolver: Resolver) -> Reached:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Watched
-from modelplane_operator.clients.informer import Index
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
-from modelplane_operator.controllers.connections import cluster_of
+from modelplane_operator.controllers.connections import Connections, cluster_of
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
-from modelplane_operator.kube.errors import ClientError, Unreachable
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
-from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE, ResourceType
+from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
 from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
-from modelplane_operator.runtime.loop import Change, Clients, Controller
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelReplica)
@@ -29,29 +28,30 @@ STACKS, CLUSTERS, REPLICAS = of(ServingStack), of(InferenceCluster), of(ModelRep
 _OF_THE_GATEWAY = f"gateway.envoyproxy.io/owning-gateway-name={names.CLUSTER_GATEWAY}"
 
 
-INDEXES: Mapping[ResourceType, Mapping[str, Index]] = {
-    STACKS: {"cluster": lambda stack: (cluster_of(stack),), **connections.INDEXES[STACKS]},
-    REPLICAS: {"cluster": lambda replica: (replica["spec"].get("clusterName", ""),)},
+INDEXES: Indexes = {
+    **connections.INDEXES,
+    STACKS: {**connections.INDEXES[STACKS], "cluster": lambda stack: (cluster_of(stack),)},
+    REPLICAS: {"cluster": placed_on},
 }
 WATCHED_REMOTELY = (Watched(SECRET, bare=True),)
 """Of Helm's records the metadata tell enough; their content may be a megabyte each."""
 
 
 def controller(
-    definitions: tuple[Manifest, ...], why: Callable[[str], ClientError | None] = lambda _: None
+    definitions: tuple[Manifest, ...], known: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
     """`definitions` are those of the kinds that the stack needs and no chart brings.
 
-    `why` tells what is wrong with the kubeconfig of a connection.
+    `known` says what is wrong with kubeconfigs.
     """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
         name = cluster_of(stack.to_manifest())
         try:
             site = clients.fleet(name)
-            silence = site.health.error
+            unreachable = site.health.error
         except Unreachable as error:
-            site, silence = None, why(name) or error
+            site, unreachable = None, (known.why(name) if known else None) or error
         there = None
         if site is not None and site.health.answers and site.synced:
             there = await _there(stack, site, clients, definitions)
@@ -60,7 +60,7 @@ def controller(
             stack,
             name,
             there,
-            silence,
+            unreachable,
             clients.now().replace(microsecond=0),
             tuple(str(key_of(one)) for one in replicas.by("cluster", name)) if replicas else (),
             abandoned=_abandoned(stack, name, clients.hub),
@@ -77,6 +77,10 @@ def controller(
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         on_connection=_stacks_of,
         concurrency_key=cluster_of,
+        watched_remotely=WATCHED_REMOTELY,
+        indexes=INDEXES,
+        listeners=(known.listen,) if known else (),
+        on_unauthorized=(known.refused,) if known else (),
     )
 
 
@@ -85,15 +89,15 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     wanted = parts(stack)
     children = tuple(applied(site, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
     charts = await look(site, uid, wanted, clients, homes=homes(stack))
-    going = stack.metadata.deletion_timestamp is not None
+    terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
-    lacking, having = await _devices(site, clients.hub) if has_driver and not going else ((), ())
+    lacking, having = await _devices(site, clients.hub) if has_driver and not terminating else ((), ())
     return There(
         charts=charts,
         children=children,
-        taken=frozenset() if going else await _taken(stack, site.kube, children),
-        definitions=() if going else await ours(site.kube, definitions),
-        balancers=await _balancers(site.kube) if going else (),
+        taken=frozenset() if terminating else await _taken(stack, site.kube, children),
+        definitions=() if terminating else await ours(site.kube, definitions),
+        balancers=await _balancers(site.kube) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),
     )
@@ -150,13 +154,13 @@ def _stacks_of(name: str, hub: Cluster) -> Iterable[Key]:
 def _closed(name: str, hub: Cluster) -> bool:
     """Whether no request comes to the cluster by http."""
     cluster = find(hub, CLUSTERS, Key("", name))
-    return cluster is None or condition(cluster, GatewaySecured.__name__).get("status") == "True"
+    return cluster is None or condition(cluster, GatewaySecured.__name__).is_true
 
 
 def _with_news(change: Change, hub: Cluster) -> Iterable[Key]:
     """The stacks of a cluster whose pools declare something else than before, or to which no more http leads."""
     before, after = (
-        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).get("status"))
+        (entries(one or {}, "status", "gpuPools"), condition(one or {}, GatewaySecured.__name__).status)
         for one in change
     )
     return _stacks_of(change.latest["metadata"]["name"], hub) if before != after else ()

@@ -44,7 +44,9 @@ LOOKED_FOR = (
     INFERENCE_POOL,
     HTTP_ROUTE,
 )
-"""What others may have there, as far as the operator may list it."""
+"""What others may have there. What belongs to anything else, a StatefulSet for one, counts for its owner."""
+
+_KINDS = frozenset(kind.kind for kind in LOOKED_FOR)
 
 EVERYWHERE = {
     SERVICE_ACCOUNT: frozenset({"default", "builder", "deployer"}),
@@ -60,12 +62,15 @@ _ACCOUNT = "kubernetes.io/service-account.name"  # annotation: whose token a Sec
 
 
 async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
-    """What others have in a namespace, one of each type: `kind name`. A type that we may not see is passed over."""
+    """What others have in a namespace, one of each type: `kind name`."""
     found: list[str] = []
     for kind in LOOKED_FOR:
         try:
             seen = await kube.some(kind, _SOME, namespace=namespace, selector=_NOT_OURS)
-        except (Forbidden, NotFound):
+        except NotFound:
+            continue
+        except Forbidden:  # there may be some
+            found.append(f"{kind.kind}s, which the operator may not list")
             continue
         found += [f"{kind.kind} {key_of(one).name}" for one in seen if _matters(kind, one)][:1]
     return tuple(found)
@@ -78,6 +83,6 @@ def _matters(kind: ResourceType, one: Manifest) -> bool:
         return False
     if kind == POD:  # those of pickers end by themselves, and nobody waits for them
         return labels.PICKER not in labels_of(one)
-    if metadata.get("ownerReferences"):
+    if any(owner.get("kind") in _KINDS for owner in metadata.get("ownerReferences") or ()):
         return False
     return metadata["name"] not in EVERYWHERE.get(kind, frozenset())

@@ -1,4 +1,4 @@
-"""What a request through the front door met with: the client fills it in, and plans judge it."""
+"""What a request through the hub gateway met with: the client fills it in, and plans judge it."""
 
 from __future__ import annotations
 

@@ -28,6 +28,11 @@ def key_of(manifest: Manifest) -> Key:
     return Key(metadata.get("namespace") or "", metadata["name"])
 
 
+def is_terminating(manifest: Manifest) -> bool:
+    """Whether the object is being deleted, and is there only for its finalizers or its grace."""
+    return bool(manifest["metadata"].get("deletionTimestamp"))
+
+
 def labels_of(manifest: Manifest) -> Mapping[str, str]:
     """An object's labels; often none."""
     return manifest["metadata"].get("labels") or {}

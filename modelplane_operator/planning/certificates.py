@@ -21,7 +21,7 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.certificate import Certificate, Usage
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.planning.plan import HUB, Issue
 
 AUTHORITY_VALID: Final = timedelta(days=400)
@@ -59,7 +59,7 @@ def authorities(secrets: Iterable[Manifest]) -> Sequence[Authority]:
     found: list[Authority] = []
     for secret in secrets:
         number, made = _number(secret), _time(annotations_of(secret).get(labels.MADE, ""))
-        if number is None or made is None or secret["metadata"].get("deletionTimestamp"):
+        if number is None or made is None or is_terminating(secret):
             continue
         try:
             certificate = base64.b64decode(section(secret, "data")["tls.crt"], validate=True).decode("ascii")
@@ -115,7 +115,7 @@ def leaf(  # noqa: PLR0917 - a certificate is made of all of these
 
 def is_current(secret: Manifest | None, wanted: Issue, now: datetime) -> bool:
     """Whether a Secret holds what is wanted of it and lasts; of Secrets elsewhere no more is known than metadata."""
-    if secret is None or secret["metadata"].get("deletionTimestamp"):
+    if secret is None or is_terminating(secret):
         return False
     live, asked = annotations_of(secret), wanted.metadata["annotations"]
     renew = _time(live.get(labels.RENEW_AFTER, ""))

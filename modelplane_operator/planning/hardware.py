@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.shared import Amounts
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, labels_of, section
 from modelplane_operator.planning.nodes import unfit
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.selectors import quantity
 
 _WORDS = 100  # of what a node says of itself
@@ -50,9 +50,10 @@ def cut_node(node: Manifest, fabrics: Iterable[str] = ()) -> Manifest:
     `fabrics`: the labels by which the fleet tells fabrics. One that a node lacks is kept as empty: it was looked for.
     """
     said = condition(node, "Ready")
-    ready = {"type": "Ready", "status": said.get("status", "Unknown")}
-    if ready["status"] != "True":  # of one that is ready, nobody asks since when
-        ready |= {name: str(said[name])[:_WORDS] for name in ("reason", "lastTransitionTime") if said.get(name)}
+    ready = {"type": "Ready", "status": said.status or "Unknown"}
+    if not said.is_true:  # of one that is ready, nobody asks since when
+        told = {"reason": said.reason, "lastTransitionTime": said.last_transition_time}
+        ready |= {name: words[:_WORDS] for name, words in told.items() if words}
     pool = {name: value for name, value in labels_of(node).items() if name == labels.POOL}
     allocatable = section(node, "status", "allocatable")
     offered = {name: whole for name in _UNITS if (whole := _whole(name, str(allocatable.get(name, ""))))}

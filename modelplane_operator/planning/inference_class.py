@@ -10,7 +10,7 @@ from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.planning.node_pools import problems, published
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
 
 NAMED = 5  # of those who use it; the others are counted
 
@@ -25,25 +25,25 @@ class Observed:
 
 
 def plan(seen: Observed) -> Plan:
-    going = seen.inference_class.metadata.deletion_timestamp is not None
-    steps = () if seen.users else (RemoveFinalizer(),)
+    terminating = seen.inference_class.metadata.deletion_timestamp is not None
     # A class that is going and was never held is gone before anybody could be told.
-    return Plan(steps, _status(seen, going=going), needs_finalizer=bool(seen.users) and not going)
+    held = () if terminating else (KEEP,)
+    return Plan(held if seen.users else (LET_GO,), _status(seen, terminating=terminating))
 
 
-def _status(seen: Observed, *, going: bool) -> InferenceClassStatus:
+def _status(seen: Observed, *, terminating: bool) -> InferenceClassStatus:
     wrong = problems(published(seen.inference_class))
     accepted = Accepted.INVALID_DEVICE if wrong else Accepted.AVAILABLE
     judged = accepted.condition(seen.now, message="; ".join(wrong))
     return InferenceClassStatus(
         clusters=len(seen.users),
         nodes=sum(seen.users.values()),
-        conditions=(judged, _ready(seen, judged, going=going)),
+        conditions=(judged, _ready(seen, judged, terminating=terminating)),
     )
 
 
-def _ready(seen: Observed, accepted: Condition, *, going: bool) -> Condition:
-    if going:
+def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Condition:
+    if terminating:
         waiting = f"it stays while clusters have pools of it: {listed(sorted(seen.users))}" if seen.users else ""
         return Ready.DELETING.condition(seen.now, message=waiting)
     if accepted.status != "True":

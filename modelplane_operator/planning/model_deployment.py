@@ -28,28 +28,24 @@ from modelplane_operator.api.model_deployment import (
 )
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, ModelReplicaSpec
 from modelplane_operator.api.reasons import is_trouble, not_ready
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of, labels_of
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete
 from modelplane_operator.planning.rollout import Budget, Live, Moves, moves
 from modelplane_operator.planning.shortfall import unplaced
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.model_deployment import not_allowed, render_endpoint, render_replica, replica_key
 from modelplane_operator.scheduling.decision import Decision, Removal
 from modelplane_operator.scheduling.placement import charges, held_nodes, read
-from modelplane_operator.scheduling.prose import problem, stuck, summary
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
-    ClusterGone,
-    Forced,
-    Going,
     InvalidSelector,
     NoClusters,
     Overdrawn,
     Problem,
-    ScaledDown,
-    Tainted,
 )
+from modelplane_operator.scheduling.prose import problem, stuck, summary
+from modelplane_operator.scheduling.reasons import ClusterGone, Forced, Going, ScaledDown, Tainted
 from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 from modelplane_operator.scheduling.survey import Fleet
@@ -82,19 +78,19 @@ class Observed:
     now: datetime
 
     @property
-    def going(self) -> bool:
+    def terminating(self) -> bool:
         """Whether it is being deleted. What belongs to it goes once it is gone, for which others may let it wait."""
         return self.deployment.metadata.deletion_timestamp is not None
 
     @property
     def frozen(self) -> bool:
         """Whether nothing of it is to change, but that no cluster that is to be empty waits for that."""
-        return self.going or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
+        return self.terminating or self.deployment.metadata.annotations.get(labels.PAUSED) == "true"
 
     @cached_property
     def live(self) -> Mapping[Key, Manifest]:
         """The replicas that exist and are to stay as far as anybody has said."""
-        return {key_of(one): one for one in self.replicas if not one["metadata"].get("deletionTimestamp")}
+        return {key_of(one): one for one in self.replicas if not is_terminating(one)}
 
     @cached_property
     def endpoint(self) -> Mapping[Key, Manifest]:
@@ -123,13 +119,12 @@ class Observed:
         replica = self.live[key]
         if not self.answers(replica) or key in self.reached or not self.routed:
             return None
-        return datetime.fromisoformat(condition(replica, ModelReady.__name__)["lastTransitionTime"]) + FOLLOWING
+        return datetime.fromisoformat(condition(replica, ModelReady.__name__).last_transition_time) + FOLLOWING
 
     def answers(self, replica: Manifest) -> bool:
         """Whether a replica is known to answer in its present shape."""
         found = condition(replica, ModelReady.__name__)
-        current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
-        return current and found.get("status") == "True"
+        return found.current and found.is_true
 
 
 @dataclass(frozen=True)
@@ -154,7 +149,7 @@ def plan(seen: Observed) -> Plan:
     awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
     again = [at for at in (course.decision.again_at, course.moves.again_at, *awaited) if at is not None]
     wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
-    status = None if seen.going else _status(seen, course)
+    status = None if seen.terminating else _status(seen, course)
     return Plan(tuple(_steps(seen, course)), status, requeue_after=wait)
 
 
@@ -196,7 +191,7 @@ def _asked(seen: Observed) -> Ask:
 def _count(seen: Observed) -> int:
     """How many replicas there are to be while nothing else changes: those that there were before."""
     known = seen.deployment.status.replicas if seen.deployment.status else None
-    return 0 if seen.going or known is None else known.total or 0
+    return 0 if seen.terminating or known is None else known.total or 0
 
 
 def _emptying(decision: Decision, seen: Observed) -> Decision:
@@ -273,11 +268,14 @@ def _since(replica: Manifest) -> datetime | None:
 
 
 def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
-    """Out of rotation first, then what is new, then into rotation, and what goes last."""
+    """Out of rotation first, then what is new, what may go now, and last into rotation.
+
+    Endpoints are tenants' to edit: one that cannot be written holds up no replica that leaves its cluster.
+    """
     out = course.moves.drain | course.moves.go
     in_rotation = {key for key, one in seen.live.items() if key not in out and seen.answers(one)}
     for key, endpoint in seen.endpoint.items():
-        if key not in in_rotation and not endpoint["metadata"].get("deletionTimestamp"):
+        if key not in in_rotation and not is_terminating(endpoint):
             yield delete(endpoint)
     changing = [key for key in course.changed if key in course.moves.go]
     # With a replica too many, the last that would have to change can go instead; unless it is the other that must go.
@@ -292,10 +290,10 @@ def _steps(seen: Observed, course: _Course) -> Iterable[Step]:
     taken = {key_of(one) for one in seen.replicas}
     for key in [key for key in missing if key not in taken][: course.moves.create]:
         yield Create(course.wanted[key])
-    yield from _entering(seen, in_rotation)
     for key in sorted(removed & course.moves.go):
         if key in seen.live:
             yield delete(seen.live[key])
+    yield from _entering(seen, in_rotation)
 
 
 def _rewritten(seen: Observed, course: _Course, key: Key, live: Manifest, removed: set[Key]) -> Manifest | None:
@@ -337,22 +335,21 @@ def _held(live: Manifest, next_: Manifest) -> str:
 def _has_its_shape(replica: Manifest) -> bool:
     """Whether all of its pods have the shape that its spec says; those before it that still end are in its status."""
     found = condition(replica, Ready.__name__)
-    current = found.get("observedGeneration", 0) >= replica["metadata"].get("generation", 0)
-    return current and found.get("status") == "True"
+    return found.current and found.is_true
 
 
 def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
     for key in sorted(in_rotation):
         if seen.endpoint.get(key, {}).get("metadata", {}).get("deletionTimestamp"):
             continue  # the one before has to go first
-        if seen.going and key not in seen.endpoint:
+        if seen.terminating and key not in seen.endpoint:
             continue
         live = seen.live[key]
         site = seen.fleet.site(live["spec"]["clusterName"])
         if site is None or not site.cluster.gateway:  # it keeps the endpoint that it has
             continue
-        replica, cluster = read(ModelReplica.parse(live)), site.cluster
-        endpoint = render_endpoint(seen.deployment, replica, cluster.gateway, cluster.server_name, cluster.gateway_port)
+        place, cluster = read(ModelReplica.parse(live)).placement, site.cluster
+        endpoint = render_endpoint(seen.deployment, place, cluster.gateway, cluster.server_name, cluster.gateway_port)
         # A pause keeps what the user's edits would make of it, and not what somebody has made of an endpoint.
         if not (seen.frozen and seen.endpoint.get(key, {}).get("spec") == endpoint["spec"]):
             yield Apply(endpoint)
@@ -362,7 +359,7 @@ def _entering(seen: Observed, in_rotation: Iterable[Key]) -> Iterable[Step]:
 
 
 def _status(seen: Observed, course: _Course) -> ModelDeploymentStatus:
-    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") == "True"]
+    ready = [one for one in seen.live.values() if condition(one, Ready.__name__).is_true]
     leaving = {removal.replica.key for removal in course.target.removed}
     finished = [one for one in ready if key_of(one) not in {*leaving, *course.changed} and seen.answers(one)]
     needed = [_scheduled(seen, course.decision), _replicas_ready(seen, course, len(ready)), *_cache(seen)]
@@ -409,7 +406,7 @@ def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
         return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=counted)
     if not seen.live and not course.target.placements:
         return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=counted)
-    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
     waiting.sort(key=lambda one: not _fails(one))
     told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
     more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
@@ -420,7 +417,7 @@ def _replicas_ready(seen: Observed, course: _Course, ready: int) -> Condition:
 def _fails(replica: Manifest) -> bool:
     """Whether a replica says that it is not Ready for something that does not mend by itself."""
     found = condition(replica, Ready.__name__)
-    return found.get("status") not in {None, "True"} and is_trouble(REPLICA, Condition.model_validate(found))
+    return found.status not in {"", "True"} and is_trouble(REPLICA, found)
 
 
 def _where(replica: Manifest) -> str:
@@ -430,8 +427,8 @@ def _where(replica: Manifest) -> str:
 def _said(replica: Manifest) -> str:
     for kind in (Ready.__name__, ModelReady.__name__, "Synced"):
         found = condition(replica, kind)
-        if found.get("status") not in {None, "True"} and found.get("message"):
-            return found["message"]
+        if found.status not in {"", "True"} and found.message:
+            return found.message
     return "not looked at yet"
 
 
@@ -455,7 +452,7 @@ def _progressing(seen: Observed, course: _Course) -> Condition:
 
 def _starting(seen: Observed, course: _Course) -> Condition:
     """While nothing moves: whether replicas are on their way to answer."""
-    waiting = [one for one in seen.live.values() if condition(one, Ready.__name__).get("status") != "True"]
+    waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
     failing = sum(map(_fails, waiting))
     if len(waiting) > failing or course.wanted.keys() - seen.live.keys():
         return Progressing.STARTING.condition(seen.now)

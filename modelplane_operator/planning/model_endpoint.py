@@ -25,7 +25,7 @@ from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import BACKEND, BACKEND_TLS_POLICY, SERVICE
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.mutual_tls import unlearnt
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, prune
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
@@ -68,7 +68,7 @@ class Outside:
     """Those of their hosts and addresses where a cluster's gateway is, as the cluster says."""
     closed: frozenset[str] = frozenset()
     """Those of these where it answers the hub's gateway alone."""
-    front_door: frozenset[str] = frozenset()
+    hub_gateway: frozenset[str] = frozenset()
     """Those where our own is."""
 
 
@@ -131,8 +131,8 @@ def plan(seen: Observed) -> Plan:
     held = header if isinstance(header, Header) else None
     rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
-    steps = (*map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted), needs_finalizer=True)
+    steps = (KEEP, *map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
+    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -194,7 +194,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
         return InvalidUrl(Fault.FORBIDDEN, words)
-    if places & seen.outside.front_door and not seen.reach.allows(backend.address or backend.host):
+    if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(Fault.FORBIDDEN, words)
     return backend
@@ -227,15 +227,17 @@ def _leave(seen: Observed, since: datetime) -> Plan:
     """Let go once nobody is led there any more."""
     left = since + PATIENCE - seen.now
     if not seen.routes or left <= timedelta():
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     known = seen.endpoint.status or ModelEndpointStatus()
     message = f"Waiting until no requests come by HTTPRoute {', '.join(seen.routes[:NAMED])}"
-    going = Ready.DELETING.condition(seen.now, message=message)
-    return Plan(status=known.model_copy(update={"conditions": (going,)}), requeue_after=max(left.total_seconds(), 0.1))
+    terminating = Ready.DELETING.condition(seen.now, message=message)
+    return Plan(
+        status=known.model_copy(update={"conditions": (terminating,)}), requeue_after=max(left.total_seconds(), 0.1)
+    )
 
 
 def _led_to(seen: Observed) -> Backend | None:
-    """Where the endpoint's Service leads, or its Backend; both are there while the front door changes."""
+    """Where the endpoint's Service leads, or its Backend; both are there while the hub gateway changes."""
     return next((known_backend(one) for one in seen.children if type_of(one) in {SERVICE, BACKEND}), None)
 
 

@@ -23,8 +23,9 @@ from modelplane_operator.api.model_replica import (
 )
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, entries, key_of, labels_of, section
+from modelplane_operator.kube.objects import Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
@@ -36,10 +37,9 @@ from modelplane_operator.kube.resources import (
     SECRET,
 )
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
+from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.planning.symptoms import (
     ALL_FIT,
-    condition,
     is_behind,
     is_ready,
     is_refused,
@@ -312,7 +312,10 @@ def _judged(seen: Observed, engines: Sequence[_Engine], problem: _Problem | None
         why = accepted if absent else answers
     else:
         why = (found[0].reason if found else ModelReady.MODEL_STARTING).condition(now)
-    whole = not_ready(KIND, why, _sentence(lacks, ill)) if lacks else Ready.AVAILABLE.condition(now)
+    cordoned = seen.nodes.cordoned(seen.pods)
+    whole = Ready.AVAILABLE.condition(now, message=cordoned)
+    if lacks:
+        whole = not_ready(KIND, why, _sentence(lacks, ill, cordoned))
     return _status(
         (accepted, *_transfer(seen), answers, whole), held=_held(seen), unschedulable_since=_unschedulable_since(seen)
     )
@@ -345,8 +348,8 @@ def _unschedulable_since(seen: Observed) -> datetime | None:
 
 def _is_unschedulable(pod: Manifest) -> bool:
     """Whether a pod that is to have a node for itself has found none."""
-    awaits = section(pod, "spec").get("resourceClaims") and not _is_going(pod)
-    return bool(awaits) and condition(pod, "PodScheduled").get("status") == "False"
+    awaits = section(pod, "spec").get("resourceClaims") and not is_terminating(pod)
+    return bool(awaits) and condition(pod, "PodScheduled").status == "False"
 
 
 def _held(seen: Observed) -> tuple[HeldNodes, ...]:
@@ -412,7 +415,7 @@ def _teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in replica.metadata.finalizers:
         return Plan()
     if not seen.site.exists:  # nobody can reach what may be left there
-        return Plan((RemoveFinalizer(),))
+        return Plan((LET_GO,))
     if seen.site.error is not None:
         why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
         return Plan(status=_going(seen, why), failure=seen.site.error)
@@ -423,22 +426,18 @@ def _teardown(seen: Observed) -> Plan:
     # nobody waits for the minutes that they have.
     engines = [pod for pod in seen.pods if not _is_pickers(pod, seen)]
     if workloads or engines:
-        steps = tuple(delete(each, cluster=cluster) for each in workloads if not _is_going(each))
+        steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
         return Plan(steps, _going(seen, f"waiting for {_count(engines, 'pod')} to end"))
     if seen.children:
-        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not _is_going(each))
+        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
         return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
-    if seen.namespace is not None and not seen.of_others and not _is_going(seen.namespace):
-        return Plan((delete(seen.namespace, cluster=cluster), RemoveFinalizer()))
-    return Plan((RemoveFinalizer(),))
+    if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
+        return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
+    return Plan((LET_GO,))
 
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:
     return _status((Ready.DELETING.condition(seen.now, message=why),))
-
-
-def _is_going(manifest: Manifest) -> bool:
-    return bool(manifest["metadata"].get("deletionTimestamp"))
 
 
 def _count(found: Sequence[Manifest], noun: str) -> str:

@@ -30,7 +30,8 @@ from modelplane_operator.api.model_service import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.answer import Answer
-from modelplane_operator.kube.objects import Key, Manifest, entries, key_of, section
+from modelplane_operator.kube.conditions import condition, gateways_of
+from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.checked import Checked
@@ -40,7 +41,7 @@ from modelplane_operator.rendering.api_keys import asked_of, beyond, digests
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.credentials import NoHeader, read_credentials
 from modelplane_operator.rendering.hops import mark_of
-from modelplane_operator.rendering.inference_gateway import KEYS, FrontDoor, front_door, hosts_of, models_url
+from modelplane_operator.rendering.inference_gateway import KEYS, HubGateway, hosts_of, hub_gateway, models_url
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
@@ -51,7 +52,6 @@ NAMED = 3  # how many of a kind a message names
 NO_PATH = r"[^!-\[\]-~]"  # what admission refuses in a path, for those that were stored before it did
 JUDGED = {HTTP_ROUTE: ("Accepted", "ResolvedRefs"), SECURITY_POLICY: ("Accepted",)}
 """What the gateway says something of, and which conditions have to be true."""
-PARENTS = ("parents", "ancestors")  # where it does: of routes, and of policies
 
 Groups = Sequence[Sequence[ModelEndpoint]]
 
@@ -83,8 +83,8 @@ class Observed:
     """What there is in its namespace, for a service that selects no endpoint."""
 
     @property
-    def door(self) -> FrontDoor:
-        return front_door(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
+    def door(self) -> HubGateway:
+        return hub_gateway(self.gateway, self.keys, mark_of(self.hub) if self.hub else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def plan(seen: Observed) -> Plan:
     service = seen.service
     if service.metadata.deletion_timestamp:
         known = service.status or ModelServiceStatus()
-        going = Ready.DELETING.condition(seen.now, message="Its route goes with it")
-        return Plan(status=known.model_copy(update={"conditions": (going,)}))
+        terminating = Ready.DELETING.condition(seen.now, message="Its route goes with it")
+        return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     groups = selected(service, [one for one in seen.endpoints if not one.metadata.deletion_timestamp])
     found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
     targets = {key: target for key, target in found.items() if isinstance(target, Target)}
@@ -143,7 +143,7 @@ def _target(endpoint: ModelEndpoint, seen: Observed) -> Target | Unusable:
     inward = routing.leads_to == "Replica" or (name or "").endswith(f".{names.INTERNAL_DOMAIN}")
     if inward and path != replica_prefix(endpoint.key):  # whoever may write a status could say so
         return Unusable(endpoint.key, "with the way to a replica that is not its own")
-    # Nobody proves by http to be the gateway of a cluster, which may have told any place: one of the front door's, say.
+    # Nobody proves by http to be the gateway of a cluster, which may tell any place: one of the hub gateway's, say.
     credentials, unproven = endpoint.spec.credentials, backend.scheme == "http" or routing.leads_to == "Outside"
     if credentials is None:
         return Target(backend, path=path, name=name, unproven=unproven)
@@ -318,23 +318,21 @@ def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[Routi
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        aspects = _said_of(child, seen.door.plane.controller)
+        told = _told(child, seen.door.plane.controller)
         for aspect in JUDGED[kind]:
-            condition = aspects.get(aspect)
-            if condition is None or condition.get("observedGeneration") != child["metadata"].get("generation"):
+            found = condition(child, aspect, told)
+            if not found.current:
                 yield RoutingReady.CONFIGURING, f"The gateway has not looked at {name} yet"
-            elif condition["status"] != "True":
-                said = f"The gateway says of {name}: {condition['reason']}: {condition.get('message', '')}"
-                yield RoutingReady.ROUTE_REFUSED, said
+            elif not found.is_true:
+                yield RoutingReady.ROUTE_REFUSED, f"The gateway says of {name}: {found.why}"
 
 
-def _said_of(child: Manifest, controller: str) -> Mapping[str, Manifest]:
-    """The conditions that our gateway has put on a route or a policy; what another one said stays when it has gone."""
-    status: Manifest = child.get("status", {})
-    told = ((one.get("parentRef") or one.get("ancestorRef"), one) for part in PARENTS for one in status.get(part) or ())
-    here = (names.HUB_GATEWAY, controller)
-    ours = (one for reference, one in told if (reference.get("name"), one.get("controllerName")) == here)
-    return {condition["type"]: condition for parent in ours for condition in parent.get("conditions") or ()}
+def _told(child: Manifest, controller: str) -> Section:
+    """What our gateway says of a route or a policy; what another one said stays when it has gone."""
+    nothing: Section = {}
+    told = ((section(one, "parentRef") or section(one, "ancestorRef"), one) for one in gateways_of(child))
+    ours = (names.HUB_GATEWAY, controller)
+    return next((one for gateway, one in told if (gateway.get("name"), one.get("controllerName")) == ours), nothing)
 
 
 def _short(service: ModelService, groups: Groups, shared: Sequence[Share]) -> str:

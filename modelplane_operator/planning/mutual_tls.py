@@ -19,7 +19,7 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import GATEWAY, SECRET
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
-from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, works
+from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, working
 from modelplane_operator.rendering.owned import Owner
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
@@ -40,15 +40,16 @@ class Hub:
     known: bool = field(default=True)
     """Whether it is told what is wanted. Until it is, gateways of clusters stay as they are, open or closed."""
     began: bool = field(default=False)
-    """Whether clusters did answer the hub's gateway alone, or may be about to."""
+    """Whether clusters did answer the hub's gateway alone, or may be about to: new gateways wait for that."""
 
 
 def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now: datetime) -> Hub:
     found = trust(authorities(secrets), now)
     began = found is not None
     if gateway is None or gateway.metadata.deletion_timestamp:
-        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}"
-        return Hub(found, known=False, began=began, why=why)
+        # It may come, and ask for mutual TLS: what answers anybody until then is found by anybody.
+        why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
+        return Hub(found, known=False, began=True, why=why)
     said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
     offered = gateway.spec.backend == "Traefik"
     if said is None:
@@ -143,6 +144,4 @@ def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetim
 
 def _answers(gateway: Manifest) -> bool:
     """Whether all that the Gateway is to listen to works."""
-    said: list[Manifest] = gateway.get("status", {}).get("listeners") or []
-    wanted = {one["name"] for one in gateway["spec"].get("listeners") or ()}
-    return wanted <= {one["name"] for one in said if works(one)}
+    return working(gateway) >= {one["name"] for one in gateway["spec"].get("listeners") or ()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from modelplane_operator.api import labels
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
 
 NAMED = 3  # nodes that a message names
@@ -14,11 +15,11 @@ NAMED = 3  # nodes that a message names
 
 def why_not_ready(node: Manifest) -> str:
     """Since when a node is not ready, and the reason that it gives; empty while it is ready."""
-    ready = next((one for one in entries(node, "status", "conditions") if one["type"] == "Ready"), None) or {}
-    if ready.get("status") == "True":
+    ready = condition(node, "Ready")
+    if ready.is_true:
         return ""
-    since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
-    reason = f" ({ready['reason']})" if ready.get("reason") else ""
+    since = f" since {ready.last_transition_time}" if ready.last_transition_time else ""
+    reason = f" ({ready.reason})" if ready.reason else ""
     return f"is not ready{since}{reason}"
 
 
@@ -41,6 +42,18 @@ class Unfit:
         """The node of a pod, and since when it is not ready: what it last said of the pod counts no more."""
         name = section(pod, "spec").get("nodeName", "")
         return f"node {name}, which {self._down[name]}" if name in self._down else ""
+
+    def cordoned(self, pods: Iterable[Manifest]) -> str:
+        """The cordoned nodes that pods run on: once one ends, its successor needs another node."""
+        used: set[str] = {section(pod, "spec").get("nodeName", "") for pod in pods}
+        cordoned: set[str] = {
+            node["metadata"]["name"] for node in self.nodes if section(node, "spec").get("unschedulable")
+        }
+        found = sorted(cordoned & used)
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        many = len(found) > 1
+        words = f"node{'s' if many else ''} {', '.join(found[:NAMED])}{more}, which {'are' if many else 'is'} cordoned"
+        return f"pods of it are on {words}" if found else ""
 
     def kept_from(self, pod: Manifest) -> str:
         """The nodes of its pool on which a pod without a node is not put."""

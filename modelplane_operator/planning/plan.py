@@ -1,11 +1,20 @@
-"""What a decision is: steps to write, in order, and the status to report. Values only; `controllers` carries them out.
+"""What a decision is: steps to write, and the status to report. Values only; `runtime` carries them out.
 
 A plan is a fixpoint: planning over the result of its own steps gives steps that change nothing.
+
+This order holds between the steps of a plan, whatever their targets, and no other:
+
+    first     the finalizers that are to be there, one after the other; if one fails, nothing else is done
+    strands   the steps of each target (`target`: the hub, each workload cluster), in the plan's order, to the first
+              failure of what more than begins something (`only_begins`); side by side, none waiting for another
+    last      our finalizer comes off the object itself, when nothing of all that has failed
+
+Whatever on one target has to follow something on another waits until a later plan has observed that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -15,7 +24,7 @@ from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -91,29 +100,26 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class AddFinalizer:
-    """Have our finalizer on an object of the hub that somebody else made, so that it stays while we need it."""
+class SetFinalizer:
+    """Have our finalizer on an object of the hub, so that it stays while we need it, or take it off.
 
-    type: ResourceType
-    key: Key
-
-    def __str__(self) -> str:
-        return f"add our finalizer to {_named(self.type, self.key, HUB)}"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer:
-    """Take our finalizer off it: we do not need it any more.
-
-    Without a type and a key, off the object that the plan is for: nothing of it is left anywhere.
+    Without a type and a key, on the object that the plan is for: while something of it is left where the hub's garbage
+    collector does not reach.
     """
 
     type: ResourceType | None = None
     key: Key | None = None
+    present: bool = field(default=True, kw_only=True)
 
     def __str__(self) -> str:
-        whom = _named(self.type, self.key, HUB) if self.type and self.key else "the object"
-        return f"remove our finalizer from {whom}"
+        whose = _named(self.type, self.key, HUB) if self.type and self.key else "the object"
+        return f"add our finalizer to {whose}" if self.present else f"remove our finalizer from {whose}"
+
+
+KEEP = SetFinalizer()
+"""Added by itself before a step that leaves something behind; to be planned where another's need is the reason."""
+LET_GO = SetFinalizer(present=False)
+"""Nothing of the object is left anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,20 +191,9 @@ class RenewToken:
         return f"renew the token in Secret {self.secret}"
 
 
-Step: TypeAlias = (
-    Apply
-    | Create
-    | Replace
-    | Issue
-    | Delete
-    | AddFinalizer
-    | RemoveFinalizer
-    | Install
-    | RollBack
-    | Uninstall
-    | MarkFailed
-    | RenewToken
-)
+KubeStep: TypeAlias = Apply | Create | Replace | Issue | Delete | SetFinalizer | MarkFailed | RenewToken
+HelmStep: TypeAlias = Install | RollBack | Uninstall
+Step: TypeAlias = KubeStep | HelmStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +201,43 @@ class Plan:
     """What to write, what to report, and when to look again at the latest."""
 
     steps: tuple[Step, ...] = ()
+    """The order that holds between them is told at the top of this page."""
     status: Status | None = None
     """All of the status but for `Synced`, which the loop adds. None leaves the rest of it as it is."""
     requeue_after: float | None = None
     failure: ClientError | None = None
     """What keeps us from doing more; it is told and tried again like a step that failed."""
-    needs_finalizer: bool = field(default=False)
-    """Whether our finalizer must be on the object even if no step leaves the hub (a cloud call does)."""
+
+
+def target(step: Step) -> str:
+    """Where a step writes, by the name of the cluster: whose strand it is of."""
+    return HUB if isinstance(step, Create | Replace | SetFinalizer) else step.cluster
+
+
+def only_begins(step: Step) -> bool:
+    """Whether no step after it can count on it, so that none is held up when it fails.
+
+    Of what is only begun the next look tells how it went, and the token that is there holds while there is no other.
+    """
+    return isinstance(step, Install | RollBack | Uninstall | MarkFailed | RenewToken)
 
 
 def creates_external_objects(step: Step) -> bool:
     """Whether a step leaves something behind where the hub's garbage collector does not reach."""
     return isinstance(step, Install) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
+
+
+def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
+    """The three rows that follow each other, as told at the top of this page; what is in one goes on side by side."""
+    given = tuple(steps)
+    first = [one for one in given if isinstance(one, SetFinalizer) and one.present]
+    if any(map(creates_external_objects, given)):
+        first.insert(0, KEEP)
+    by_target: dict[str, list[Step]] = {}
+    for step in given:
+        if not isinstance(step, SetFinalizer) or not (step.present or step == LET_GO):
+            by_target.setdefault(target(step), []).append(step)
+    return (first,), tuple(by_target.values()), ([step for step in given if step == LET_GO],)
 
 
 # In the background a gang's workers are told when their leader has ended, and hold their devices for as long again.
@@ -237,9 +257,9 @@ def prune(
     """Steps that delete those children of an owner that are no longer wanted and not on their way out."""
     kept = {(type_of(manifest), key_of(manifest)) for manifest in wanted}
     for child in children:
-        going = child["metadata"].get("deletionTimestamp")
+        terminating = is_terminating(child)
         ours = labels_of(child).get(labels.OWNER_UID) == owner
-        if ours and not going and (type_of(child), key_of(child)) not in kept:
+        if ours and not terminating and (type_of(child), key_of(child)) not in kept:
             yield delete(child, cluster=cluster)
 
 

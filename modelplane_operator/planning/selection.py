@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.kube.objects import Section, entries
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Manifest
 
 NAMED = 3  # of labels, and of replicas
 
@@ -24,15 +25,12 @@ class Neighbours:
     """ModelReplicas that would be selected, by name, and what each says of its model."""
 
 
-def state(replica: Section) -> str:
+def state(replica: Manifest) -> str:
     """What a replica says of why it has no endpoint."""
-    said = {one.get("type"): one for one in entries(replica, "status", "conditions")}
-    found = said.get("ModelReady")
-    if found is None:
-        return "nothing is known of it yet"
-    if found.get("status") == "True":
+    found = condition(replica, "ModelReady")
+    if found.is_true:
         return "it answers, and its endpoint follows"
-    return ": ".join(filter(None, (str(found.get("reason", "")), str(found.get("message") or ""))))
+    return found.why or "nothing is known of it yet"
 
 
 def why_none(service: ModelService, near: Neighbours | None) -> str:

@@ -22,7 +22,7 @@ from modelplane_operator.api.serving_stack import (
 )
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import (
     ENVOY_PROXY,
     GATEWAY,
@@ -35,7 +35,7 @@ from modelplane_operator.kube.resources import (
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
-from modelplane_operator.planning.plan import Apply, Plan, RemoveFinalizer, Step, delete, prune
+from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
@@ -83,7 +83,7 @@ class Observed:
     cluster: str
     there: There | None
     """None while the cluster does not answer, and until all of it has been seen."""
-    silence: ClientError | None
+    unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
     now: datetime
     replicas: tuple[str, ...] = ()
@@ -102,9 +102,11 @@ class Observed:
 def plan(seen: Observed) -> Plan:
     if seen.stack.metadata.deletion_timestamp is not None:
         return _teardown(seen)
-    if seen.silence is not None:
-        words = f"cluster {seen.cluster} does not answer: {seen.silence}"
-        return Plan(status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.silence)
+    if seen.unreachable is not None:
+        words = f"cluster {seen.cluster} does not answer: {seen.unreachable}"
+        return Plan(
+            status=_as_before(seen, Ready.UNREACHABLE.condition(seen.now, message=words)), failure=seen.unreachable
+        )
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return _in_service(seen, seen.there)
@@ -258,11 +260,11 @@ def _teardown(seen: Observed) -> Plan:
     if seen.replicas:
         some = ", ".join(seen.replicas[:NAMED]) + (", ..." if len(seen.replicas) > NAMED else "")
         return _leaving(seen, f"{len(seen.replicas)} replicas are on cluster {seen.cluster}: {some}")
-    if seen.silence is not None:
+    if seen.unreachable is not None:
         if seen.abandoned:
-            return Plan((RemoveFinalizer(),))
+            return Plan((LET_GO,))
         words = f'cluster {seen.cluster} does not answer; annotate the stack with {labels.ABANDON}="true" to leave it'
-        return replace(_leaving(seen, f"{words}: {seen.silence}"), failure=seen.silence)
+        return replace(_leaving(seen, f"{words}: {seen.unreachable}"), failure=seen.unreachable)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return _uninstalled(seen, seen.there)
@@ -277,11 +279,11 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
     if there.balancers and (left or there.charts.releases):  # else it is that of another stack's gateway
         return _leaving(seen, f"load balancer {', '.join(there.balancers)} is being taken away")
     if there.charts.releases:
-        going = [remove(key, there.charts) for key in _last_ones(seen.stack, there.charts)]
-        return _leaving(seen, "; ".join(words for words, _ in going), *(step for _, step in going if step))
+        terminating = [remove(key, there.charts) for key in _last_ones(seen.stack, there.charts)]
+        return _leaving(seen, "; ".join(words for words, _ in terminating), *(step for _, step in terminating if step))
     if left:
         return _deleting(seen, *left)
-    return Plan((RemoveFinalizer(),))
+    return Plan((LET_GO,))
 
 
 def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
@@ -292,9 +294,9 @@ def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
     return (key for key in sorted(charts.releases) if key not in needed)
 
 
-def _deleting(seen: Observed, *going: Manifest) -> Plan:
-    steps = [delete(child, cluster=seen.cluster) for child in going if not child["metadata"].get("deletionTimestamp")]
-    names = ", ".join(f"{child['kind']} {key_of(child)}" for child in going)
+def _deleting(seen: Observed, *terminating: Manifest) -> Plan:
+    steps = [delete(child, cluster=seen.cluster) for child in terminating if not is_terminating(child)]
+    names = ", ".join(f"{child['kind']} {key_of(child)}" for child in terminating)
     return _leaving(seen, f"being deleted: {names}", *steps)
 
 

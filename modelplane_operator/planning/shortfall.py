@@ -6,12 +6,13 @@ from typing import assert_never
 
 from modelplane_operator.api.model_deployment import ReplicasScheduled
 from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.problems import LabelConflict
 from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
     Going,
-    LabelConflict,
     LabelDiffers,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
@@ -42,7 +43,7 @@ def _reason(miss: Reason) -> ReplicasScheduled:
     match miss:
         case Full() | Crowded() | TooSmall() | Scattered() | Spare():
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
-        case NotReady() | Unreachable() | NoGateway() | Going():
+        case NotReady() | Unreachable() | NoGateway() | NoGangs() | Going():
             return ReplicasScheduled.CLUSTERS_NOT_READY
         case Tainted():
             return ReplicasScheduled.TAINTED

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.kube.objects import Manifest, Section, entries, section
+from modelplane_operator.kube.conditions import condition, gateways_of
+from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
 from modelplane_operator.planning.nodes import Unfit
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
@@ -102,7 +103,7 @@ def _cut(said: Section, fields: Iterable[str]) -> Manifest:
 
 def is_ready(pod: Manifest) -> bool:
     """Whether a pod takes requests."""
-    return condition(pod, "Ready").get("status") == "True" and not pod["metadata"].get("deletionTimestamp")
+    return condition(pod, "Ready").is_true and not is_terminating(pod)
 
 
 ALL_FIT = Unfit()
@@ -122,33 +123,24 @@ def told(found: Sequence[Symptom]) -> str:
     return f"{found[0]}{more}"
 
 
-def condition(manifest: Manifest, kind: str) -> Section:
-    """The condition of that type, `{}` without one."""
-    return _of_type(entries(manifest, "status", "conditions"), kind)
-
-
-def _of_type(conditions: Iterable[Section], kind: str) -> Section:
-    nothing: Section = {}
-    return next((one for one in conditions if one["type"] == kind), nothing)
-
-
 def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
     name, status = pod["metadata"]["name"], section(pod, "status")
     down = nodes.under(pod)
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_terminating(pod):
         return Symptom(2, name, f"is ending on {down}" if down else "is ending")
     if down:
         return Symptom(1, name, f"is on {down}", ModelReady.NOT_ANSWERING)
     for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
         reason, words = _container(container)
         if words:
-            return Symptom(0, name, f"{container['name']}: {words}{_log_of(pod, container)}", reason)
+            words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
+            return Symptom(0, name, f"{container['name']}: {words}", reason)
     if status.get("phase") == "Failed":
         return Symptom(0, name, f"failed: {_reason(status) or 'no reason given'}", ModelReady.CANNOT_START)
     scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") == "False":
+    if scheduled.status == "False":
         kept = nodes.kept_from(pod)
-        words = f"has no node: {_reason(scheduled)}{f'; {kept}' if kept else ''}"
+        words = f"has no node: {scheduled.why[:LENGTH]}{f'; {kept}' if kept else ''}"
         return Symptom(1, name, words, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if words := _unanswered(pod, container):
@@ -162,10 +154,10 @@ def _on_its_way(pod: Manifest) -> Symptom:
     """What a pod does with whose containers nothing seems wrong."""
     name, containers = pod["metadata"]["name"], entries(pod, "status", "containerStatuses")
     if containers and all(one.get("ready") for one in containers):
-        since = condition(pod, "Ready").get("lastTransitionTime")
+        since = condition(pod, "Ready").last_transition_time
         words = f"is not ready{f' since {since}' if since else ''}, though its containers are"
         return Symptom(2, name, words, ModelReady.NOT_ANSWERING)
-    since = condition(pod, "PodScheduled").get("lastTransitionTime")
+    since = condition(pod, "PodScheduled").last_transition_time
     # The steps on the way would each be a write, and are soon over.
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
@@ -189,11 +181,20 @@ def _unanswered(pod: Manifest, status: Section) -> str:
         return ""
     where = f"no answer on port {asked.get('port')} at {asked.get('path')}" if asked else "not ready"
     # Of one that has started, it is the pod that says since when.
-    lost = condition(pod, "Ready").get("lastTransitionTime") if status.get("started") else None
+    lost = condition(pod, "Ready").last_transition_time if status.get("started") else None
     ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     before = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
     why = f", the last with {_end(ended)}" if restarts and ended else ""
     return f"{where} since {lost or since}{before}{why}{_log(pod, status)}"
+
+
+def _so_far(pod: Manifest, status: Section) -> str:
+    """How often a container that has ended was begun again, and since when its pod takes no requests."""
+    if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
+        return ""
+    restarts, since = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
+    counted = f", {restarts} restart{'s' if restarts > 1 else ''} so far" if restarts else ""
+    return f"{counted}{f', not ready since {since}' if since else ''}"
 
 
 def _log_of(pod: Manifest, status: Section) -> str:
@@ -248,10 +249,7 @@ def unfinished(workload: Manifest, copies: int) -> str:
 
 def is_unseen(route: Manifest) -> bool:
     """Whether the gateway of a route has not looked at its latest change yet."""
-    # What a gateway said that is no longer asked stays there.
-    accepted = (_of_type(entries(one, "conditions"), "Accepted") for one in entries(route, "status", "parents"))
-    seen = max((one.get("observedGeneration", 0) for one in accepted), default=0)
-    return seen < route["metadata"].get("generation", 0)
+    return not any(condition(route, "Accepted", one).current for one in gateways_of(route))
 
 
 def is_refused(route: Manifest) -> bool:
@@ -264,22 +262,19 @@ _REFUSED = "the gateway does not accept the route"
 
 def unrouted(route: Manifest) -> str:
     """Why requests do not pass a route of ours at its only gateway; empty when they do."""
-    parents = entries(route, "status", "parents")
-    if not parents:
+    told = gateways_of(route)
+    if not told:
         return "no gateway has taken the route yet"
     for kind in ("Accepted", "ResolvedRefs"):
-        found = _of_type(entries(parents[0], "conditions"), kind)
-        if found.get("observedGeneration", 0) < route["metadata"].get("generation", 0):
+        found = condition(route, kind, told[0])
+        if not found.current:
             return "the gateway has not seen the latest change of the route"
-        if found.get("status") != "True":
-            return f"{_REFUSED}: {_reason(found)}"
+        if not found.is_true:
+            return f"{_REFUSED}: {found.why[:LENGTH]}"
     return ""
 
 
 def refuses_backend(route: Manifest) -> bool:
     """Whether the gateway of a route has said that it routes to nothing of the kind that the route leads to."""
-    resolved = [_of_type(entries(one, "conditions"), "ResolvedRefs") for one in entries(route, "status", "parents")]
-    generation = route["metadata"].get("generation", 0)
-    return any(
-        one.get("reason") == "InvalidKind" and one.get("observedGeneration", 0) >= generation for one in resolved
-    )
+    resolved = (condition(route, "ResolvedRefs", one) for one in gateways_of(route))
+    return any(one.reason == "InvalidKind" and one.current for one in resolved)

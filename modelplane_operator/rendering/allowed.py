@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.isolation import PodIsolation
-from modelplane_operator.api.shared import (
+from modelplane_operator.api.pods import (
     Capabilities,
     Capability,
     Container,
@@ -21,8 +21,8 @@ from modelplane_operator.api.shared import (
     PodMetadata,
     PodSpec,
     PodTemplate,
-    in_bytes,
 )
+from modelplane_operator.api.shared import in_bytes
 
 # Kubernetes presumes that keys without a prefix are their user's own. These are not: Services select by `app`, and by
 # the other a pod gets an identity of Azure.

@@ -16,7 +16,7 @@ from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.rendering.inference_gateway import FrontDoor
+from modelplane_operator.rendering.inference_gateway import HubGateway
 from modelplane_operator.rendering.owned import on_hub
 
 PREFIX: Final = "/keys/"
@@ -48,7 +48,7 @@ def secrets_at(path: str) -> tuple[Key, ...]:
 
 
 def render_guard(
-    service: ModelService, secrets: Sequence[str], routes: Sequence[str], door: FrontDoor
+    service: ModelService, secrets: Sequence[str], routes: Sequence[str], door: HubGateway
 ) -> Iterator[Manifest]:
     """What has the gateway ask the key service before these routes lead anywhere."""
     name, path = names.service_route(*service.key), path_of(service.key.namespace, secrets)
@@ -98,7 +98,7 @@ def render_guard(
             assert_never(door.plane.dialect)
 
 
-def guarded(service: Key, rules: Sequence[Manifest], door: FrontDoor) -> list[Manifest]:
+def guarded(service: Key, rules: Sequence[Manifest], door: HubGateway) -> list[Manifest]:
     """The rules, each behind the guard. Envoy Gateway's policy names the routes, and not the other way round."""
     if door.plane.dialect == "EnvoyGateway":
         return [*rules]

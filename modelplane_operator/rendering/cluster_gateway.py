@@ -5,13 +5,14 @@ It belongs to whoever installs it: the InferenceCluster where Envoy Gateway is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.serving_stack import Listener, StackGateway
-from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Manifest, entries
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
 from modelplane_operator.rendering.gateway_pods import envoy_proxy
 from modelplane_operator.rendering.owned import Owner, owner_labels
@@ -55,14 +56,13 @@ _HTTPS: Final[Manifest] = {
 
 def secured(gateway: Manifest) -> bool:
     """Whether a Gateway, as it was observed, has the listener for the hub, and it works."""
-    listeners: list[Manifest] = gateway.get("status", {}).get("listeners") or []
-    return any(one["name"] == _HTTPS["name"] and works(one) for one in listeners)
+    return _HTTPS["name"] in working(gateway)
 
 
-def works(listener: Manifest) -> bool:
-    """Whether a listener does its work, by what a Gateway's status says of it."""
-    said: list[Manifest] = listener.get("conditions") or []
-    return any(one["type"] == "Programmed" and one["status"] == "True" for one in said)
+def working(gateway: Manifest) -> Set[str]:
+    """The listeners of a Gateway that do their work, by what its status says of them."""
+    listeners = entries(gateway, "status", "listeners")
+    return {one["name"] for one in listeners if condition(gateway, "Programmed", one).is_true}
 
 
 def is_guarded(gateway: Manifest) -> bool:

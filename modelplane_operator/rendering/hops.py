@@ -1,6 +1,6 @@
-"""The mark of a request that has passed the front door to an endpoint of a user, and the rule that refuses it there.
+"""The mark of a request that has passed the hub gateway to an endpoint of a user, and the rule that refuses it there.
 
-A user's endpoint may lead to a name that leads back to the front door, and from there to itself: one request would go
+A user's endpoint may lead to a name that leads back to the hub gateway, and from there to itself: one request would go
 round until the gateway has no more sockets. So what leaves for such an endpoint carries a header, and a service that
 has one answers no request with it. The header is of one hub: another one may be such an endpoint, and have its own.
 """

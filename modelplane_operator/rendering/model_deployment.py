@@ -3,67 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
-from modelplane_operator.rendering.node_share import Claimed, node_share
+from modelplane_operator.rendering.node_share import node_share
 from modelplane_operator.rendering.owned import on_hub
 
 
-class Claim(Claimed, Protocol):
-    """Devices that every pod of a member claims."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def selectors(self) -> Sequence[str]: ...
-
-
-class PlacedMember(Protocol):
-    """Where the pods of a member run."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def pool(self) -> str: ...
-    @property
-    def claims(self) -> Sequence[Claim]: ...
-
-
-class PlacedEngine(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def members(self) -> Sequence[PlacedMember]: ...
-
-
-class Place(Protocol):
-    """What tells the replicas of a deployment apart."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def index(self) -> int: ...
-
-
-class Placement(Place, Protocol):
-    """Where one replica runs, as the scheduler says it; rendering knows no scheduler."""
-
-    @property
-    def engines(self) -> Sequence[PlacedEngine]: ...
-
-
-def replica_key(deployment: ModelDeployment, place: Place) -> Key:
+def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
     namespace, name = deployment.key
-    return Key(namespace, names.replica(namespace, name, place.cluster, place.index))
+    return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
 
 
 def render_replica(deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None) -> Manifest:
@@ -92,20 +49,21 @@ def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -
 
 
 def render_endpoint(
-    deployment: ModelDeployment, place: Place, gateway: str, server_name: str = "", port: int | None = None
+    deployment: ModelDeployment, placement: Placement, gateway: str, server_name: str = "", port: int | None = None
 ) -> Manifest:
     """The endpoint of a replica that answers, behind the gateway of its cluster.
 
     `server_name`: what that gateway proves to be, by https; without it, it is reached by http, by `port`
     where that is not 80.
     """
-    prefix = replica_prefix(replica_key(deployment, place))
+    prefix = replica_prefix(replica_key(deployment, placement))
     proved = {"hostname": server_name} if server_name else {}
     where = url_of(gateway, "https") if server_name else f"{url_of(gateway)}{f':{port}' if port else ''}"
     return {
         "apiVersion": ModelEndpoint.definition.api_version,
         "kind": ModelEndpoint.definition.kind,
-        "metadata": {**_metadata(deployment, place), "finalizers": [labels.FINALIZER]},  # it would be set first of all
+        # The finalizer would be set first of all.
+        "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "url": f"{where}{prefix}v1",
             "rewritePath": prefix,
@@ -114,23 +72,23 @@ def render_endpoint(
     }
 
 
-def _metadata(deployment: ModelDeployment, place: Place) -> Manifest:
+def _metadata(deployment: ModelDeployment, placement: Placement) -> Manifest:
     """The same for a replica and its endpoint: the user's labels, under ours."""
     template = deployment.spec.template
     users = template.metadata.labels if template and template.metadata else {}
     return on_hub(
         deployment,
-        replica_key(deployment, place).name,
+        replica_key(deployment, placement).name,
         extra={
             **users,
             labels.DEPLOYMENT: deployment.key.name,
-            labels.CLUSTER: place.cluster,
-            labels.REPLICA_INDEX: str(place.index),
+            labels.CLUSTER: placement.cluster,
+            labels.REPLICA_INDEX: str(placement.index),
         },
     )
 
 
-def _engine(engine: DeployedEngine, placed: PlacedEngine, cluster: InferenceCluster | None) -> Manifest:
+def _engine(engine: DeployedEngine, placed: EnginePlacement, cluster: InferenceCluster | None) -> Manifest:
     members = {member.role: member for member in engine.members}
     return {
         "name": engine.name,
@@ -140,7 +98,7 @@ def _engine(engine: DeployedEngine, placed: PlacedEngine, cluster: InferenceClus
     }
 
 
-def _member(member: Member, placed: PlacedMember, cluster: InferenceCluster | None) -> Manifest:
+def _member(member: Member, placed: MemberPlacement, cluster: InferenceCluster | None) -> Manifest:
     share, key = node_share(placed.pool, placed.claims, cluster), _topology_key(placed.pool, cluster)
     requests = [
         {

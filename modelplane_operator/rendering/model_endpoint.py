@@ -8,7 +8,7 @@ authorities". The port also says `appProtocol: https`, which suffices for an add
 
 All of this is what Traefik understands. Envoy Gateway 1.9 reads no https from a port, and because of one name with a
 dot at its end it passes over all changes of its Gateway: there an endpoint is a `Backend`, a kind of its own, and its
-names are kept from being completed in another way (inference_gateway.py).
+names are kept from being completed in another way (rendering/inference_gateway).
 
 The endpoint of a replica leads to the gateway of a cluster, which answers nobody but the hub's. Whose endpoint may go
 there with the hub's certificate is told by what it asks for, not by who says to have written it: its own namespace's

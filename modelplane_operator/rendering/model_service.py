@@ -19,7 +19,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import api_keys, two_passes
 from modelplane_operator.rendering.hops import MOST_MATCHES, marked, refusals
-from modelplane_operator.rendering.inference_gateway import DataPlane, FrontDoor
+from modelplane_operator.rendering.inference_gateway import DataPlane, HubGateway
 from modelplane_operator.rendering.model_endpoint import slice_labels
 from modelplane_operator.rendering.owned import on_hub
 from modelplane_operator.rendering.shares import Group, Share, Target, fitted, grouped
@@ -42,7 +42,7 @@ def service_url(service: Key, models: str) -> str:
 def render_model_service(
     service: ModelService,
     shared: Sequence[Share],
-    door: FrontDoor = FrontDoor(),  # noqa: B008 - frozen
+    door: HubGateway = HubGateway(),  # noqa: B008 - frozen
 ) -> tuple[Manifest, ...]:
     """The routes of a service and the Services that they need; the route that clients meet comes last.
 
@@ -126,7 +126,7 @@ def _slice(
     }
 
 
-def _route(service: ModelService, number: int, rules: list[Manifest], door: FrontDoor) -> Manifest:
+def _route(service: ModelService, number: int, rules: list[Manifest], door: HubGateway) -> Manifest:
     port = {"port": door.plane.port if number else door.plane.tls_port} if door.tls_only else {}
     return {
         "apiVersion": "gateway.networking.k8s.io/v1",

@@ -10,22 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Protocol
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.placement import Claim
 from modelplane_operator.api.shared import Amounts, in_bytes, in_millis
 
 
-class Claimed(Protocol):
-    """Devices of one class that a pod claims."""
-
-    @property
-    def device_class(self) -> str: ...
-    @property
-    def count(self) -> int: ...
-
-
-def node_share(pool: str, claims: Iterable[Claimed], cluster: InferenceCluster | None) -> Amounts | None:
+def node_share(pool: str, claims: Iterable[Claim], cluster: InferenceCluster | None) -> Amounts | None:
     """Half of what the node has by the devices that a pod claims of it; None while nobody knows what it has."""
     pools = cluster.status.gpu_pools if cluster and cluster.status else ()
     known = next((one for one in pools if one.name == pool), None)

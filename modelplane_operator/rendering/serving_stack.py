@@ -183,6 +183,7 @@ STACK: Final = (
         repository="oci://registry.k8s.io/lws/charts",
         namespace="lws-system",
         version=lambda versions: versions.leader_worker_set,
+        needed=False,
     ),
     Component(
         "prometheus",

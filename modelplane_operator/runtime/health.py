@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from modelplane_operator.clients.connection import Connection
@@ -58,7 +58,7 @@ def blind(hub: Connection, now: float) -> Iterator[str]:
             yield f"the watch of {watch.informer.type} has been failing for {failing:.0f} s: {watch.failing}"
 
 
-def stuck(loop_probe: LoopProbe, hub: Connection, runners: Sequence[Runner], *, leading: bool) -> Iterator[str]:
+def stuck(loop_probe: LoopProbe, hub: Connection, runners: Iterable[Runner], *, leading: bool) -> Iterator[str]:
     """What is stuck, in words; nothing when all goes its way."""
     now = loop_probe.now()
     if loop_probe.lag > STUCK_LOOP:

@@ -2,16 +2,16 @@
 
     observe   reads what the watches have seen
     plan      decides, as a function of that
-    act       writes, in order and siblings at once, to the first failure
+    act       writes, each target's steps in a strand of their own, siblings at once, to the strand's first failure
     report    writes the status, once, when it differs; after writes it is judged anew, by what they have changed
 
-Whatever fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
+What fails becomes the condition `Synced` of the one object that it concerns, and that object is tried again later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,18 +24,21 @@ from modelplane_operator.api import Kind, labels
 from modelplane_operator.api.base import Resource, WrongKindError
 from modelplane_operator.api.conditions import Condition, Synced, merge
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.helm import Helm
-from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
-from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of
+from modelplane_operator.clients.watches import Watched
+from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.reading import Cluster, find
-from modelplane_operator.runtime.steps import Actor, Failure
+from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Failure, Turn, ended_by, outcome, told
 
 R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
@@ -46,8 +49,6 @@ QUARANTINED = (
 )
 PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
-OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
-SLOW = f"its cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 TOLD = 5  # fields that are wrong with an object
 LONGEST_PART = 63
 
@@ -74,7 +75,9 @@ class Clients:
     now: Callable[[], datetime]
     on_transition: OnTransition = untold
     helm: Helm | None = None
-    """None where no charts are installed."""
+    """What Helm has under way; None where no charts are installed."""
+    executors: Executors = field(default_factory=dict[type[Any], Any])
+    """Who carries out the steps of plans; none for whoever only observes."""
     repeats: Repeats = field(default_factory=Repeats)
     """Which defects are in the log already: an object that we fail on is tried again and again."""
 
@@ -106,6 +109,9 @@ Mapper = Callable[[Change, Cluster], Iterable[Key]]
 ConnectionMapper = Callable[[str, Cluster], Iterable[Key]]
 """Whom it concerns that a workload cluster of that name begins or ceases to answer."""
 
+Indexes = Mapping[ResourceType, Mapping[str, Index]]
+"""How objects are found, by type, wherever it is watched."""
+
 
 def nothing(_: Manifest) -> str:
     """For kinds of which a pause holds up everything."""
@@ -114,8 +120,8 @@ def nothing(_: Manifest) -> str:
 
 def its_deletion(manifest: Manifest) -> str:
     """For kinds that tenants write, and whose end others wait for."""
-    going = manifest["metadata"].get("deletionTimestamp")
-    return "it is being deleted, which a pause does not hold up" if going else ""
+    terminating = is_terminating(manifest)
+    return "it is being deleted, which a pause does not hold up" if terminating else ""
 
 
 def nobody(_: str, __: Cluster) -> Iterable[Key]:
@@ -124,7 +130,10 @@ def nobody(_: str, __: Cluster) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[R, O]):
-    """One kind: what to read, what to decide, and whose changes concern it."""
+    """One kind: what to read, what to decide, whose changes concern it, and all that has to be there for that.
+
+    What several controllers share, each of them declares: it is there once.
+    """
 
     kind: type[R]
     observe: Callable[[R, Clients], Awaitable[O]]
@@ -140,6 +149,18 @@ class Controller(Generic[R, O]):
     """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
+    watched_remotely: tuple[Watched, ...] = ()
+    """What is watched on workload clusters in another way, or although it wakes nobody."""
+    indexes: Indexes = field(default_factory=dict[ResourceType, Mapping[str, Index]])
+    """How `observe` and the mappers find objects."""
+    listeners: tuple[Callable[[Informer], None], ...] = ()
+    """Called with each informer of the hub, before anything is in it: for what is kept beside the store."""
+    on_health: tuple[OnHealth, ...] = ()
+    """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
+    on_unauthorized: tuple[OnUnauthorized, ...] = ()
+    """Told when a workload cluster does not accept our credentials."""
+    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
+    """Run beside the reconciles, and cancelled with them."""
 
     @property
     def type(self) -> ResourceType:
@@ -168,38 +189,40 @@ async def reconcile(
         trouble = informer.trouble(key)
         paused = annotations_of(manifest).get(labels.PAUSED) == "true"
         message = controller.while_paused(manifest) if paused else ""
+        failed: tuple[Failure, ...] = ()
         if quarantined:
-            plan, failure, reason, message = Plan(), None, Synced.QUARANTINED, QUARANTINED
+            plan, reason, message = Plan(), Synced.QUARANTINED, QUARANTINED
         elif paused and not message:
-            plan, failure, reason, message = Plan(), None, Synced.RECONCILE_PAUSED, _paused(manifest)
+            plan, reason, message = Plan(), Synced.RECONCILE_PAUSED, _paused(manifest)
         else:
             readable = trouble is None or trouble.rest is None
-            plan, failure = await _attempt(controller, manifest, key, clients) if readable else (Plan(), None)
-            failure = failure or (Failure(None, Defect(trouble.why)) if trouble else None)
+            plan, failed = await _attempt(controller, manifest, key, clients) if readable else (Plan(), ())
+            if trouble and not failed:
+                failed = (Failure(None, Defect(trouble.why)),)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
-            reason = Synced.RECONCILE_ERROR if failure else done
+            reason = Synced.RECONCILE_ERROR if failed else done
             message = f"{PAUSES}, but {message}" if paused else ""
-    if failure and isinstance(failure.error, Conflict) and failures < QUIET_CONFLICTS:
-        return Failed()
-    if failure and isinstance(failure.error, NotLeading):
+    news = [one for one in failed if failures >= QUIET_CONFLICTS or not isinstance(one.error, Conflict)]
+    if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
         return Failed()
     try:
-        await report(informer, manifest, plan, clients, reason=reason, message=str(failure or message))
+        await report(informer, manifest, plan, clients, reason=reason, message=told(news) or message)
     except ClientError as error:
         return Failed(at_least=error.retry_after)
     except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
         _tell("report failed", controller, key, clients, error)
         return Failed(terminal=True)
-    if failure:
-        return Failed(at_least=failure.error.retry_after, terminal=not failure.error.retry)
+    if failed:
+        return outcome(failed)
     return Done(plan.requeue_after)
 
 
 async def _attempt(
     controller: Controller[Any, Any], manifest: Manifest, key: Key, clients: Clients
-) -> tuple[Plan, Failure | None]:
+) -> tuple[Plan, tuple[Failure, ...]]:
     """Observe, plan and act. What fails is a value: one object's trouble is not another's."""
     plan, wrote = Plan(), False
+    end = asyncio.get_running_loop().time() + OF_A_CLUSTER if controller.concurrency_key(manifest) else None
 
     def may_write() -> None:
         nonlocal wrote
@@ -207,33 +230,31 @@ async def _attempt(
         wrote = True
 
     async def decided(resource: Resource[Any, Any]) -> Plan:
-        return controller.plan(await controller.observe(resource, clients))
+        async with ended_by(end):
+            return controller.plan(await controller.observe(resource, clients))
 
-    deadline = asyncio.timeout(None)
     try:
-        async with deadline:
-            if controller.concurrency_key(manifest):
-                deadline.reschedule(asyncio.get_running_loop().time() + OF_A_CLUSTER)
-            resource, beyond = _read(controller.kind, manifest)
-            plan = await decided(resource)
-            if beyond:
-                return replace(plan, steps=()), Failure(None, Defect(beyond))
-            actor = Actor(controller.type, key, clients.cluster, may_write, clients.helm)
-            failure = await actor.act(plan.steps, needs_finalizer=plan.needs_finalizer)
-            if wrote and not failure and (live := find(clients.hub, controller.type, key)) is not None:
-                # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
-                after = await decided(controller.kind.parse(live))
-                plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
-            return plan, failure or (Failure(None, plan.failure) if plan.failure else None)
+        resource, beyond = _read(controller.kind, manifest)
+        plan = await decided(resource)
+        if beyond:
+            return replace(plan, steps=()), (Failure(None, Defect(beyond)),)
+        turn = Turn(controller.type, key, clients.cluster, may_write)
+        failed = await Actor(turn, clients.executors, end).act(plan.steps)
+        for one in failed:
+            if isinstance(one.error.__cause__, Exception) and isinstance(one.error, Defect):
+                _tell("reconcile failed", controller, key, clients, one.error.__cause__)
+        if wrote and not failed and (live := find(clients.hub, controller.type, key)) is not None:
+            # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
+            after = await decided(controller.kind.parse(live))
+            plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
+        return plan, (*failed, Failure(None, plan.failure)) if plan.failure else failed
     except ClientError as error:
-        return plan, Failure(None, error)
+        return plan, (Failure(None, error),)
     except (ValidationError, WrongKindError) as error:
-        return plan, Failure(None, Defect(f"the object cannot be read: {_where(error)}"))
+        return plan, (Failure(None, Defect(f"the object cannot be read: {_where(error)}")),)
     except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
-        if isinstance(error, TimeoutError) and deadline.expired():
-            return plan, Failure(None, Unreachable(SLOW))
         _tell("reconcile failed", controller, key, clients, error)
-        return plan, Failure(None, Defect.by(error))
+        return plan, (Failure(None, Defect.by(error)),)
 
 
 def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:

@@ -70,6 +70,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._checks = Counter(
+            "modelplane_checks",
+            "Checks of what no watch tells; a defect is one of the operator's own.",
+            ("kind", "outcome"),
+            registry=self.registry,
+        )
+
     def reconciled(self, kind: str, outcome: Outcome, seconds: float) -> None:
         self._reconciles.labels(kind, type(outcome).__name__).observe(seconds)
 
@@ -89,6 +96,9 @@ class Metrics:
 
     def event(self, kind: str, outcome: str) -> None:
         self._events.labels(kind, outcome).inc()
+
+    def checked(self, kind: str, outcome: str) -> None:
+        self._checks.labels(kind, outcome).inc()
 
 
 class State(Collector):

@@ -12,30 +12,28 @@ import gc
 import random
 import socket
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
-from modelplane_operator.api import KINDS
-from modelplane_operator.api.names import SYSTEM_NAMESPACE
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import INITIAL_SYNCS, Connection, Health, Watched
-from modelplane_operator.clients.connection import Pace as ConnectionPace
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.initial_sync import INITIAL_SYNCS
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
+from modelplane_operator.clients.prober import Pace as ConnectionPace
 from modelplane_operator.clients.reflector import RETURNING
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.objects import Key, Manifest, section
-from modelplane_operator.kube.resources import HUB, NAMESPACE, SECRET, ResourceType
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.health import LoopProbe, blind, stuck
 from modelplane_operator.runtime.loop import Clients
@@ -43,18 +41,19 @@ from modelplane_operator.runtime.metrics import Metrics, State
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import Pace
-from modelplane_operator.runtime.wiring import Runner, runner, wanted_types, work
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.steps import KUBE
+from modelplane_operator.runtime.watched import OURS, Controllers, watched
+from modelplane_operator.runtime.wiring import Runners, runner
+from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
-OURS = frozenset(map(of, KINDS))
 REMEDY = "kubectl apply --server-side --force-conflicts -f charts/modelplane-operator/crds/"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
 BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
 
-Build = Callable[[World], Kinds]
+Build = Callable[[World], Controllers]
 
 log = structlog.get_logger()
 
@@ -67,13 +66,12 @@ class Operator:
     hub: Connection
     fleet: Fleet
     lease: Lease
-    runners: tuple[Runner, ...]
+    runners: Runners
     loop_probe: LoopProbe
     recorder: Recorder
     metrics: Metrics
     helm: Helm | None = None
     guard: Guard = UNGUARDED
-    while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -160,102 +158,86 @@ class Operator:
             informer = self.hub.find(one.controller.type)
             for key in informer.keys() if informer else ():
                 one.workers.add(key)
-        async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(one()) for one in self.while_leading]
-            await work(self.runners)
-            for task in beside:
-                task.cancel()
+        await self.runners.work()
 
 
 def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
-    """An operator for a hub; nothing is sent before it runs."""
-    clock, metrics = asyncio.get_running_loop().time, Metrics()
-    store, slots = Store(clock), asyncio.Semaphore(INITIAL_SYNCS)
+    """An operator for a hub, each part made of those before it; nothing is sent before it runs."""
+    clock, metrics, helm, runners = asyncio.get_running_loop().time, Metrics(), _helm(settings), Runners()
+    store = Store(clock)
+    pace = ConnectionPace(pause=RETURNING, probation=0.0)
+    on_call = metrics.calls(HUB)
+    hub = Connection(HUB, access, (), store, chance=random.random, on_call=on_call, limits=OF_HUB, pace=pace)
+    fleet = Fleet(store, _opening(settings, store, metrics, runners, helm))
+
+    def client() -> Kube:
+        return hub.kube
+
     # Of this very process: a successor in the same pod must not take the lease for its own.
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-
-    def connected(name: str, access: Access) -> Connection:
-        connection = Connection(
-            name,
-            access,
-            remote,
-            store,
-            chance=random.random,
-            on_call=metrics.calls(name),
-            on_health=health_changed,
-            on_return=returned,
-            slots=slots,
-            pace=pace_of_clusters,
-            limits=settings.limits,
-            share=Share(clock, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
-        )
-        for informer in connection.informers:
-            for one in runners:
-                one.listen(informer, hub=False)
-        return connection
-
-    pause = settings.cluster_pause
-    pace_of_clusters = ConnectionPace(
-        pause=Backoff(first=pause, longest=LONGEST_PAUSE * pause), probation=min(pause, PROBATION)
+    key = Key(settings.lease_namespace, settings.lease_name)
+    lease = Lease(client, key, identity, clock, random.random, settings.times)
+    recorder = Recorder(client, identity, clock, metrics.event)
+    executors = {**KUBE, **releases.by(helm)}
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors)
+    world = World(
+        settings,
+        fleet,
+        client,
+        _wall_clock,
+        runners.connection_changed,
+        metrics.scheduled,
+        runners.wake,
+        metrics.checked,
     )
+    controllers = build(world)
+    resync, reconciled, workers = Pace(resync=settings.resync), metrics.reconciled, settings.workers
+    for one in controllers:
+        runners.add(runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard))
+    near, remote = watched(controllers)
+    hub.watch(near)
+    runners.listen(hub)
 
-    def health_changed(name: str, health: Health) -> None:
-        for told in kinds.on_health:
-            told(name, health)
-        if not health.renewing:  # or all that is woken fails once more
-            connection_changed(name)
+    def opened(connection: Connection) -> None:
+        connection.watch(remote)
+        runners.listen(connection)
+
+    fleet.on_open(opened)
+    operator = Operator(settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard)
+    metrics.registry.register(State(operator))
+    return operator
+
+
+def _opening(
+    settings: Settings, store: Store, metrics: Metrics, runners: Runners, helm: Helm | None
+) -> Callable[[str, Access], Connection]:
+    """How connections to workload clusters are made."""
+    slots, first = asyncio.Semaphore(INITIAL_SYNCS), settings.cluster_pause
+    pace = ConnectionPace(pause=Backoff(first=first, longest=LONGEST_PAUSE * first), probation=min(first, PROBATION))
 
     def returned(name: str) -> None:
         if helm:
             helm.forgive(name)
-        for one in runners:
-            one.connection_changed(name, returned=True)
+        runners.connection_changed(name, returned=True)
 
-    def connection_changed(name: str) -> None:
-        for one in runners:
-            one.connection_changed(name)
+    def connected(name: str, access: Access) -> Connection:
+        return Connection(
+            name,
+            access,
+            (),
+            store,
+            chance=random.random,
+            on_call=metrics.calls(name),
+            on_health=runners.health_changed,
+            on_return=returned,
+            on_unauthorized=runners.unauthorized,
+            slots=slots,
+            pace=pace,
+            limits=settings.limits,
+            share=Share(store.now, Bucket(settings.cluster_events, BURST * settings.cluster_events)),
+        )
 
-    def wake(kind: ResourceType, key: Key) -> None:
-        for one in runners:
-            if one.controller.type == kind:
-                one.workers.add(key)
-
-    def hub_client() -> Kube:
-        return hub.kube
-
-    fleet = Fleet(store, connected)
-    kinds = build(World(settings, fleet, hub_client, _wall_clock, connection_changed, metrics.scheduled, wake))
-    near, remote = _watched(kinds)
-    hub = Connection(
-        HUB,
-        access,
-        near,
-        store,
-        chance=random.random,
-        on_call=metrics.calls(HUB),
-        limits=OF_HUB,
-        pace=ConnectionPace(pause=RETURNING, probation=0.0),
-    )
-    key = Key(settings.lease_namespace, settings.lease_name)
-    lease = Lease(hub_client, key, identity, clock, random.random, settings.times)
-    recorder = Recorder(hub_client, identity, clock, metrics.event)
-    helm = _helm(settings)
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm)
-    pace = Pace(resync=settings.resync)
-    runners = tuple(
-        runner(one, clients, on_reconciled=metrics.reconciled, pace=pace, workers=settings.workers, guard=guard)
-        for one in kinds.controllers
-    )
-    for informer in hub.informers:
-        for listen in kinds.listeners:
-            listen(informer)
-        for one in runners:
-            one.listen(informer, hub=True)
-    operator = Operator(
-        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, kinds.while_leading
-    )
-    metrics.registry.register(State(operator))
-    return operator
+    return connected
 
 
 def _helm(settings: Settings) -> Helm | None:
@@ -270,35 +252,6 @@ def _helm(settings: Settings) -> Helm | None:
         timeout=settings.helm_timeout,
         memory=settings.helm_memory,
         environment=settings.helms_environment(),
-    )
-
-
-def _watched(kinds: Kinds) -> tuple[tuple[Watched, ...], tuple[Watched, ...]]:
-    """What to watch on the hub, and on workload clusters, where most of what has our label is made by us alone."""
-    near, remote = wanted_types(kinds.controllers)
-    whole = (Watched(NAMESPACE, None), *(Watched(kind, None, keeping=without_crossplane) for kind in OURS))
-    secrets = Watched(SECRET, None, namespace=SYSTEM_NAMESPACE)
-    return (
-        _merged(kinds, map(Watched, near), (*whole, secrets, *kinds.watched)),
-        _merged(kinds, (Watched(kind, ours=True) for kind in remote), kinds.watched_remotely),
-    )
-
-
-def without_crossplane(manifest: Manifest) -> Manifest:
-    """One of our objects without what is there for Crossplane: nobody here reads it, and it may have hundreds of KB.
-
-    Objects that are written back whole, ModelReplicas, never have it.
-    """
-    spec = section(manifest, "spec")
-    if "crossplane" not in spec:
-        return manifest
-    return {**manifest, "spec": {name: spec[name] for name in spec if name != "crossplane"}}
-
-
-def _merged(kinds: Kinds, usual: Iterable[Watched], special: Iterable[Watched]) -> tuple[Watched, ...]:
-    watched = {one.type: one for one in (*usual, *special)}
-    return tuple(
-        replace(one, indexes={**one.indexes, **kinds.indexes.get(kind, {})}) for kind, one in sorted(watched.items())
     )
 
 

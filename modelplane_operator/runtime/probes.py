@@ -1,4 +1,4 @@
-"""The pages that Kubernetes and Prometheus ask for: /healthz, /readyz and /metrics.
+"""The web server of this process, and the pages that Kubernetes and Prometheus ask for: /healthz, /readyz and /metrics.
 
 Kopf's own endpoint has one path and cannot say no.
 """
@@ -6,7 +6,7 @@ Kopf's own endpoint has one path and cannot say no.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -16,10 +16,25 @@ Problems = Callable[[], Sequence[str]]
 
 
 @asynccontextmanager
-async def serving(
+async def answering(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
+    """Answer while the block runs; raises OSError when the address is taken.
+
+    `grace`: the seconds that requests have which are being answered at its end.
+    """
+    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=grace)
+    await runner.setup()
+    try:
+        host, port = listen
+        await web.TCPSite(runner, host or None, port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def serving(
     listen: tuple[str, int], *, health: Problems, readiness: Problems, metrics: CollectorRegistry
-) -> AsyncGenerator[None]:
-    """Answer while the block runs; raises OSError when the address is taken."""
+) -> AbstractAsyncContextManager[None]:
+    """Show the pages while the block runs."""
 
     def page(problems: Problems) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def answer(_: web.Request) -> web.StreamResponse:
@@ -36,11 +51,4 @@ async def serving(
     app.router.add_get("/healthz", page(health))
     app.router.add_get("/readyz", page(readiness))
     app.router.add_get("/metrics", exposition)
-    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        host, port = listen
-        await web.TCPSite(runner, host or None, port).start()
-        yield
-    finally:
-        await runner.cleanup()
+    return answering(app, listen, grace=1.0)

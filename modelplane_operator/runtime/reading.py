@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Final, Protocol
 
 from modelplane_operator.api import names
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, entries, key_of
 from modelplane_operator.kube.resources import ResourceType

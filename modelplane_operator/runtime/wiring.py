@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import structlog
 
 from modelplane_operator.api import labels
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.objects import Key, Manifest, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
@@ -26,6 +28,8 @@ from modelplane_operator.runtime.workers import Workers
 
 WORKERS = 16  # of a kind whose objects do not wait for each other
 PER_CONCURRENCY_KEY = 4
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -86,8 +90,9 @@ class Runner:
     workers: Workers[Key]
     throttle: Throttle[Key]
 
-    def listen(self, informer: Informer, *, hub: bool) -> None:
+    def listen(self, informer: Informer) -> None:
         """Be woken by what concerns this controller in an informer."""
+        hub = informer.cluster == HUB
         mappers = self.controller.watches if hub else self.controller.remote_watches
         if hub and informer.type == self.controller.type:
             informer.subscribe(self._own)
@@ -161,21 +166,68 @@ def runner(
     return Runner(controller, clients, known, Throttle(known))
 
 
-async def work(runners: Iterable[Runner]) -> None:
-    """Run all runners until they are stopped."""
-    async with asyncio.TaskGroup() as group:
-        for one in runners:
-            group.create_task(one.workers.run(), name=one.controller.type.kind)
+@dataclass(slots=True)
+class Runners:
+    """All controllers at work. It is there before they are: then what it is told concerns nobody."""
 
+    _all: list[Runner] = field(default_factory=list[Runner], init=False)
 
-def wanted_types(
-    controllers: Iterable[Controller[Any, Any]],
-) -> tuple[frozenset[ResourceType], frozenset[ResourceType]]:
-    """The types to watch on the hub, and on workload clusters."""
-    known = tuple(controllers)
+    def __iter__(self) -> Iterator[Runner]:
+        return iter(self._all)
 
-    def named(of: Callable[[Controller[Any, Any]], Mapping[ResourceType, Mapper]]) -> Iterator[ResourceType]:
-        return (kind for controller in known for kind in of(controller))
+    def __len__(self) -> int:
+        return len(self._all)
 
-    hub = frozenset(one.type for one in known) | frozenset(named(lambda one: one.watches))
-    return hub, frozenset(named(lambda one: one.remote_watches))
+    def add(self, one: Runner) -> None:
+        self._all.append(one)
+
+    def listen(self, connection: Connection) -> None:
+        """Follow all that is watched of a cluster; of the hub, what is kept beside the store comes first."""
+        listeners = self._declared(lambda one: one.listeners) if connection.name == HUB else ()
+        for informer in connection.informers:
+            for listen in listeners:
+                listen(informer)
+            for one in self:
+                one.listen(informer)
+
+    def wake(self, kind: ResourceType, key: Key) -> None:
+        """There is news of an object that no watch tells."""
+        for one in self:
+            if one.controller.type == kind:
+                one.workers.add(key)
+
+    def health_changed(self, cluster: str, health: Health) -> None:
+        """A workload cluster begins or ceases to answer, or to serve a type that is watched."""
+        for told in self._declared(lambda one: one.on_health):
+            told(cluster, health)
+        if not health.renewing:  # or all that is woken fails once more
+            self.connection_changed(cluster)
+
+    def unauthorized(self, cluster: str) -> None:
+        """A workload cluster does not accept our credentials."""
+        for told in self._declared(lambda one: one.on_unauthorized):
+            told(cluster)
+
+    def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
+        """There is other news of the way to a workload cluster; `returned`: it answers again."""
+        for one in self:
+            one.connection_changed(cluster, returned=returned)
+
+    @property
+    def while_leading(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        """What controllers have run beside reconciles."""
+        return self._declared(lambda one: one.while_leading)
+
+    async def work(self) -> None:
+        """Reconcile until told to stop, and run meanwhile what is to run beside."""
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(one()) for one in self.while_leading]
+            async with asyncio.TaskGroup() as reconciles:
+                for one in self:
+                    reconciles.create_task(one.workers.run(), name=one.controller.type.kind)
+            for task in beside:
+                task.cancel()
+
+    def _declared(self, of: Callable[[Controller[Any, Any]], Iterable[T]]) -> tuple[T, ...]:
+        """What controllers declare, each once: several may share it."""
+        return tuple(dict.fromkeys(each for one in self for each in of(one.controller)))

@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS
 from modelplane_operator.api.model_deployment import ReplicaSpec
-from modelplane_operator.scheduling import cel
-from modelplane_operator.scheduling.cel import Device, Selector, SelectorError
-from modelplane_operator.scheduling.reasons import Overdrawn
-from modelplane_operator.scheduling.remembering import remembered
+from modelplane_operator.kube.remembering import remembered
+from modelplane_operator.scheduling.problems import Overdrawn
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import Device, Selector, SelectorError
 
 STEPS = 2_000_000
 """Steps of all of them on all devices of the fleet; a usual selector takes some ten on each."""

@@ -10,10 +10,10 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
-from modelplane_operator.scheduling.cel import Attribute as Value
-from modelplane_operator.scheduling.cel import Device, Version
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.taints import Taint
+from modelplane_operator.selectors.cel import Attribute as Value
+from modelplane_operator.selectors.cel import Device, Version
 
 WHY = 300  # characters of a cluster's message: it goes into the status of whatever finds no place
 
@@ -93,6 +93,8 @@ class Cluster:
     unknown: tuple[tuple[str, str], ...] = ()
     """Pools of which nothing is published, and their classes."""
     unhealthy_since: datetime | None = None
+    gangs: bool = True
+    """Whether it serves what starts pods together that belong together."""
     drained_by_force: bool = False
     """Whether replicas that are to leave it go even though no other cluster has a place for them."""
 
@@ -117,6 +119,7 @@ def read(
         why=_why(ready) if ready and ready.status != "True" else "",
         unknown=_unknown(cluster),
         unhealthy_since=_unhealthy_since(phase, ready, unreachable_since),
+        gangs=_gangs(cluster),
         drained_by_force=cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true",
     )
 
@@ -142,6 +145,12 @@ def _why(ready: Condition) -> str:
 def _unknown(cluster: InferenceCluster) -> tuple[tuple[str, str], ...]:
     published = {pool.name for pool in cluster.status.gpu_pools} if cluster.status else set[str]()
     return tuple((pool.name, pool.class_name) for pool in cluster.spec.node_pools if pool.name not in published)
+
+
+def _gangs(cluster: InferenceCluster) -> bool:
+    """Of a cluster that has not told what it serves, the replica will say."""
+    told = cluster.status.observed.apis if cluster.status and cluster.status.observed else ()
+    return not told or "LeaderWorkerSet" in told
 
 
 def _unhealthy_since(

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from modelplane_operator.scheduling.placement import Placement, Replica
-from modelplane_operator.scheduling.reasons import Leaving, Moving, Outdated, Problem, Reason
+from modelplane_operator.api.placement import Placement
+from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.problems import Problem
+from modelplane_operator.scheduling.reasons import Leaving, Moving, Outdated, Reason
 
 
 @dataclass(frozen=True, slots=True)

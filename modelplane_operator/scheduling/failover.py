@@ -21,7 +21,8 @@ def lost(
     if ask.failover is None:
         return ()
     given_up = sum(
-        replica.owner == ask.owner and replica.going and _is_unwell(sites.get(replica.cluster)) for replica in namesakes
+        replica.owner == ask.owner and replica.terminating and _is_unwell(sites.get(replica.cluster))
+        for replica in namesakes
     )
     overdue = [
         (replica, Lost(cluster.unhealthy_since))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.scheduling.decision import Refusal, tally
-from modelplane_operator.scheduling.placement import Placement, Replica, charges
+from modelplane_operator.scheduling.placement import Replica, charges
 from modelplane_operator.scheduling.reasons import Reason, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import Settled
@@ -44,7 +45,7 @@ def fill(requirement: Requirement, wanted: int, settled: Settled, namesakes: Ite
         if not isinstance(found, Fit):
             continue
         index = next(number for number in count() if number not in taken[name])
-        placement = Placement(name, index, site.cluster.gateway, placed(requirement.engines, found.chosen, site))
+        placement = Placement(name, index, placed(requirement.engines, found.chosen, site))
         placements.append(placement)
         taken[name].add(index)
         loads[name] += 1

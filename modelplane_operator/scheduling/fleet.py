@@ -15,21 +15,20 @@ from datetime import datetime
 from itertools import islice, takewhile
 from typing import TypeVar, cast
 
-from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
-from modelplane_operator.scheduling.placement import Owner, Placement, Replica
+from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
+from modelplane_operator.selectors.cel import Device
 
 # Views are kept for so many needs in any case, and for more as long as all of them together remember at most so many
 # answers. An answer takes 250 bytes where clusters are alike, three times that where no two are.
@@ -125,7 +124,7 @@ class _View:
 
 
 class FleetModel:
-    """What was observed last of every cluster and replica, and what was decided but not yet seen.
+    """What was observed last of every cluster and replica. Our own writes are observed at once.
 
     Replicas take nodes whether or not their cluster is known, so that it does not matter which is observed first.
     """
@@ -137,7 +136,6 @@ class FleetModel:
         self._contents = 0  # offers and profiles that are published, each as often as it is
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._observed: dict[Key, Replica] = {}
-        self._assumed: dict[Key, Replica] = {}
         self._named: defaultdict[tuple[str, str], dict[Key, Replica]] = defaultdict(dict)
         self._views: OrderedDict[Requirement, _View] = OrderedDict()
         self._changes: OrderedDict[str, int] = OrderedDict()  # clusters by when they changed last, oldest first
@@ -166,36 +164,12 @@ class FleetModel:
             view.drop(name)
 
     def observe_replica(self, replica: ModelReplica) -> None:
-        """This is how the replica is now; what was assumed of it no longer counts."""
-        key = replica.key
-        before = self._known(key)
-        self._assumed.pop(key, None)
-        self._observed[key] = placements.read(replica)
-        self._recharge(key, before)
+        """This is how the replica is now."""
+        self._recharge(replica.key, placements.read(replica))
 
     def forget_replica(self, key: Key) -> None:
         """The replica does not exist any more: its nodes are free."""
-        before = self._known(key)
-        self._assumed.pop(key, None)
-        self._observed.pop(key, None)
-        self._recharge(key, before)
-
-    # What is decided and not yet seen ------------------------------------------------------------------------------
-
-    def assume(self, owner: Owner, placement: Placement) -> Key:
-        """Count the placement as taken until its replica is observed; the answer is the replica's key."""
-        name = names.replica(owner.namespace, owner.name, placement.cluster, placement.index)
-        key = Key(owner.namespace, name)
-        before = self._known(key)
-        self._assumed[key] = Replica(key, owner, placement.cluster, placement.index, placement.engines)
-        self._recharge(key, before)
-        return key
-
-    def retract(self, key: Key) -> None:
-        """What was assumed of the replica did not come about: it is as it was observed."""
-        before = self._known(key)
-        self._assumed.pop(key, None)
-        self._recharge(key, before)
+        self._recharge(key, None)
 
     # What the scheduler asks ---------------------------------------------------------------------------------------
 
@@ -259,11 +233,10 @@ class FleetModel:
         self._changes[name] = self._revision
         self._changes.move_to_end(name)
 
-    def _known(self, key: Key) -> Replica | None:
-        return self._assumed.get(key) or self._observed.get(key)
-
-    def _recharge(self, key: Key, before: Replica | None) -> None:
-        after = self._known(key)
+    def _recharge(self, key: Key, after: Replica | None) -> None:
+        before = self._observed.pop(key, None)
+        if after is not None:
+            self._observed[key] = after
         if before == after:
             return
         for replica, keep in ((before, False), (after, True)):

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from modelplane_operator.scheduling import cel
+from modelplane_operator.api.placement import Claim
+from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import NodeDevice, NodeShape, Profile
-from modelplane_operator.scheduling.placement import Claim
 from modelplane_operator.scheduling.reasons import Contended, Miss, TooFewDevices, Unlike
-from modelplane_operator.scheduling.remembering import remembered
 from modelplane_operator.scheduling.requirement import EngineRequirement, MemberRequirement, Request
+from modelplane_operator.selectors import cel
 
 
 @dataclass(frozen=True, slots=True)

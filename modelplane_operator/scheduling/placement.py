@@ -1,4 +1,4 @@
-"""Where a replica runs: decided by us, or read back from a ModelReplica."""
+"""A replica as the scheduler sees it, read from a ModelReplica, and the nodes that engines take."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from modelplane_operator.api.base import Metadata
 from modelplane_operator.api.conditions import Ready, is_true
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReady, ModelReplica, PlacedEngine, PlacedMember
+from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.kube.objects import Key
 
 MOST_DIGITS: Final = 9
@@ -30,42 +31,6 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Devices that every pod of a member claims on its node."""
-
-    name: str
-    device_class: str
-    count: int
-    selectors: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MemberPlacement:
-    """One kind of pod of an engine: the pool it runs on, and how many of its nodes it takes."""
-
-    role: str
-    pool: str
-    nodes: int
-    claims: tuple[Claim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EnginePlacement:
-    name: str
-    members: tuple[MemberPlacement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """One replica on one cluster. The index tells a deployment's replicas on a cluster apart and implies no order."""
-
-    cluster: str
-    index: int
-    gateway: str
-    engines: tuple[EnginePlacement, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Replica:
     """A ModelReplica as the scheduler sees it."""
 
@@ -75,12 +40,16 @@ class Replica:
     index: int
     engines: tuple[EnginePlacement, ...]
     ready: bool = False
-    going: bool = False
+    terminating: bool = False
     """It is being deleted: it no longer counts, but has its nodes until it is gone."""
     holding: tuple[tuple[str, int], ...] = ()
     """Nodes, by pool, that it took in the shape it had before, while it is not known to have let go of them."""
     unschedulable_since: datetime | None = None
     """Since when it has found no nodes, if it serves nobody."""
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(self.cluster, self.index, self.engines)
 
     @property
     def charges(self) -> Mapping[str, int]:
@@ -122,7 +91,7 @@ def read(replica: ModelReplica) -> Replica:
             for engine in replica.spec.engines
         ),
         ready=is_true(replica.conditions, Ready),
-        going=metadata.deletion_timestamp is not None,
+        terminating=metadata.deletion_timestamp is not None,
         holding=_holding(replica),
         unschedulable_since=_unschedulable_since(replica),
     )

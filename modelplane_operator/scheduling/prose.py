@@ -8,11 +8,20 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import assert_never
 
+from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.scheduling.decision import Decision, Refusal
-from modelplane_operator.scheduling.placement import EnginePlacement, Placement, charges
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.placement import charges
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
+    InvalidSelector,
+    LabelConflict,
+    NoClusters,
+    NoEngines,
+    Overdrawn,
+    Problem,
+)
+from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Contended,
     Crowded,
@@ -21,23 +30,18 @@ from modelplane_operator.scheduling.reasons import (
     Forced,
     Full,
     Going,
-    InvalidSelector,
-    LabelConflict,
     LabelDiffers,
     Leaving,
     Lost,
     Miss,
     Moving,
-    NoClusters,
-    NoEngines,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
     NothingToClaim,
     NotReady,
     Outdated,
-    Overdrawn,
-    Problem,
     Reason,
     ScaledDown,
     Scattered,
@@ -198,6 +202,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"the engines do not fit together: nodes needed: {engines}; nodes free: {pools}"
         case NoGateway():
             return "its gateway has no address yet"
+        case NoGangs(engine):
+            return f"it serves no LeaderWorkerSet, which engine {engine} needs for its several nodes"
         case NotReady(condition):
             return f"it is not Ready ({condition})" if condition else "it is not Ready"
         case Unreachable():
@@ -207,9 +213,9 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
         case Split(engine, pool, role, missed):
             lacks = miss(missed) if missed else "it has only devices for it that pods cannot claim"
             return f"no one pool has the devices for all members of engine {engine}: pool {pool}, {role}: {lacks}"
-        case UnknownPools(pools):
+        case UnknownPools(pools, others):
             named = ", ".join(f"{pool} (InferenceClass {name})" for pool, name in pools[:_SOME])
-            return f"nothing is known of pool {named}, and no other has the devices"
+            return f"nothing is known of pool {named}, and no other has the devices: {reason(others)}"
         case NothingToClaim(engine):
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
@@ -231,6 +237,8 @@ def remedy(why: Reason) -> str:
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
+        case NoGangs():
+            return "install it there; where a ServingStack does, see BackendReady of that InferenceCluster"
         case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools() | TooSmall(nodes=0):
             return "see the conditions of that InferenceCluster"
         case TooSmall():
@@ -289,6 +297,8 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"{count} with too few free nodes for all engines together"
         case NoGateway():
             return f"{count} without a gateway address"
+        case NoGangs(engine):
+            return f"{count} without LeaderWorkerSet for engine {engine}"
         case NotReady():
             return f"{count} not Ready"
         case Unreachable():

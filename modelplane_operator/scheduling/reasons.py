@@ -111,12 +111,25 @@ class NoGateway:
 
 
 @dataclass(frozen=True, slots=True)
+class NoGangs:
+    """The cluster has the hardware, but serves no LeaderWorkerSet, by which the engine's pods would start together."""
+
+    engine: str
+
+    nearness = ()
+
+    @property
+    def group(self) -> Group:
+        return Group(3, self.engine)
+
+
+@dataclass(frozen=True, slots=True)
 class NotReady:
     """The cluster is not Ready; `why` is what its condition says."""
 
     why: str
 
-    group = Group(3)
+    group = Group(4)
     nearness = ()
 
 
@@ -124,7 +137,7 @@ class NotReady:
 class Unreachable:
     """The cluster does not answer."""
 
-    group = Group(4)
+    group = Group(5)
     nearness = ()
 
 
@@ -136,7 +149,7 @@ class Tainted:
     value: str
     effect: str
 
-    group = Group(5)
+    group = Group(6)
     nearness = ()
 
 
@@ -151,7 +164,7 @@ class TooSmall:
 
     @property
     def group(self) -> Group:
-        return Group(6, self.engine)
+        return Group(7, self.engine)
 
     @property
     def nearness(self) -> Nearness:
@@ -171,21 +184,11 @@ class Scattered:
 
     @property
     def group(self) -> Group:
-        return Group(7, self.engine)
+        return Group(8, self.engine)
 
     @property
     def nearness(self) -> Nearness:
         return (self.needs - self.nodes,)
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownPools:
-    """No pool that is known has the devices, and of these, each with its class, nothing is known."""
-
-    pools: tuple[tuple[str, str], ...]
-
-    group = Group(8)
-    nearness = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ class Split:
 
     @property
     def group(self) -> Group:
-        return Group(9, self.engine)
+        return Group(10, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ class NothingToClaim:
 
     @property
     def group(self) -> Group:
-        return Group(10, self.engine)
+        return Group(11, self.engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +235,7 @@ class NoMatch:
 
     @property
     def group(self) -> Group:
-        return Group(11, self.engine)
+        return Group(12, self.engine)
 
     @property
     def nearness(self) -> Nearness:
@@ -240,10 +243,25 @@ class NoMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownPools:
+    """No pool that is known has the devices, and of these, each with its class, nothing is known."""
+
+    pools: tuple[tuple[str, str], ...]
+    others: Split | NothingToClaim | NoMatch
+    """Why those that are known do not do."""
+
+    group = Group(9)
+
+    @property
+    def nearness(self) -> Nearness:
+        return self.others.nearness
+
+
+@dataclass(frozen=True, slots=True)
 class NoPools:
     """The cluster publishes no pools."""
 
-    group = Group(12)
+    group = Group(13)
     nearness = ()
 
 
@@ -251,7 +269,7 @@ class NoPools:
 class Going:
     """The cluster is being deleted."""
 
-    group = Group(13)
+    group = Group(14)
     nearness = ()
 
 
@@ -263,7 +281,7 @@ class LabelDiffers:
     wanted: str
     found: str | None
 
-    group = Group(14)
+    group = Group(15)
     nearness = ()
 
 
@@ -271,7 +289,7 @@ class LabelDiffers:
 class Spare:
     """The cluster would do; others came first, or no more replicas were needed."""
 
-    group = Group(15)
+    group = Group(16)
     nearness = ()
 
 
@@ -281,6 +299,7 @@ Refused: TypeAlias = (
     | TooSmall
     | Scattered
     | NoGateway
+    | NoGangs
     | NotReady
     | Unreachable
     | Tainted
@@ -293,65 +312,6 @@ Refused: TypeAlias = (
     | LabelDiffers
 )
 Reason: TypeAlias = Refused | Spare
-
-
-# Why nothing can be placed at all ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidSelector:
-    """A selector that the API server would refuse: it is not known what is asked for."""
-
-    engine: str
-    role: str
-    request: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overdrawn:
-    """The selectors of the deployment are more than the scheduler looks at: it is not known what is asked for."""
-
-    what: str
-    has: int | None
-    """None when nobody has counted to the end."""
-    most: int
-
-
-@dataclass(frozen=True, slots=True)
-class NoEngines:
-    """The deployment says nothing of what to run."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelConflict:
-    """The deployment and its cache ask for different values of one label."""
-
-    key: str
-    deployment: str
-    cache: str
-
-
-@dataclass(frozen=True, slots=True)
-class CacheNotRead:
-    """The cache that says where replicas may go has not been read yet."""
-
-    cache: str
-
-
-@dataclass(frozen=True, slots=True)
-class CacheNotFound:
-    """There is no such cache."""
-
-    cache: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoClusters:
-    """The fleet has no cluster at all, or none has been read yet."""
-
-
-Problem: TypeAlias = InvalidSelector | Overdrawn | NoEngines | LabelConflict | CacheNotRead | CacheNotFound | NoClusters
 
 
 # Why a replica goes ------------------------------------------------------------------------------------------------

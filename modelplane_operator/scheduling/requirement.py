@@ -9,11 +9,10 @@ from enum import Enum
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
-from modelplane_operator.scheduling import budget, cel
-from modelplane_operator.scheduling.cel import Device, Selector, SelectorError
+from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.content import Content
 from modelplane_operator.scheduling.placement import Owner, pods
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
     InvalidSelector,
@@ -23,6 +22,8 @@ from modelplane_operator.scheduling.reasons import (
     Problem,
 )
 from modelplane_operator.scheduling.taints import Toleration
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import Device, Selector, SelectorError
 
 
 @dataclass(frozen=True, slots=True)

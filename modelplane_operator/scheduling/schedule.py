@@ -28,13 +28,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
 from modelplane_operator.scheduling.ledger import Site
-from modelplane_operator.scheduling.placement import Placement, Replica
+from modelplane_operator.scheduling.placement import Replica
+from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
     ClusterGone,
     Displaced,
@@ -44,7 +46,6 @@ from modelplane_operator.scheduling.reasons import (
     Leaving,
     Lost,
     Moving,
-    NoClusters,
     Outdated,
     ScaledDown,
     Tainted,
@@ -60,7 +61,7 @@ Leaver = tuple[Replica, Leaving | Moving]
 def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     """Decide where the deployment's replicas shall be. Never raises for anything that users have written."""
     namesakes = fleet.replicas(ask.owner.namespace, ask.owner.name)
-    ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.going]
+    ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.terminating]
     if not fleet.size:
         return _untouched(ask, ours)
     sites = {replica.cluster: site for replica in namesakes if (site := fleet.site(replica.cluster)) is not None}

@@ -3,18 +3,12 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Held
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
-from modelplane_operator.scheduling.placement import (
-    EnginePlacement,
-    MemberPlacement,
-    Placement,
-    Replica,
-    charges,
-    larger,
-)
+from modelplane_operator.scheduling.placement import Replica, charges, larger
 from modelplane_operator.scheduling.reasons import Outdated, Refused
 from modelplane_operator.scheduling.requirement import Ask, EngineRequirement, Requirement
 from modelplane_operator.scheduling.survey import Fit, fit, gathers, placed, unhosted
@@ -52,7 +46,7 @@ def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> S
 
     def keep(replica: Replica, engines: Engines) -> None:
         site = room[replica.cluster]
-        kept[replica.key] = Placement(replica.cluster, replica.index, site.cluster.gateway, engines)
+        kept[replica.key] = Placement(replica.cluster, replica.index, engines)
         # Its pods of before have their nodes until they are gone, whatever it is to have from then on.
         room[replica.cluster] = site.released(replica.charges).charged(larger(replica.charges, charges(engines)))
 

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
 from modelplane_operator.scheduling.assignment import assign
-from modelplane_operator.scheduling.cel import Device
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
-from modelplane_operator.scheduling.placement import EnginePlacement, MemberPlacement, Replica
+from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
     Crowded,
     Full,
     Going,
     LabelDiffers,
     Nearness,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
@@ -33,6 +34,7 @@ from modelplane_operator.scheduling.reasons import (
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
+from modelplane_operator.selectors.cel import Device
 
 KEEPS_OFF = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
@@ -108,7 +110,10 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
         return _unusable(site) or NoPools()
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
-        return UnknownPools(cluster.unknown) if cluster.unknown else unhosted(site, hosting)
+        others = unhosted(site, hosting)
+        return UnknownPools(cluster.unknown, others) if cluster.unknown else others
+    if not cluster.gangs and (gang := next((one.name for one in requirement.engines if one.gangs), "")):
+        return NoGangs(gang)
     if cluster.taints and (taint := untolerated(cluster.taints, requirement.tolerations, KEEPS_OFF)):
         return Tainted(taint.key, taint.value, taint.effect)
     if cluster.phase is not ClusterPhase.READY and (why := _unusable(site)):

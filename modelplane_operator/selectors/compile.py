@@ -5,17 +5,19 @@ overload is certain calls it, any other looks at the types of its arguments each
 that what is refused here is what the API server refuses.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from modelplane_operator.selectors import evaluate as ev
+from modelplane_operator.selectors import folds, lists, regexes
 from modelplane_operator.selectors import functions as f
-from modelplane_operator.selectors import operations as op
 from modelplane_operator.selectors import types as t
 from modelplane_operator.selectors.evaluate import Frame, Run
-from modelplane_operator.selectors.refusals import explain_refusal, missing_entry, path_of
-from modelplane_operator.selectors.syntax import (
+from modelplane_operator.selectors.program import Program, Typed, certain
+from modelplane_operator.selectors.refusals import CONDITION_HINTS, explain_refusal, missing_entry, path_of
+from modelplane_operator.selectors.tree import (
+    CONVERSIONS,
     Bind,
     Call,
     Comprehension,
@@ -28,43 +30,11 @@ from modelplane_operator.selectors.syntax import (
     Logic,
     MapOf,
     Select,
-    children,
+    is_plain,
+    is_written_out,
+    size_of,
 )
-from modelplane_operator.selectors.values import EvaluationError, UInt, Value
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """What is known about an expression."""
-
-    type: t.Type
-    run: Run
-    constant: bool = False
-    sure: bool = False
-    """Whether the value is certain to be of the type; elements that came in through `dyn` need not be."""
-    overloads: tuple[f.Overload, ...] = ()
-
-
-@dataclass(slots=True)
-class Program:
-    """A checked expression, and the checked parts it was made of (by identity, for explaining a result)."""
-
-    root: Expr
-    parts: dict[int, Typed]
-    bindings: t.Bindings
-    variables: int
-
-    def evaluate(self, part: Expr, frame: Frame) -> Value:
-        """The value of the expression, or of a part outside any comprehension; raises EvaluationError."""
-        return self.parts[id(part)].run(frame)
-
-    def type_of(self, part: Expr) -> t.Type:
-        """The type of a part; what nothing decided is `dyn`."""
-        return t.substitute(self.bindings, self.parts[id(part)].type, free=t.DYN)
-
-    def overloads_of(self, part: Expr) -> tuple[f.Overload, ...]:
-        """The ways in which a call may be meant, as far as types tell."""
-        return self.parts[id(part)].overloads
+from modelplane_operator.selectors.values import EvaluationError
 
 
 def compile_expression(tree: Expr) -> Program:
@@ -75,24 +45,12 @@ def compile_expression(tree: Expr) -> Program:
     program = Program(tree, compiler.parts, compiler.bindings, compiler.slots)
     type_ = program.type_of(tree)
     if type_ not in (t.BOOL, t.ANY):
-        raise Fault(f"the selector is a {type_}, not a condition", tree.start, _CONDITION_HINTS.get(type_.name, ""))
+        raise Fault(f"the selector is a {type_}, not a condition", tree.start, CONDITION_HINTS.get(type_.name, ""))
     return program
-
-
-_CONDITION_HINTS = {
-    "string": "compare it with ==",
-    "int": "compare it, such as with >= 1",
-    "Quantity": 'compare it, such as with .compareTo(quantity("80Gi")) >= 0',
-    "dyn": "compare it, such as with == true",
-}
 
 
 def _not_yet(_: Frame) -> None:
     """The place of a closure that is filled in later."""
-
-
-def _size(node: Expr) -> int:
-    return 1 + sum(map(_size, children(node)))
 
 
 @dataclass(slots=True)
@@ -178,21 +136,21 @@ class _Compiler:
 
     def _literal(self, node: Literal) -> Typed:
         value = node.value
-        return Typed(_LITERAL_TYPES[type(value)], ev.constant(value), constant=True, sure=True)
+        return Typed(t.LITERAL_TYPES[type(value)], ev.constant(value), constant=True, sure=True)
 
     def _ident(self, node: Ident) -> Typed:
         if node.name in self.scope:
             return self.scope[node.name]
         if node.name == "device":
             return Typed(t.DEVICE, lambda frame: frame.device, sure=True)
-        if node.name in _TYPE_NAMES:
+        if node.name in t.TYPE_NAMES:
             raise Fault(f"types such as {node.name} cannot be used as values", node.start, f.UNSUPPORTED["type"])
         hint = f'texts stand in quotes: "{node.name}"' if node.start else "the only variable is device"
         raise Fault(f"{node.name} is not known", node.start, hint)
 
     def _select(self, node: Select) -> Typed:
         operand = self.visit(node.operand)
-        type_, wrapped = _unwrapped(self._resolved(operand.type))
+        type_, wrapped = t.unwrapped(self._resolved(operand.type))
         result, key = t.DYN, node.field
         if type_.name == "map" and not type_.is_parameter:
             result = type_.parameters[1]
@@ -238,10 +196,10 @@ class _Compiler:
         if result is None:
             raise explain_refusal(node, name, [self.final(a.type) for a in args], method=method)
         self._check_regex(node, name)
-        if name in ("_[_]", "_[?_]") and _is_written_out(node.args[1]) and args[1].type.name not in _KEYS:
+        if name in ("_[_]", "_[?_]") and is_written_out(node.args[1]) and args[1].type.name not in t.KEYS:
             raise Fault(f"{args[1].type} cannot be an index", node.args[1].start)
         typed = Typed(result, _not_yet, sure=all(not o.result.is_parameter for o in candidates), overloads=candidates)
-        path, special = self._path(node), _SPECIAL.get(name)
+        path, special = self._path(node), ev.SPECIAL.get(name)
         if path is not None:
             return replace(typed, run=ev.entry(path, missing_entry(node)), sure=True)
         if name == "@in" and isinstance(node.args[1], ListOf) and not node.args[1].elements:
@@ -250,14 +208,14 @@ class _Compiler:
             )  # the API server does not look for errors in an empty list
         if special is not None:
             return replace(typed, run=special(*(a.run for a in args)))
-        certain = all(map(_certain, args, candidates[0].parameters))
-        typed = replace(typed, run=ev.dispatch(name, candidates, [a.run for a in args], certain=certain))
+        sure = all(map(certain, args, candidates[0].parameters))
+        typed = replace(typed, run=ev.dispatch(name, candidates, [a.run for a in args], certain=sure))
         if not all(a.constant for a in args):
             return typed
         try:
             return _constant(typed, self.folding)
         except EvaluationError as error:
-            if name in _CONVERSIONS and all(map(_is_plain, node.args)):
+            if name in CONVERSIONS and all(map(is_plain, node.args)):
                 raise Fault(str(error), node.start) from None  # the API server does these conversions beforehand, too
             return typed
 
@@ -281,7 +239,7 @@ class _Compiler:
         for overload in overloads:
             if len(overload.parameters) != len(arguments):
                 continue
-            names = {p for type_ in (*overload.parameters, overload.result) for p in _parameters(type_)}
+            names = {p for type_ in (*overload.parameters, overload.result) for p in t.parameters_of(type_)}
             renamed: t.Bindings = {name: self._free() for name in sorted(names, key=str)}
             if not self._assign(arguments, [t.substitute(renamed, p) for p in overload.parameters]):
                 continue
@@ -297,7 +255,7 @@ class _Compiler:
         pattern = node.operands[1] if name in _REGEX_FUNCTIONS and len(node.operands) > 1 else None
         if isinstance(pattern, Literal) and isinstance(pattern.value, str):
             try:
-                op.regex(pattern.value)
+                regexes.regex(pattern.value)
             except EvaluationError as error:
                 raise Fault(str(error), pattern.start) from None
 
@@ -330,7 +288,7 @@ class _Compiler:
         type_ = self._resolved(typed.type)
         if not optional:
             return typed.type
-        inner, wrapped = _unwrapped(type_)
+        inner, wrapped = t.unwrapped(type_)
         if not wrapped:
             raise Fault(f"? needs an optional value, not a {type_}", node.start)
         return inner
@@ -342,7 +300,7 @@ class _Compiler:
         for key, value, optional in zip(node.keys, node.values, node.optional, strict=True):
             typed_key, typed_value = self.visit(key), self.visit(value)
             held = self._resolved(typed_key.type)
-            if not (t.is_dynamic(held) or held.is_parameter or held.name in _KEYS):
+            if not (t.is_dynamic(held) or held.is_parameter or held.name in t.KEYS):
                 raise Fault(f"the key of a map cannot be a {held}", key.start)
             key_type = self._joined(key, key_type, typed_key.type)
             value_type = self._joined(value, value_type, self._element(value, typed_value, optional=optional))
@@ -358,7 +316,7 @@ class _Compiler:
         slots = list(range(self.slots, self.slots + len(variables)))
         self.slots += len(variables)
         for slot, (name, known) in zip(slots, variables.items(), strict=True):
-            self.scope[name] = Typed(known.type, ev.variable(slot), sure=known.sure)
+            self.scope[name] = Typed(known.type, folds.variable(slot), sure=known.sure)
         typed = [self.visit(body) for body in bodies]
         self.scope = outer
         return slots, typed
@@ -367,7 +325,7 @@ class _Compiler:
         value = self.visit(node.value)
         if node.through is None:
             (slot,), (body,) = self._within({node.variable: value}, node.body)
-            return Typed(body.type, ev.binding(slot, value.run, body.run), sure=body.sure)
+            return Typed(body.type, folds.binding(slot, value.run, body.run), sure=body.sure)
         inner, _ = self._resolve(f.OVERLOADS["value"], [value.type])
         if inner is None:
             found = self._resolved(value.type)
@@ -378,7 +336,7 @@ class _Compiler:
         result, _ = self._resolve(f.OVERLOADS["_?_:_"], [t.BOOL, some, t.optional_of(self._free())])
         if result is None:
             raise Fault("optFlatMap() needs an optional result", node.body.start)
-        return Typed(result, ev.through(slot, value.run, body.run, flat=flat))
+        return Typed(result, folds.through(slot, value.run, body.run, flat=flat))
 
     def _comprehension(self, node: Comprehension) -> Typed:
         items = self.visit(node.range)
@@ -389,22 +347,22 @@ class _Compiler:
             hint = "an attribute is a single value" if type_ == t.ANY else ""
             raise Fault(f"{node.fold.value}() needs a list or a map, not {type_}", node.range.start, hint)
         two = len(node.variables) > 1
-        types = [Typed(element, _not_yet) for element in _element_types(type_, two=two)]
+        types = [Typed(element, _not_yet) for element in t.element_types(type_, two=two)]
         variables = dict(zip(node.variables, types, strict=True))
         bodies = [*filter(None, [node.filter]), node.body]
         slots, typed = self._within(variables, *bodies)
-        steps = 1 + sum(map(_size, bodies))
+        steps = 1 + sum(map(size_of, bodies))
         if node.filter is not None:
             self._must_be_bool(node.filter, typed[0], f"{node.fold.value}()")
-        each = ev.each_of(slots, items.run, typed[0].run if node.filter is not None else None, steps)
+        each = folds.each_of(slots, items.run, typed[0].run if node.filter is not None else None, steps)
         return self._folded(node, items, types[0].type, typed[-1], each)
 
-    def _folded(self, node: Comprehension, items: Typed, first: t.Type, body: Typed, each: ev.Each) -> Typed:
+    def _folded(self, node: Comprehension, items: Typed, first: t.Type, body: Typed, each: folds.Each) -> Typed:
         """What the macro makes of the bodies; `first` is the type of its first variable."""
         match node.fold:
             case Fold.ALL | Fold.EXISTS:
                 self._must_be_bool(node.body, body, f"{node.fold.value}()")
-                return Typed(t.BOOL, ev.quantified(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
+                return Typed(t.BOOL, folds.quantified(each, body.run, decisive=node.fold is Fold.EXISTS), sure=True)
             case Fold.EXISTS_ONE:
                 self._must_be_bool(node.body, body, "exists_one()")
                 return Typed(t.BOOL, lambda frame: sum(ev.truth(body.run(frame)) for _ in each(frame)) == 1, sure=True)
@@ -417,12 +375,12 @@ class _Compiler:
                 if entry.name != "map" and not t.is_dynamic(entry):
                     raise Fault(f"transformMapEntry() needs a map, not a {entry}", node.body.start)
                 made = t.map_of(t.DYN, t.DYN) if t.is_dynamic(entry) else entry
-                return Typed(made, lambda frame: ev.merged(body.run(frame) for _ in each(frame)))
+                return Typed(made, lambda frame: folds.merged(body.run(frame) for _ in each(frame)))
             case Fold.SORT_BY:
                 result, _ = self._resolve(f.OVERLOADS["@sortBy"], [items.type, t.list_of(body.type)])
                 if result is None:
                     raise Fault("sortBy() needs a list and keys that can be ordered", node.body.start)
-                return Typed(result, lambda frame: op.sort_by(
+                return Typed(result, lambda frame: lists.sort_by(
                     frame.spend, items.run(frame), tuple(body.run(frame) for _ in each(frame))))  # fmt: skip
             case _:
                 assert_never(node.fold)
@@ -434,71 +392,5 @@ def _constant(typed: Typed, frame: Frame) -> Typed:
     return replace(typed, run=ev.constant(value), constant=True)
 
 
-def _is_written_out(node: Expr) -> bool:
-    """A literal, or a list or map of nothing but literals."""
-    return isinstance(node, Literal | ListOf | MapOf) and all(map(_is_written_out, children(node)))
-
-
-def _is_plain(node: Expr) -> bool:
-    """A literal, or a conversion of one."""
-    match node:
-        case Literal():
-            return True
-        case Call(function=function, target=None, args=(arg,)):
-            return function in _CONVERSIONS and _is_plain(arg)
-        case _:
-            return False
-
-
-def _certain(argument: Typed, parameter: t.Type) -> bool:
-    """Whether the argument can be nothing at evaluation that the parameter does not take."""
-    anything = parameter.is_parameter or t.is_dynamic(parameter)
-    return anything or (argument.sure and t.is_concrete(argument.type))
-
-
-def _parameters(type_: t.Type) -> Iterable[t.Type]:
-    if type_.is_parameter:
-        yield type_
-    for parameter in type_.parameters:
-        yield from _parameters(parameter)
-
-
-def _unwrapped(type_: t.Type) -> tuple[t.Type, bool]:
-    wrapped = type_.name == "optional" and not type_.is_parameter
-    return (type_.parameters[0], True) if wrapped else (type_, False)
-
-
-def _element_types(range_: t.Type, *, two: bool) -> tuple[t.Type, ...]:
-    match range_.name, range_.parameters:
-        case "list", (element,):
-            return (t.INT, element) if two else (element,)
-        case "map", (key, value):
-            return (key, value) if two else (key,)
-        case _:
-            return (t.DYN, t.DYN) if two else (t.DYN,)
-
-
-_LITERAL_TYPES: dict[type, t.Type] = {
-    bool: t.BOOL,
-    int: t.INT,
-    UInt: t.UINT,
-    float: t.DOUBLE,
-    str: t.STRING,
-    bytes: t.BYTES,
-    type(None): t.NULL,
-}
-_TYPE_NAMES = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "dyn"})
 _NAMESPACES = frozenset({"cel", "sets", "lists", "strings", "optional", "math", "format", "ip", "authorizer"})
-_KEYS = frozenset({"bool", "int", "uint", "double", "string"})
-_CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "uint"})
 _REGEX_FUNCTIONS = frozenset({"matches", "find", "findAll"})
-_SPECIAL: dict[str, Callable[..., Run]] = {
-    "_==_": ev.equals,
-    "_!=_": ev.differs,
-    "_?_:_": ev.conditional,
-    "_[_]": ev.index,
-    "_[?_]": ev.optional_index,
-    "@in": ev.membership,
-    "or": ev.or_optional,
-    "orValue": ev.or_value,
-}

@@ -5,10 +5,9 @@ Each function here takes the closures of the operands and answers the closure of
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from modelplane_operator.selectors import operations as op
+from modelplane_operator.selectors import lists
 from modelplane_operator.selectors import types as t
 from modelplane_operator.selectors.functions import Overload
 from modelplane_operator.selectors.values import (
@@ -62,7 +61,7 @@ for _type, _name in KINDS.items():
 # --- reading values ---
 
 
-def _read(value: Any) -> Any:
+def read(value: Any) -> Any:
     if value.__class__ is Malformed:
         raise EvaluationError(value.reason)
     return value
@@ -73,14 +72,14 @@ def find(mapping: Mapping[Any, Any], key: Any) -> Any:
     if type(key) is str:
         if isinstance(mapping, DomainMap):
             return mapping[key]
-        return _read(mapping.get(key, MISSING))
+        return read(mapping.get(key, MISSING))
     if not _can_be_key(key):
         raise EvaluationError(f"{a_kind(key)} cannot be the key of a map")
     # Python finds True under 1.
     value = mapping.get(key, MISSING)
     if value is not MISSING and isinstance(key, bool) is not any(isinstance(k, bool) for k in mapping):
         return MISSING
-    return _read(value)
+    return read(value)
 
 
 def _can_be_key(value: Any) -> bool:
@@ -170,7 +169,7 @@ def index(container: Run, index: Run) -> Run:
     def run(frame: Frame) -> Any:
         value, key = container(frame), index(frame)
         if isinstance(value, tuple):
-            return op.element(cast("tuple[Any, ...]", value), _list_index(key))
+            return lists.element(cast("tuple[Any, ...]", value), _list_index(key))
         if isinstance(value, Mapping):
             found = find(cast("Mapping[Any, Any]", value), key)
             if found is MISSING:
@@ -192,7 +191,7 @@ def membership(item: Run, container: Run) -> Run:
     def run(frame: Frame) -> bool:
         value, within = item(frame), container(frame)
         if isinstance(within, tuple):
-            return op.contains(frame.spend, value, cast("tuple[Any, ...]", within))
+            return lists.contains(frame.spend, value, cast("tuple[Any, ...]", within))
         if isinstance(within, Mapping):
             return _in_map(value, cast("Mapping[Any, Any]", within))
         raise EvaluationError(f"in needs a list or a map, not {a_kind(within)}")
@@ -259,8 +258,8 @@ def or_optional(optional: Run, other: Run) -> Run:
     """The optional value if it is there, else the other one."""
 
     def run(frame: Frame) -> Optional:
-        value = _as_optional(optional(frame))
-        return value if value.present else _as_optional(other(frame))
+        value = as_optional(optional(frame))
+        return value if value.present else as_optional(other(frame))
 
     return run
 
@@ -269,13 +268,13 @@ def or_value(optional: Run, other: Run) -> Run:
     """What is in the optional value, else the other value."""
 
     def run(frame: Frame) -> Any:
-        value = _as_optional(optional(frame))
+        value = as_optional(optional(frame))
         return value.value if value.present else other(frame)
 
     return run
 
 
-def _as_optional(value: Any) -> Optional:
+def as_optional(value: Any) -> Optional:
     if isinstance(value, Optional):
         return value
     raise EvaluationError(f"{a_kind(value)} is not optional")
@@ -363,105 +362,14 @@ def _as_key(value: Any) -> Any:
     raise EvaluationError(f"{a_kind(value)} cannot be the key of a map")
 
 
-# --- variables and macros ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """The value of a cel.bind() variable that nobody has read yet."""
-
-    run: Run
-
-
-def binding(slot: int, value: Run, body: Run) -> Run:
-    # As in the API server it is computed when first read: an error in what is not read does not count.
-    pending = _Pending(value)
-
-    def run(frame: Frame) -> Any:
-        frame.variables[slot] = pending
-        return body(frame)
-
-    return run
-
-
-def variable(slot: int) -> Run:
-    def run(frame: Frame) -> Any:
-        value = frame.variables[slot]
-        if value.__class__ is _Pending:
-            value = frame.variables[slot] = value.run(frame)
-        return value
-
-    return run
-
-
-def through(slot: int, optional: Run, body: Run, *, flat: bool) -> Run:
-    """The body over what is in the optional value, if anything; the body is itself optional when `flat`."""
-
-    def run(frame: Frame) -> Any:
-        value = _as_optional(optional(frame))
-        if not value.present:
-            return NOTHING
-        frame.variables[slot] = value.value
-        result = body(frame)
-        return result if flat else Optional(present=True, value=result)
-
-    return run
-
-
-Each: TypeAlias = Callable[[Frame], Iterable[Any]]
-
-
-def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> Each:
-    """Goes through the elements that meet the condition: sets the variables, yields the first."""
-    two = len(slots) > 1
-
-    def each(frame: Frame) -> Iterable[Any]:
-        for first, second in _pairs(items(frame), two=two):
-            frame.spend(steps)
-            frame.variables[slots[0]] = first
-            if two:
-                frame.variables[slots[1]] = _read(second)
-            if condition is None or truth(condition(frame)):
-                yield first
-
-    return each
-
-
-def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
-    if isinstance(container, tuple):
-        items = cast("tuple[Any, ...]", container)
-        return enumerate(items) if two else ((item, None) for item in items)
-    if isinstance(container, Mapping):
-        return cast("Mapping[Any, Any]", container).items()
-    raise EvaluationError(f"{a_kind(container)} has no elements")
-
-
-def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
-    def run(frame: Frame) -> bool:
-        failure: EvaluationError | None = None
-        for _ in each(frame):
-            try:
-                if truth(body(frame)) is decisive:
-                    return decisive
-            except OutOfBudget:
-                raise
-            except EvaluationError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return not decisive
-
-    return run
-
-
-def merged(maps: Iterable[Any]) -> dict[Any, Any]:
-    """One map of many; raises EvaluationError when two have the same key."""
-    made: dict[Any, Any] = {}
-    for entries in maps:
-        if not isinstance(entries, Mapping):
-            raise EvaluationError(f"transformMapEntry() needs a map, not {a_kind(entries)}")
-        for key, value in cast("Mapping[Any, Any]", entries).items():
-            if key in made:
-                raise EvaluationError(f"transformMapEntry() makes the key {key} twice")
-            made[key] = value
-    return made
+SPECIAL: dict[str, Callable[..., Run]] = {
+    "_==_": equals,
+    "_!=_": differs,
+    "_?_:_": conditional,
+    "_[_]": index,
+    "_[?_]": optional_index,
+    "@in": membership,
+    "or": or_optional,
+    "orValue": or_value,
+}
+"""Calls that have no overloads, or whose arguments need not all be computed."""

@@ -11,6 +11,7 @@ arguments: its implementation gets `spend` first.
 import re
 from dataclasses import dataclass
 
+from modelplane_operator.selectors import lists, regexes
 from modelplane_operator.selectors import operations as op
 from modelplane_operator.selectors import types as t
 from modelplane_operator.selectors.operations import Implementation
@@ -48,11 +49,11 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("!_(bool) -> bool", lambda a: not a),
     ("-_(double) -> double", lambda a: -a),
     ("-_(int) -> int", lambda a: op.int_of_64_bits(-a)),
-    ("! _+_(bytes, bytes) -> bytes", op.concatenate),
+    ("! _+_(bytes, bytes) -> bytes", lists.concatenate),
     ("_+_(double, double) -> double", lambda a, b: a + b),
     ("_+_(int, int) -> int", lambda a, b: op.int_of_64_bits(a + b)),
-    ("! _+_(list(A), list(A)) -> list(A)", op.concatenate),
-    ("! _+_(string, string) -> string", op.concatenate),
+    ("! _+_(list(A), list(A)) -> list(A)", lists.concatenate),
+    ("! _+_(string, string) -> string", lists.concatenate),
     ("_+_(uint, uint) -> uint", lambda a, b: op.uint_of_64_bits(int(a) + int(b))),
     ("_-_(double, double) -> double", lambda a, b: a - b),
     ("_-_(int, int) -> int", lambda a, b: op.int_of_64_bits(a - b)),
@@ -67,9 +68,9 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("_%_(uint, uint) -> uint", lambda a, b: op.uint_of_64_bits(op.remainder(a, b))),
     *[(f"_{sign}_({pair}) -> bool", op.compared(accept))
       for sign, accept in _COMPARISONS.items() for pair in _ORDERED_PAIRS],
-    ("! @in(A, list(A)) -> bool", op.contains),
+    ("! @in(A, list(A)) -> bool", lists.contains),
     ("@in(A, map(A, B)) -> bool", lambda key, mapping: key in mapping),
-    ("_[_](list(A), int) -> A", op.element),
+    ("_[_](list(A), int) -> A", lists.element),
     # Sizes and conversions.
     *[row for kind in ("bytes", "list(A)", "map(A, B)", "string")
       for row in ((f"size({kind}) -> int", len), (f"{kind}.size() -> int", len))],
@@ -100,11 +101,11 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("string.contains(string) -> bool", lambda a, b: b in a),
     ("string.endsWith(string) -> bool", str.endswith),
     ("string.startsWith(string) -> bool", str.startswith),
-    ("! matches(string, string) -> bool", op.matches),
-    ("! string.matches(string) -> bool", op.matches),
-    ("! string.find(string) -> string", op.find),
-    ("! string.findAll(string) -> list(string)", op.find_all),
-    ("! string.findAll(string, int) -> list(string)", op.find_all),
+    ("! matches(string, string) -> bool", regexes.matches),
+    ("! string.matches(string) -> bool", regexes.matches),
+    ("! string.find(string) -> string", regexes.find),
+    ("! string.findAll(string) -> list(string)", regexes.find_all),
+    ("! string.findAll(string, int) -> list(string)", regexes.find_all),
     ("string.charAt(int) -> string", lambda text, i: text[op.position(text, i, end=len(text)) :][:1]),
     ("string.indexOf(string) -> int", op.index_of),
     ("string.indexOf(string, int) -> int", op.index_of),
@@ -123,26 +124,27 @@ _ROWS: list[tuple[str, Implementation]] = [
     ("! list(string).join(string) -> string", op.join),
     ("strings.quote(string) -> string", lambda text: f'"{text.translate(op.QUOTED)}"'),
     # Lists and sets.
-    *[(f"! list({kind}).isSorted() -> bool", op.is_sorted) for kind in _COMPARABLE],
-    *[(f"! list({kind}).sum() -> {kind}", op.total_of(make, type_))
+    *[(f"! list({kind}).isSorted() -> bool", lists.is_sorted) for kind in _COMPARABLE],
+    *[(f"! list({kind}).sum() -> {kind}", lists.total_of(make, type_))
       for kind, make, type_ in _SUMMABLE],
-    *[(f"! list({kind}).max() -> {kind}", op.extreme("max", max)) for kind in _COMPARABLE],
-    *[(f"! list({kind}).min() -> {kind}", op.extreme("min", min)) for kind in _COMPARABLE],
-    ("! list(A).indexOf(A) -> int", lambda spend, *sought: min(op.positions(spend, *sought), default=-1)),
-    ("! list(A).lastIndexOf(A) -> int", lambda spend, *sought: max(op.positions(spend, *sought), default=-1)),
-    ("list(A).slice(int, int) -> list(A)", op.slice_of),
-    ("! list(list(A)).flatten() -> list(A)", op.flatten),
-    ("! list(dyn).flatten(int) -> list(dyn)", op.flatten),
-    *[(f"! list({kind}).sort() -> list({kind})", lambda spend, items: op.sort_by(spend, items, items))
+    *[(f"! list({kind}).max() -> {kind}", lists.extreme("max", max)) for kind in _COMPARABLE],
+    *[(f"! list({kind}).min() -> {kind}", lists.extreme("min", min)) for kind in _COMPARABLE],
+    ("! list(A).indexOf(A) -> int", lambda spend, *sought: min(lists.positions(spend, *sought), default=-1)),
+    ("! list(A).lastIndexOf(A) -> int", lambda spend, *sought: max(lists.positions(spend, *sought), default=-1)),
+    ("list(A).slice(int, int) -> list(A)", lists.slice_of),
+    ("! list(list(A)).flatten() -> list(A)", lists.flatten),
+    ("! list(dyn).flatten(int) -> list(dyn)", lists.flatten),
+    *[(f"! list({kind}).sort() -> list({kind})", lambda spend, items: lists.sort_by(spend, items, items))
       for kind in _COMPARABLE],
-    *[(f"! list(A).@sortBy(list({kind})) -> list(A)", op.sort_by) for kind in _COMPARABLE],
-    ("! lists.range(int) -> list(int)", op.range_of),
+    *[(f"! list(A).@sortBy(list({kind})) -> list(A)", lists.sort_by) for kind in _COMPARABLE],
+    ("! lists.range(int) -> list(int)", lists.range_of),
     ("list(A).reverse() -> list(A)", lambda items: items[::-1]),
-    ("! list(A).distinct() -> list(A)", op.distinct),
-    ("! sets.contains(list(A), list(A)) -> bool", op.contains_all),
+    ("! list(A).distinct() -> list(A)", lists.distinct),
+    ("! sets.contains(list(A), list(A)) -> bool", lists.contains_all),
     ("! sets.equivalent(list(A), list(A)) -> bool",
-     lambda spend, a, b: op.contains_all(spend, a, b) and op.contains_all(spend, b, a)),
-    ("! sets.intersects(list(A), list(A)) -> bool", lambda spend, a, b: any(op.contains(spend, item, b) for item in a)),
+     lambda spend, a, b: lists.contains_all(spend, a, b) and lists.contains_all(spend, b, a)),
+    ("! sets.intersects(list(A), list(A)) -> bool",
+     lambda spend, a, b: any(lists.contains(spend, item, b) for item in a)),
     # Optionals.
     ("optional.of(A) -> optional(A)", op.some),
     ("optional.ofNonZeroValue(A) -> optional(A)", op.of_non_zero),

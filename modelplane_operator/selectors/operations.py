@@ -7,11 +7,7 @@ charges for the work before doing it.
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any, TypeAlias, cast
-
-import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
+from typing import Any, TypeAlias
 
 from modelplane_operator.selectors import quantity, semver
 from modelplane_operator.selectors.quantity import Quantity
@@ -25,8 +21,6 @@ from modelplane_operator.selectors.values import (
     Optional,
     Spend,
     UInt,
-    Value,
-    equal,
     order,
 )
 
@@ -37,7 +31,7 @@ Items: TypeAlias = tuple[Any, ...]
 MAX_SIZE = 65_536
 
 
-def _sized(count: int) -> None:
+def sized(count: int) -> None:
     if count > MAX_SIZE:
         raise EvaluationError(f"a computed value has more than {MAX_SIZE} elements")
 
@@ -159,13 +153,13 @@ def replace(spend: Spend, text: str, old: str, new: str, count: int = -1) -> str
     found = text.count(old)
     found = found if count < 0 else min(found, count)
     size = len(text) + found * max(len(new) - len(old), 0)
-    _sized(size)
-    spend(_by_text(size))
+    sized(size)
+    spend(by_text(size))
     return text.replace(old, new, count)
 
 
 def split(spend: Spend, text: str, separator: str, count: int = -1) -> Items:
-    spend(_by_text(len(text)))
+    spend(by_text(len(text)))
     if count in (0, 1):
         return (text,) if count else ()
     if not separator:
@@ -186,8 +180,8 @@ def join(spend: Spend, items: Items, separator: str = "") -> str:
     if not all(type(item) is str for item in items):
         raise EvaluationError("join() needs strings")
     size = sum(map(len, items)) + len(separator) * len(items)
-    _sized(size)
-    spend(_by_text(size))
+    sized(size)
+    spend(by_text(size))
     return separator.join(items)
 
 
@@ -205,192 +199,8 @@ QUOTED = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r"
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
-def _by_text(characters: int) -> int:
+def by_text(characters: int) -> int:
     return 1 + characters // 64
-
-
-# --- regular expressions: RE2, as in the API server; it takes time in proportion to the text, whatever the pattern ---
-
-
-re2: Any = _re2  # it says nothing about its types
-
-
-# One byte of a text, which Go's RE2 refuses and C++'s takes; within \Q...\E it is two letters like any others.
-# What was read once is not read in another way (`*+`): there are as many of those as there are subsets of the \E.
-_ONE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
-
-# A pattern is quick to write and may be long to match: `((a?){100}){100}` stands for ten thousand choices at each
-# character. So it is bounded in its text and in its program, and matching is paid for by both text and program.
-REGEX_LENGTH = 512
-_REGEX_BYTES = 64 << 10  # of the program, and as much again for matching; 2,700 instructions at most
-_REGEX_STEP = 32  # characters times instructions that take as long as a step
-_REGEX_CHECKED = 16  # steps to check a character of a pattern
-
-
-@lru_cache(maxsize=128)
-def regex(pattern: str) -> Any:
-    """The compiled pattern; raises EvaluationError."""
-    if len(pattern) > REGEX_LENGTH:
-        raise EvaluationError(f"the regular expression is longer than {REGEX_LENGTH} characters")
-    if _ONE_BYTE.match(pattern):
-        raise EvaluationError("the regular expression is not valid: invalid escape sequence: \\C")
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _REGEX_BYTES
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        reason: Any = error.args[0] if error.args else "it cannot be compiled"
-        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise EvaluationError(f"the regular expression is not valid: {text}") from None
-
-
-def _spend_on_match(spend: Spend, text: str, pattern: str) -> Any:
-    spend(1 + _REGEX_CHECKED * len(pattern))
-    compiled = regex(pattern)
-    spend(len(text) * compiled.programsize // _REGEX_STEP)
-    return compiled
-
-
-def matches(spend: Spend, text: str, pattern: str) -> bool:
-    return _spend_on_match(spend, text, pattern).search(text) is not None
-
-
-def find(spend: Spend, text: str, pattern: str) -> str:
-    found = _spend_on_match(spend, text, pattern).search(text)
-    return found.group() if found is not None else ""
-
-
-def find_all(spend: Spend, text: str, pattern: str, count: int = -1) -> Items:
-    compiled = _spend_on_match(spend, text, pattern)
-    found: list[str] = []
-    last_end = -1
-    for match in compiled.finditer(text):
-        if len(found) == count:
-            break
-        if match.end() > match.start() or match.start() != last_end:  # Go skips an empty match right after another
-            found.append(match.group())
-        last_end = match.end()
-    return tuple(found)
-
-
-# --- lists ---
-
-
-def concatenate(spend: Spend, a: Any, b: Any) -> Any:
-    _sized(len(a) + len(b))
-    spend(_by_text(len(a) + len(b)))
-    return a + b
-
-
-def contains(spend: Spend, item: Value, items: Items) -> bool:
-    """Whether a list has an element equal to the item."""
-    spend(len(items))
-    return any(_same(item, other, spend) for other in items)
-
-
-def _same(a: Value, b: Value, spend: Spend) -> bool:
-    try:
-        return equal(a, b, spend)
-    except EvaluationError:
-        spend(0)  # raises again when the budget was the reason
-        return False
-
-
-def contains_all(spend: Spend, items: Items, others: Items) -> bool:
-    return all(contains(spend, other, items) for other in others)
-
-
-def positions(spend: Spend, items: Items, item: Value) -> list[int]:
-    spend(len(items))
-    return [i for i, other in enumerate(items) if _same(other, item, spend)]
-
-
-def distinct(spend: Spend, items: Items) -> Items:
-    kept: list[Value] = []
-    for item in items:
-        if not contains(spend, item, tuple(kept)):
-            kept.append(item)
-    return tuple(kept)
-
-
-def flatten(spend: Spend, items: Items, levels: int = 1) -> Items:
-    if levels < 0:
-        raise EvaluationError("flatten() needs a level of at least 0")
-    flat: list[Any] = []
-    for item in items:
-        spend(1)
-        if isinstance(item, tuple) and levels:
-            # No list is nested deeper than its text.
-            flat.extend(flatten(spend, cast("Items", item), min(levels, 100) - 1))
-        else:
-            flat.append(item)
-        _sized(len(flat))
-    return tuple(flat)
-
-
-def range_of(spend: Spend, count: int) -> Items:
-    _sized(count)
-    spend(max(count, 0))
-    return tuple(range(count))
-
-
-def slice_of(items: Items, start: int, end: int) -> Items:
-    if start > end:
-        raise EvaluationError(f"slice({start}, {end}) has no length")
-    return items[position(items, start, end=len(items)) : position(items, end, end=len(items))]
-
-
-def element(items: Items, index: int) -> Any:
-    """One element of a list; raises EvaluationError when there is none."""
-    if not 0 <= index < len(items):
-        raise EvaluationError(f"index {index} is out of range: the list has {len(items)} elements")
-    return items[index]
-
-
-def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
-    """The items in the order of their keys, which must be of one orderable type."""
-    if type(items) is not tuple:
-        raise EvaluationError("only a list can be sorted")
-    if not _of_one_type(keys) or (keys and type(keys[0]) not in _ORDERED):
-        raise EvaluationError("only elements of one type, all of it orderable, can be sorted")
-    spend(len(items) * 4)
-    return tuple(items[i] for i in sorted(range(len(items)), key=keys.__getitem__))
-
-
-_ORDERED = (bool, int, UInt, float, str, bytes)
-
-
-def _of_one_type(items: Items) -> bool:
-    types: set[type] = set(map(type, items))
-    return len(types) <= 1
-
-
-def is_sorted(spend: Spend, items: Items) -> bool:
-    spend(len(items))
-    return all(type(a) is type(b) and not b < a for a, b in pairwise(items))
-
-
-def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
-    def extreme(spend: Spend, items: Items) -> Any:
-        spend(len(items))
-        if not items:
-            raise EvaluationError(f"{name}() of an empty list")
-        if not _of_one_type(items) or type(items[0]) not in _ORDERED:
-            raise EvaluationError(f"{name}() needs elements of one type that can be ordered")
-        return pick(items)
-
-    return extreme
-
-
-def total_of(make: Callable[[Any], Any], kind: type) -> Implementation:
-    def total(spend: Spend, items: Items) -> Any:
-        spend(len(items))
-        if any(type(item) is not kind for item in items):
-            raise EvaluationError("sum() needs numbers of one type")
-        return make(sum(items))
-
-    return total
 
 
 # --- quantities, versions, optionals ---

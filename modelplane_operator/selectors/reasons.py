@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from modelplane_operator.selectors.compile import Program
 from modelplane_operator.selectors.device import Device, shown
 from modelplane_operator.selectors.evaluate import Frame
+from modelplane_operator.selectors.program import Program
 from modelplane_operator.selectors.quantity import Quantity
 from modelplane_operator.selectors.refusals import path_of
-from modelplane_operator.selectors.syntax import Call, Expr, Ident, Literal, Logic, Select, children
+from modelplane_operator.selectors.tree import Call, Expr, Ident, Literal, Logic, Select, children
 from modelplane_operator.selectors.values import EvaluationError, Value
 
 MAX_LENGTH = 256  # of a reason: it becomes part of a condition's message

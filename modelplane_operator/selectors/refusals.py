@@ -2,7 +2,7 @@
 
 from modelplane_operator.selectors import functions as f
 from modelplane_operator.selectors import types as t
-from modelplane_operator.selectors.syntax import Call, Expr, Fault, Ident, Literal, Select
+from modelplane_operator.selectors.tree import Call, Expr, Fault, Ident, Literal, Select
 
 
 def path_of(node: Expr) -> tuple[str, str, str] | None:
@@ -85,3 +85,12 @@ def _operator_hint(operator: str, types: list[t.Type]) -> str:
         if "string" in (one.name, other.name):
             return "numbers and truth values stand without quotes, texts with them"
     return ""
+
+
+CONDITION_HINTS = {
+    "string": "compare it with ==",
+    "int": "compare it, such as with >= 1",
+    "Quantity": 'compare it, such as with .compareTo(quantity("80Gi")) >= 0',
+    "dyn": "compare it, such as with == true",
+}
+"""What to do with a value that is no condition, by its type."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from modelplane_operator.selectors.values import UInt
+
 
 @dataclass(frozen=True, slots=True)
 class Type:
@@ -141,3 +143,38 @@ def _says_less(one: Type, other: Type) -> bool:
     if one.name != other.name or len(one.parameters) != len(other.parameters):
         return False
     return all(_says_less(x, y) for x, y in zip(one.parameters, other.parameters, strict=True))
+
+
+def parameters_of(type_: Type) -> Iterable[Type]:
+    if type_.is_parameter:
+        yield type_
+    for parameter in type_.parameters:
+        yield from parameters_of(parameter)
+
+
+def unwrapped(type_: Type) -> tuple[Type, bool]:
+    wrapped = type_.name == "optional" and not type_.is_parameter
+    return (type_.parameters[0], True) if wrapped else (type_, False)
+
+
+def element_types(range_: Type, *, two: bool) -> tuple[Type, ...]:
+    match range_.name, range_.parameters:
+        case "list", (element,):
+            return (INT, element) if two else (element,)
+        case "map", (key, value):
+            return (key, value) if two else (key,)
+        case _:
+            return (DYN, DYN) if two else (DYN,)
+
+
+LITERAL_TYPES: dict[type, Type] = {
+    bool: BOOL,
+    int: INT,
+    UInt: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+TYPE_NAMES = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "dyn"})
+KEYS = frozenset({"bool", "int", "uint", "double", "string"})

@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.api import KINDS, Kind, ModelDeployment, ModelService, crd
 from modelplane_operator.api.bounds import KEYS
-from modelplane_operator.api.shared import ANNOTATION_KEYS, LABEL_KEYS
+from modelplane_operator.api.metadata import ANNOTATION_KEYS, LABEL_KEYS
 from tests.support.manifests import Manifest
 
 KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)

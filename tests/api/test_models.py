@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from modelplane_operator.api import KINDS, Kind, ModelCache, ModelDeployment
 from tests.api.contract import rich
-from tests.api.test_bounds import Case, cases
+from tests.support.bounds import Case, cases
 from tests.support.manifests import ABSENT, EXAMPLES, ROOT, Manifest, change, load
 
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}

@@ -45,9 +45,6 @@ IDENTITIES: dict[str, tuple[Callable[..., str], tuple[st.SearchStrategy[object],
     ),
     "copied": (names.copied, (labels, st.sampled_from(["Secret", "ConfigMap", "PullSecret"]), objects)),
     "cache volume": (names.cache_volume, (labels, objects)),
-    "cache job": (names.cache_job, (labels, objects)),
-    "cache token": (names.cache_token, (labels, objects)),
-    "cloud": (names.cloud, (labels, objects, st.uuids().map(str))),
 }
 EVERY = pytest.mark.parametrize("named", IDENTITIES)
 
@@ -72,7 +69,7 @@ def test_different_objects_have_different_names(named: str, data: st.DataObject)
 
 @given(cluster=objects.filter(re.compile(SUBDOMAIN).fullmatch))
 def test_whatever_a_cluster_may_be_called_gives_names_that_objects_can_have(cluster: str) -> None:
-    for name in (names.kubeconfig_secret(cluster), names.provider_config(cluster), names.serving_stack(cluster)):
+    for name in (names.provider_config(cluster), names.serving_stack(cluster)):
         assert re.fullmatch(SUBDOMAIN[1:-1], name)
         assert len(name) <= names.LABEL
 
@@ -114,8 +111,6 @@ def test_a_tenant_called_system_has_a_namespace_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (names.kubeconfig_secret("test-cluster"), "test-cluster-kubeconfig-55b57"),
-        (names.kubeconfig_secret("starter"), "starter-kubeconfig-a2df4"),
         (names.provider_config("test-cluster"), "test-cluster-cluster-kubeconfig-d0f89"),
         (names.provider_config("local"), "local-cluster-kubeconfig-e9dae"),
         (names.serving_stack("test-cluster"), "test-cluster-serving-stack-fd00b"),

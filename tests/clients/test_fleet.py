@@ -18,11 +18,13 @@ from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, CloseWatch, Drop, Flood, Hang, Match, Rule
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.prober import Health, Pace
 from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
@@ -142,7 +144,7 @@ async def test_a_cluster_that_misbehaves_is_left_alone_and_another_is_heard_mean
         await until(lambda: seen(honest, meanwhile), "the other to be heard")
         assert seen(hostile, before), "what was seen stands"
 
-        await until(lambda: hostile._offences == 2, "it to be found out again")
+        await until(lambda: hostile._prober.offences == 2, "it to be found out again")
         begins = [record.time for record in await proxy.calls()]
         gaps = [after - before for before, after in pairwise(sorted(begins))]
         assert max(gaps) > 0.7 * PAUSE.first, "it is asked nothing in a pause"
@@ -218,7 +220,7 @@ async def test_a_new_leader_looks_again_cluster_by_cluster(
 async def test_a_new_leader_that_looks_again_at_a_cluster_that_is_being_met_does_not_wait_for_it(
     access_through: Access, proxy: FaultProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("modelplane_operator.clients.connection.INITIAL_SYNC_SECONDS", 1000.0)
+    monkeypatch.setattr("modelplane_operator.clients.initial_sync.INITIAL_SYNC_SECONDS", 1000.0)
     unanswered = await proxy.add(Rule(Match(verbs=("",)), Hang()))
     async with a_fleet(
         replace(QUICK, deadline=1000.0), watched=replace(CONFIG_MAPS, namespace=namespace, ours=True)

@@ -21,10 +21,12 @@ from localfleet.faultproxy.client import FaultProxy
 from localfleet.faultproxy.rules import Answer, Match, Rule
 from modelplane_operator.api import labels
 from modelplane_operator.clients.access import Access, read_kubeconfig, write_kubeconfig
-from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.helm import CPU_SECONDS, OF_A_FILE, Helm, HelmError, digest_of, located
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.helm import Helm, digest_of, located
+from modelplane_operator.clients.helm_command import CPU_SECONDS, OF_A_FILE, HelmError
 from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Release, Revision, Run
 from modelplane_operator.kube.resources import CONFIG_MAP, JOB, SECRET

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.informer import (
-    REMEMBER_SECONDS,
-    SIZE_OF_A_TOMBSTONE,
-    Entry,
-    Informer,
-    _sharing,
-    by_label,
-)
+from modelplane_operator.clients.entries import SIZE_OF_A_TOMBSTONE, Entry, sharing
+from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer, by_label
 from modelplane_operator.clients.kube import Event, Listing
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import FIELD_MANAGER
@@ -408,8 +402,8 @@ JSON = st.recursive(
 @given(value=JSON, like=JSON)
 @example(value={"x": None}, like={"y": None})
 def test_sharing_parts_with_another_object_changes_nothing_of_the_value(value: Any, like: Any) -> None:
-    assert orjson.dumps(_sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
-    assert _sharing(value, value) is value
+    assert orjson.dumps(sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
+    assert sharing(value, value) is value
 
 
 def test_children_of_one_owner_share_what_they_have_in_common() -> None:

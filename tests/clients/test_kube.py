@@ -216,12 +216,12 @@ async def test_finalizers_are_set_only_over_what_was_read(kube: Kube, config_map
     held = await kube.set_finalizers(CONFIG_MAP, key, ["modelplane.ai/finalizer"], version)
     with pytest.raises(Conflict):
         await kube.set_finalizers(CONFIG_MAP, key, [], version)
-    going = await kube.delete(CONFIG_MAP, key, uid=uid)
+    terminating = await kube.delete(CONFIG_MAP, key, uid=uid)
 
     assert find(held, "metadata.finalizers") == ["modelplane.ai/finalizer"]
-    assert going is not None, "a finalizer holds it"
-    assert going["metadata"]["deletionTimestamp"]
-    await kube.set_finalizers(CONFIG_MAP, key, [], going["metadata"]["resourceVersion"])
+    assert terminating is not None, "a finalizer holds it"
+    assert terminating["metadata"]["deletionTimestamp"]
+    await kube.set_finalizers(CONFIG_MAP, key, [], terminating["metadata"]["resourceVersion"])
     assert await kube.find(CONFIG_MAP, key) is None
 
 
@@ -243,12 +243,12 @@ async def test_a_delete_that_waits_says_so(kube: Kube, namespace: str) -> None:
     made = await kube.apply(_deployment(namespace))
 
     waiting = await kube.delete(DEPLOYMENT, key_of(made), uid=made["metadata"]["uid"], propagation="Foreground")
-    going = await kube.delete(NAMESPACE, key_of(room), uid=room["metadata"]["uid"])
+    terminating = await kube.delete(NAMESPACE, key_of(room), uid=room["metadata"]["uid"])
 
     assert waiting is not None
     assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert going is not None
-    assert going["status"]["phase"] == "Terminating"
+    assert terminating is not None
+    assert terminating["status"]["phase"] == "Terminating"
 
 
 async def test_a_thousand_objects_are_listed_page_by_page_at_one_version(kube: Kube, config_map: ConfigMap) -> None:

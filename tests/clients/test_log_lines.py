@@ -11,14 +11,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.connection import Connection, Health, Pace, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.lease import Lease, Times
+from modelplane_operator.clients.prober import Health, Pace
 from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.repeats import MOST, Repeats
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key

@@ -14,7 +14,7 @@ import pytest
 from modelplane_operator.clients.ranges import joined
 from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolver
 from modelplane_operator.kube.resolved import Resolved
-from tests.clients.test_reflector import until
+from tests.support.waiting import until
 
 
 class Names:

@@ -15,17 +15,19 @@ from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube.errors import NotLeading
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP, HUB
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
+from modelplane_operator.planning.plan import LET_GO, Plan, Step, delete
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.queue import Outcome
+from modelplane_operator.runtime.steps import KUBE
 from tests.api.contract import rich
 from tests.clients.conftest import (  # noqa: F401 - fixtures
     Manifest,
@@ -146,7 +148,7 @@ def torn_down(seen: Seen) -> Plan:
     """Delete all that is afar, and let go when it is gone."""
     if seen.remote:
         return Plan(tuple(delete(one, cluster=WORKER) for one in seen.remote))
-    return Plan((RemoveFinalizer(),))
+    return Plan((LET_GO,))
 
 
 @asynccontextmanager
@@ -168,7 +170,7 @@ async def operating(access: Access, kube: Kube, namespace: str) -> AsyncIterator
         if not world.leading:
             raise NotLeading("another operator may hold the lease")
 
-    clients = Clients(hub, fleet.cluster, may_write, lambda: datetime.now(UTC))
+    clients = Clients(hub, fleet.cluster, may_write, lambda: datetime.now(UTC), executors=KUBE)
     world = World(namespace, clients, hub, fleet.cluster(WORKER), kube, calls)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(hub.run()), group.create_task(fleet.run())]

@@ -26,13 +26,14 @@ class Stage:
 
     def __init__(self, ask: Ask) -> None:
         self.asked, self.woken, self.ask = Counter[str](), list[Key](), ask
-        self.unreachable = False
+        self.unreachable, self.counted = False, Counter[str]()
         self.checks = Checks[str, str](
             of(ModelService),
             self._asked,
             failed=lambda _, answer: answer == "wrong",
             wake=self._woken,
             is_steady=lambda _, __: self.unreachable,
+            on_checked=lambda kind, outcome: self.counted.update([f"{kind} {outcome}"]),
             chance=lambda: 0.0,
         )
 
@@ -118,6 +119,7 @@ def test_one_failure_is_no_outage_and_several_are() -> None:
 
     stage = played(scene, wrong)
     assert stage.asked["way"] <= 60 + STEADY + 3, "it is asked ever later"
+    assert stage.counted == {"ModelService failed": stage.asked["way"]}
     assert len(stage.woken) == 2
 
 
@@ -164,3 +166,4 @@ def test_what_is_gone_is_asked_no_more_and_a_defect_ends_nothing() -> None:
 
     stage = played(scene, broken)
     assert stage.asked == {"broken": 3, "way": 1}
+    assert stage.counted == {"ModelService defect": 3, "ModelService answered": 1}

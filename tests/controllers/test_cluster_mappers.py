@@ -12,6 +12,7 @@ from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
@@ -24,7 +25,7 @@ from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE, ResourceTyp
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Change
 from modelplane_operator.runtime.reading import Cluster
-from tests.planning.test_inference_cluster import node, slice_of
+from tests.support.nodes import node, slice_of
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]
@@ -35,7 +36,8 @@ CLUSTER = inference_cluster.controller(
     Gateways(lambda: 0.0),
     Resolver(lambda: 0.0),
 )
-INDEXES = {**inference_class.INDEXES[CLUSTERS], **inference_cluster.INDEXES[CLUSTERS]}
+INDEXES = inference_cluster.INDEXES[CLUSTERS]
+REFERENCED = ReferencedObjects(cast("Any", None), lambda: 0.0, 1.0)
 
 
 def cluster(name: str, *classes: str, nodes: int = 1) -> Manifest:
@@ -121,8 +123,7 @@ def test_who_is_woken_from_afar(
 def test_a_node_wakes_the_replicas_on_its_pool_when_it_begins_or_ceases_to_be_fit(
     old: Manifest | None, new: Manifest | None, wakes: list[str]
 ) -> None:
-    nothing = cast("Any", None)
-    mappers = model_replica.controller(nothing, nothing, nothing).remote_watches
+    mappers = model_replica.controller(REFERENCED, Gateways(lambda: 0.0), cast("Any", None)).remote_watches
     replicas = Informer(REPLICAS, now=lambda: 0.0, indexes=model_replica.INDEXES[REPLICAS])
     for name, on in (("here", "afar"), ("elsewhere", "a")):
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
@@ -164,26 +165,26 @@ def gateway_at(address: str, secured: str = "False") -> Manifest:
 @pytest.mark.parametrize(
     ("old", "new", "wakes"),
     [
-        (None, gateway_at("192.0.2.7"), ["theirs"]),
-        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7", "True"), ["theirs"]),
+        (None, gateway_at("192.0.2.7"), ["claims-an-owner", "theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.7", "True"), ["claims-an-owner", "theirs"]),
         (gateway_at("192.0.2.7"), gateway_at("192.0.2.7"), []),
-        (gateway_at("192.0.2.7"), gateway_at("192.0.2.8"), ["theirs"]),
+        (gateway_at("192.0.2.7"), gateway_at("192.0.2.8"), ["claims-an-owner", "theirs"]),
     ],
 )
 def test_endpoints_of_users_learn_that_a_cluster_says_to_be_where_they_lead(
     old: Manifest | None, new: Manifest, wakes: list[str]
 ) -> None:
-    found = model_endpoint.controller(Reach(), cast("Any", None), cast("Any", None), Resolver(lambda: 0.0))
+    found = model_endpoint.controller(Reach(), REFERENCED, cast("Any", None), Resolver(lambda: 0.0))
     endpoints = Informer(ENDPOINTS, now=lambda: 0.0, indexes=model_endpoint.INDEXES[ENDPOINTS])
     owner = {"kind": "ModelDeployment", "name": "m", "uid": "d", "controller": True}
-    for name, owners in (("theirs", []), ("of-a-replica", [owner])):
+    for name, owners in (("theirs", []), ("claims-an-owner", [owner])):
         metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", "ownerReferences": owners}
         endpoints.seen(Event("ADDED", {"metadata": metadata, "spec": {"url": "http://192.0.2.7/v1"}}))
     hub = cast("Cluster", SimpleNamespace(find={ENDPOINTS: endpoints}.get))
-    assert [key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)] == wakes
+    assert sorted(key.name for key in found.watches[CLUSTERS](Change(old, new, ""), hub)) == wakes
 
 
-async def test_the_front_door_is_known_by_what_its_names_stand_for() -> None:
+async def test_the_hub_gateway_is_known_by_what_its_names_stand_for() -> None:
     gateways = Informer(GATEWAYS, now=lambda: 0.0)
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     metadata = {"name": "default", "uid": "g", "resourceVersion": "1"}

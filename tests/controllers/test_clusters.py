@@ -21,10 +21,12 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.access import read_kubeconfig
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.controllers import connections, inference_class, inference_cluster
+from modelplane_operator.controllers import inference_class, inference_cluster
+from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.runtime import operator
 from modelplane_operator.runtime.operator import Build, assemble
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.watched import Controllers
+from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 from tests.support.builders import GPU, claim
 from tests.support.hub import SYSTEM, Hub
@@ -77,21 +79,11 @@ def replica(on: str, namespace: str) -> Manifest:
     }
 
 
-def kinds(world: World) -> Kinds:
+def kinds(world: World) -> Controllers:
     """The controllers that this is about."""
-    known = connections.Connections(world.fleet, world.connection_changed)
-    clusters = (
-        inference_class.INDEXES[inference_cluster.CLUSTERS] | inference_cluster.INDEXES[inference_cluster.CLUSTERS]
-    )
-    return Kinds(
-        controllers=(
-            inference_class.CONTROLLER,
-            inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic)),
-        ),
-        listeners=(known.listen,),
-        watched_remotely=inference_cluster.watched_remotely(),
-        indexes={**connections.INDEXES, **inference_cluster.INDEXES, inference_cluster.CLUSTERS: clusters},
-    )
+    known = Connections(world.fleet, world.connection_changed)
+    clusters = inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic))
+    return inference_class.CONTROLLER, clusters
 
 
 @contextmanager
@@ -117,13 +109,24 @@ def operating(
             running.result()
 
 
+OPEN = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "InferenceGateway",
+    "metadata": {"name": "default"},
+    "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": "Never"},
+}
+"""A hub gateway by whose word clusters answer anybody; without one their gateways wait."""
+
+
 @pytest.fixture
 def hub(fleet: Fleet) -> Iterator[Hub]:
     hub = Hub(fleet)
     hub.learn()
     if hub.get("namespace", SYSTEM) is None:
         hub.kubectl("create", "namespace", SYSTEM)
+    hub.apply(OPEN)
     yield hub
+    hub.kubectl("delete", "ig", "default", "--ignore-not-found")
     left = hub.kubectl("get", "ic,icl", "-oname").split()
     for name in (*left, *hub.kubectl("-n", SYSTEM, "get", "secret", "-oname").split()):  # a test that failed half-way
         hub.kubectl("-n", SYSTEM, "patch", name, "--type=merge", '-p={"metadata":{"finalizers":null}}')
@@ -149,6 +152,7 @@ def resize(hub: Hub, memory: str) -> None:
 def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_namespace: str, hub: Hub) -> None:
     with operating(fleet):
         comes(hub)
+        is_told_under_another_name(hub)
         counts_what_exists(hub)
         keeps_what_is_there_on_bad_input(hub)
         fleet.cut("worker-1")
@@ -177,6 +181,20 @@ def comes(hub: Hub) -> None:
     assert known["observed"]["version"].startswith("v1.")
     assert {"DRA", "EnvoyGateway", "GatewayAPI"} <= set(known["observed"]["apis"])
     assert nodes(hub) == [2]
+
+
+def is_told_under_another_name(hub: Hub) -> None:
+    """The one that has it keeps it, and when that goes the other takes over; nobody waits for the other's objects."""
+    hub.secret("again", hub.fleet.kubeconfig("worker-1").read_text())
+    hub.apply(cluster("again"))
+    hub.says("again", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster worker-1")
+    assert hub.reason("ic", "worker-1", "Ready") == "Available"
+    hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
+    hub.says("again", "Ready", "Available")
+    hub.apply(cluster("worker-1"))
+    hub.says("worker-1", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster again")
+    hub.kubectl("delete", "ic", "again", "--timeout=180s")
+    hub.says("worker-1", "Ready", "Available")
 
 
 def counts_what_exists(hub: Hub) -> None:

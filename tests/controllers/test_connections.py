@@ -259,3 +259,39 @@ def test_the_end_is_the_same_whatever_came_before_and_in_which_order(
 
     assert (hub.server("a"), hub.server("b")) == ("https://one:6443", "https://two:6443")
     assert (hub.connections.why("a"), hub.connections.why("b")) == (None, None)
+
+
+class Maker:
+    """Credentials that are made, and made anew when they are refused."""
+
+    def __init__(self, hub: Hub, cluster: str) -> None:
+        self.hub, self.cluster, self.made = hub, cluster, 1
+
+    def read(self) -> Access:
+        return Access("https://cloud", token=f"token-{self.made}")
+
+    def refused(self) -> None:
+        self.made += 1
+        self.hub.connections.follow(self.cluster, self)
+
+
+def test_who_makes_the_credentials_of_a_cluster_is_told_when_that_refuses_them(hub: Hub) -> None:
+    for name in ("g", "h"):
+        hub.connections.follow(name, Maker(hub, name))
+    before = hub.fleet.find("g")
+
+    hub.connections.refused("g")
+    hub.connections.refused("nobody's")
+
+    tokens = {one.name: one._access.token for one in hub.fleet}
+    assert tokens == {"g": "token-2", "h": "token-1"}
+    assert hub.fleet.find("g") is before, "on the connection that is there"
+
+
+def test_a_secret_with_credentials_that_are_refused_stays_the_way(hub: Hub) -> None:
+    hub.secret(kubeconfig=kubeconfig("one"))
+    hub.cluster("a")
+
+    hub.connections.refused("a")
+
+    assert hub.server("a") == "https://one:6443"

@@ -10,13 +10,15 @@ import orjson
 import pytest
 
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import HUB, SECRET
 from modelplane_operator.planning.plan import MarkFailed
-from modelplane_operator.runtime.steps import Actor
+from modelplane_operator.runtime.steps import KUBE
+from modelplane_operator.runtime.strands import Actor, Turn
 from tests.clients.conftest import Manifest
 from tests.controllers.conftest import CACHES
 from tests.support.waiting import until
@@ -40,14 +42,14 @@ async def test_it_is_given_up_and_not_taken_for_a_secret_of_ours(access: Access,
     made = await kube.create(record(namespace))
     watched = [Watched(SECRET, None, namespace="modelplane-system")]
     hub = Connection(HUB, access, watched, Store(asyncio.get_running_loop().time), chance=lambda: 0.5)
-    actor = Actor(CACHES, Key("", "any"), lambda _: hub, lambda: None)
+    actor = Actor(Turn(CACHES, Key("", "any"), lambda _: hub, lambda: None), KUBE)
     running = asyncio.create_task(hub.run())
     try:
         await until(lambda: hub.synced and hub.health.answers, "the first list")
         told = made["metadata"]
         step = MarkFailed(Key(namespace, "mp-traefik"), key_of(made), told["uid"], told["resourceVersion"])
 
-        assert await actor.act([step]) is None
+        assert await actor.act([step]) == ()
         assert (await kube.get(SECRET, key_of(made)))["metadata"]["labels"]["status"] == "failed"
         seen = hub.find(SECRET)
         assert seen is not None

@@ -12,8 +12,8 @@ import pytest
 
 from modelplane_operator.api import ModelCache
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.errors import Forbidden, Unreachable
 from modelplane_operator.runtime.health import (
     PROBE_INTERVAL,
@@ -38,7 +38,7 @@ class Scene:
     now: float = 0.0
     lag: float = 0.0
     health: Health = ANSWERS
-    silence: float | None = 0.0
+    unreachable: float | None = 0.0
     failing: Exception | None = None
     due: float = 0.0
     running: float | None = None
@@ -47,7 +47,7 @@ class Scene:
     def judge(self) -> list[str]:
         clock = 10_000.0
         informer = Informer(of(ModelCache), lambda: clock)
-        informer.heard = None if self.silence is None else clock - self.silence
+        informer.heard = None if self.unreachable is None else clock - self.unreachable
         watch = SimpleNamespace(informer=informer, failing=self.failing)
         hub: Any = SimpleNamespace(health=self.health, watches=[watch])
         queue = Queue[str](lambda key: ("ns", "lane"), lambda: 0.5)
@@ -74,10 +74,10 @@ async def never(_: str) -> Outcome:
     [
         (Scene(), []),
         (Scene(lag=STUCK_LOOP + 1), ["the event loop is 11 s late"]),
-        (Scene(silence=STUCK_WATCH + 1), ["the watch of modelcaches.modelplane.ai has said nothing for 191 s"]),
-        (Scene(silence=None), []),
-        (Scene(silence=STUCK_WATCH + 1, failing=Forbidden("no")), []),
-        (Scene(silence=STUCK_WATCH + 1, health=replace(ANSWERS, error=Unreachable("away"))), []),
+        (Scene(unreachable=STUCK_WATCH + 1), ["the watch of modelcaches.modelplane.ai has said nothing for 191 s"]),
+        (Scene(unreachable=None), []),
+        (Scene(unreachable=STUCK_WATCH + 1, failing=Forbidden("no")), []),
+        (Scene(unreachable=STUCK_WATCH + 1, health=replace(ANSWERS, error=Unreachable("away"))), []),
         (Scene(due=STUCK_QUEUE + 1), ["an object of ModelCache has been due for 61 s and nobody takes it"]),
         (Scene(due=STUCK_QUEUE + 1, running=1.0), []),
         (Scene(due=STUCK_QUEUE + 1, leading=False), []),

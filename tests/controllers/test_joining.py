@@ -17,7 +17,7 @@ from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.rendering.serving_stack import STACK
 from modelplane_operator.settings import Settings
-from tests.controllers.test_clusters import CLASS, cluster, operating, replica
+from tests.controllers.test_clusters import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
 from tests.test_permissions import (
@@ -66,6 +66,7 @@ def settings(tmp_path: Path) -> Settings:
         chart_digests="ignored",
         helm_timeout=180.0,
         stop_grace=20,
+        hub_gateway="own",
     )
 
 
@@ -76,7 +77,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
     hub.learn()
     for namespace in (SYSTEM, TEAM):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("frontDoor.traefik=false"))
+    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
     bring(hub, "worker-1", "with-helm.yaml", named="worker-1")
     before = namespaces(hub)
     with operating(bare, settings, kinds, kubeconfig=as_operator(hub)):
@@ -100,6 +101,7 @@ def test_a_cluster_gets_its_software_serves_and_is_left_as_it_was(
 
 
 def comes(hub: Hub) -> None:
+    hub.apply(OPEN)
     hub.apply(CLASS)
     hub.apply(cluster("worker-1"))
     hub.says("worker-1", "BackendReady", "Installing: ServingStack modelplane-system/worker-1-serving-stack-")
@@ -167,6 +169,7 @@ def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings
     hub.kubectl("create", "namespace", SYSTEM)
     before = namespaces(hub)
     with operating(bare, settings, kinds):
+        hub.apply(OPEN)
         hub.apply(ALONE)
         hub.until(lambda: "Secret modelplane-system/worker-1 does not exist" in conditions(hub), "what is missing")
         hub.secret("worker-1")

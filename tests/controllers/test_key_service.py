@@ -180,7 +180,7 @@ async def test_an_api_server_that_takes_connections_and_says_nothing_holds_up_ea
 ) -> None:
     asked = 0
 
-    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def unreachable(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
         asked += 1
         await reader.read()
@@ -190,7 +190,7 @@ async def test_an_api_server_that_takes_connections_and_says_nothing_holds_up_ea
     known, never_read = await holds(api, "of-before", a="k"), Key(TEAM, "unheard-of")
     assert await keyring.allows("k", (known,))
     await asyncio.sleep(FRESH)
-    async with await asyncio.start_server(silence, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(unreachable, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with connect(read_kubeconfig(NOWHERE.replace("127.0.0.1:1", f"127.0.0.1:{port}"))) as hanging:
             keyring.kube = hanging

@@ -19,7 +19,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
-from modelplane_operator.runtime import loop
+from modelplane_operator.runtime import loop, strands
 from modelplane_operator.runtime.loop import Controller, its_deletion, reconcile
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.wiring import owner_of_kind, runner
@@ -52,8 +52,8 @@ async def test_children_are_made_the_status_is_written_once_and_then_nothing(wor
     assert await world.step() == Done()
 
     assert first == [
-        "apply configmaps",
         "set_finalizers modelcaches.modelplane.ai",
+        "apply configmaps",
         "apply configmaps",
         "replace_status modelcaches.modelplane.ai",
     ]
@@ -111,10 +111,10 @@ async def test_nothing_is_made_afar_for_what_is_being_deleted_without_our_finali
     held = await world.kube.set_finalizers(
         CACHES, key_of(made), ["theirs.example/finalizer"], made["metadata"]["resourceVersion"]
     )
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
     assert held is not None
-    assert going is not None
-    await world.seen(going)
+    assert terminating is not None
+    await world.seen(terminating)
     world.planner = lambda seen: Plan((Apply(child(seen, "far"), WORKER),))
 
     assert isinstance(await world.step(), Failed)
@@ -126,9 +126,9 @@ async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: Wo
     made = await world.cache()
     world.planner = two_children
     await world.step()
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     await world.step()
@@ -140,7 +140,7 @@ async def test_an_object_is_let_go_when_all_that_was_made_afar_is_gone(world: Wo
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is None
 
 
-async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_and_it_is_told_once(
+async def test_after_a_failure_siblings_and_other_clusters_go_on_and_no_further_step_and_it_is_told_once(
     world: World,
 ) -> None:
     await world.cache()
@@ -150,6 +150,7 @@ async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_
         Apply(child(seen, "second", room="no-such-namespace")),
         Apply(child(seen, "third")),
         Create(child(seen, "fourth")),
+        Apply(child(seen, "far"), WORKER),
     )
 
     assert isinstance(await world.step(), Failed)
@@ -162,6 +163,7 @@ async def test_after_a_failure_its_siblings_are_still_taken_and_no_further_step_
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "first")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "fourth")) is None
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is not None
 
 
 async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go_on(world: World) -> None:
@@ -200,7 +202,7 @@ async def test_a_cluster_that_takes_its_time_for_each_request_ends_the_reconcile
     outcome = await reconcile(slow, Key(world.namespace, "subject"), world.clients)
 
     assert outcome == Failed(), "it is tried again"
-    assert world.synced(await world.live()) == ("False", "ReconcileError", loop.SLOW)
+    assert world.synced(await world.live()) == ("False", "ReconcileError", strands.SLOW)
 
 
 async def test_a_defect_in_one_of_several_siblings_is_told_by_its_name_and_the_others_are_taken(world: World) -> None:
@@ -414,9 +416,9 @@ async def test_an_object_from_before_its_bounds_goes(world: World, api: Api) -> 
     async with loosely(api, ModelCache, old):
         made = await world.kube.create({part: of for part, of in old.items() if part != "status"})
         await world.seen(made)
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     assert await world.step() == Done()
@@ -429,9 +431,9 @@ async def test_a_pause_holds_up_no_deletion_that_others_wait_for(world: World) -
     await world.step()
     made = await world.live()
     made = await world.kube.replace(change(made, "metadata.annotations", {labels.PAUSED: "true"}))
-    going = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
-    assert going is not None, "our finalizer holds it"
-    await world.seen(going)
+    terminating = await world.kube.delete(CACHES, key_of(made), uid=made["metadata"]["uid"])
+    assert terminating is not None, "our finalizer holds it"
+    await world.seen(terminating)
     world.planner = torn_down
 
     assert await world.step() == Done()
@@ -466,7 +468,7 @@ async def test_changes_wake_whom_they_concern_and_nobody_at_rest(world: World, a
     team = runner(woken, world.clients, on_reconciled=lambda _, outcome, __: outcomes.append(outcome))
     for connection in (world.hub, world.worker):
         for informer in connection.informers:
-            team.listen(informer, hub=connection is world.hub)
+            team.listen(informer)
     async with asyncio.TaskGroup() as group:
         group.create_task(team.workers.run())
         await world.cache()

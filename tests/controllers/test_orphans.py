@@ -94,6 +94,13 @@ def test_what_nobody_owns_is_named(one: Manifest, found: list[str]) -> None:
     assert list(orphans(site(one), (DEPLOYMENT, NAMESPACE), hub(("model", "east")))) == found
 
 
+def test_a_namespace_that_a_replica_needs_under_another_name_of_the_cluster_is_no_orphan() -> None:
+    known = hub(("model", "west"))
+
+    assert list(orphans(site(home("team")), (NAMESPACE,), known, ["west"])) == []
+    assert list(orphans(site(home("team")), (NAMESPACE,), known)) == ["Namespace modelplane-team"]
+
+
 def test_it_is_looked_for_every_few_minutes() -> None:
     sweeps = Sweeps((DEPLOYMENT,))
     ill, well = site(of_replica("gone")), site()

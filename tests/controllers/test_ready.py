@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from localfleet import binaries
-from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService, names
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.front_door import Asker
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.hub_gateway import Asker
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
@@ -24,21 +24,22 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import model_endpoint, model_service, outside
 from modelplane_operator.kube.objects import Key, key_of
-from modelplane_operator.kube.resources import HTTP_ROUTE, HUB, NAMESPACE, ResourceType
+from modelplane_operator.kube.resources import HTTP_ROUTE, HUB
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.wiring import runner, wanted_types, work
+from modelplane_operator.runtime.steps import KUBE
+from modelplane_operator.runtime.watched import watched
+from modelplane_operator.runtime.wiring import Runners, runner
 from tests.clients.conftest import access, kube, namespace  # noqa: F401 - fixtures
-from tests.clients.test_front_door import Gateway, reply
 from tests.support.api import Api
+from tests.support.hub_gateway import Gateway, reply
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelReplica, ModelService))}
 GROUP = "modelplane.ai/v1alpha1"
 ELSEWHERE = "http://203.0.113.7:8000"  # of the range that is for documentation: nobody answers
 
@@ -92,28 +93,19 @@ async def hub(
     loop = asyncio.get_running_loop()
     referenced, resolver = ReferencedObjects(lambda: connection.kube, loop.time, 1.0), Resolver(loop.time, nowhere)
 
-    def wake(kind: ResourceType, key: Key) -> None:
-        for one in runners:
-            if one.controller.type == kind:
-                one.workers.add(key)
-
-    services, places = model_service.checks(Asker(loop.time), wake), outside.checks(resolver, wake)
+    runners = Runners()
+    services, places = model_service.checks(Asker(loop.time), runners.wake), outside.checks(resolver, runners.wake)
     reach, ranges = Reach(allowed=("127.0.0.1/32",)), HubRanges(lambda: connection.kube, loop.time)
     controllers = (
         model_endpoint.controller(reach, referenced, ranges, resolver, places),
         model_service.controller(referenced, asking=services),
     )
-    near, _ = wanted_types(controllers)
-    indexes = {kind: {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})} for kind in near}
-    watched = [replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=indexes[kind]) for kind in near]
-    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
-    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
-    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
-    for informer in connection.informers:
-        for listen in (services.listen, places.listen):
-            listen(informer)
-        for one in runners:
-            one.listen(informer, hub=True)
+    near, _ = watched(controllers)
+    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=lambda _: None)
+    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
+    for one in controllers:
+        runners.add(runner(one, clients, on_reconciled=lambda *_: None))
+    runners.listen(connection)
     hub = Hub(kube, connection, namespace)
     async with await asyncio.start_server(hub.gateway.serve, "127.0.0.1", 0) as server, asyncio.TaskGroup() as group:
         hub.gateway.port = server.sockets[0].getsockname()[1]
@@ -122,9 +114,9 @@ async def hub(
         made = await kube.create({**kind, "spec": spec})
         url = f"http://127.0.0.1:{hub.gateway.port}"
         await kube.replace_status({**made, "status": {"address": "127.0.0.1", "url": url}})
-        tasks = [group.create_task(connection.run()), *(group.create_task(one.run()) for one in (services, places))]
+        tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        tasks.append(group.create_task(work(runners)))
+        tasks.append(group.create_task(runners.work()))
         yield hub
         for task in tasks:
             task.cancel()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelServic
 from modelplane_operator.api.base import Resource
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Watched
-from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
@@ -34,10 +33,12 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import inference_gateway, model_endpoint, model_service
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET, ResourceType
+from modelplane_operator.kube.resources import GATEWAY, HTTP_ROUTE, HUB, NAMESPACE, SECRET
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients
-from modelplane_operator.runtime.wiring import runner, wanted_types, work
+from modelplane_operator.runtime.steps import KUBE
+from modelplane_operator.runtime.watched import watched
+from modelplane_operator.runtime.wiring import Runners, runner
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
@@ -49,7 +50,6 @@ Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-WHOLE = {NAMESPACE, *map(of, (InferenceGateway, ModelEndpoint, ModelService))}
 THIEF = Key("a-thief", "modelplane")  # listed before our own
 HOST = "models.example.com"
 KEYS = "keys.example.com"  # where gateways find the key service
@@ -234,7 +234,7 @@ async def hub(  # noqa: PLR0917 - fixtures
     calls: list[Call] = []
     referenced = ReferencedObjects(lambda: connection.kube, loop.time, 1.0)
     controllers = (
-        inference_gateway.CONTROLLER,
+        inference_gateway.controller((), helm=False),
         model_endpoint.controller(
             Reach(allowed=(own_address(),)),
             referenced,
@@ -243,30 +243,23 @@ async def hub(  # noqa: PLR0917 - fixtures
         ),
         model_service.controller(referenced, (KEYS, keys.port)),
     )
-    near, _ = wanted_types(controllers)
-    watched = [
-        replace(Watched(kind, None) if kind in WHOLE else Watched(kind), indexes=_indexes(kind)) for kind in near
-    ]
-    connection = Connection(HUB, access, watched, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
-    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC))
-    runners = [runner(one, clients, on_reconciled=lambda *_: None) for one in controllers]
-    for one in runners:
-        for informer in connection.informers:
-            one.listen(informer, hub=True)
+    near, _ = watched(controllers)
+    connection = Connection(HUB, access, near, Store(loop.time), chance=lambda: 0.5, on_call=calls.append)
+    clients = Clients(connection, lambda _: connection, lambda: None, lambda: datetime.now(UTC), executors=KUBE)
+    runners = Runners()
+    for one in controllers:
+        runners.add(runner(one, clients, on_reconciled=lambda *_: None))
+    runners.listen(connection)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
-        tasks.append(group.create_task(work(runners)))
+        tasks.append(group.create_task(runners.work()))
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:
             task.cancel()
 
 
-def _indexes(kind: ResourceType) -> Mapping[str, Index]:
-    return {**model_endpoint.INDEXES.get(kind, {}), **model_service.INDEXES.get(kind, {})}
-
-
-async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
+async def test_the_hub_gateway_opens_and_a_second_one_says_that_it_does_not(hub: Hub) -> None:
     await hub.apply(hub.gateway("second"), hub.gateway("default"))
 
     await hub.until_ready(InferenceGateway, "default")
@@ -278,7 +271,7 @@ async def test_the_front_door_opens_and_a_second_one_says_that_it_does_not(hub: 
     assert "ownerReferences" not in namespace["metadata"]
 
 
-async def test_a_gateway_elsewhere_with_the_front_doors_labels_is_not_the_front_door(hub: Hub) -> None:
+async def test_a_gateway_elsewhere_with_the_hub_gateways_labels_is_not_the_hub_gateway(hub: Hub) -> None:
     """Its owner would get the keys of all clients."""
     await hub.apply(hub.gateway("default"))
     await hub.until_ready(InferenceGateway, "default")
@@ -382,8 +375,8 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
     await hub.until_answered("late", 200, "/inner/v1/models?all=1")
 
 
-async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub) -> None:
-    """The front door is at an address that it does not know as its own, as a name behind another one may be."""
+async def test_an_endpoint_that_leads_back_to_the_hub_gateway_is_no_loop(hub: Hub) -> None:
+    """The hub gateway is at an address that it does not know as its own, as a name behind another one may be."""
     round_about = f"http://{own_address()}:{hub.front.port}"
     await hub.apply(hub.gateway("default"), endpoint("steady", hub.backend), service("steady", "steady"))
     await hub.apply(*(endpoint(f"loop-{n}", round_about, rewritePath=f"/{TEAM}/loop/") for n in range(20)))
@@ -397,7 +390,7 @@ async def test_an_endpoint_that_leads_back_to_the_front_door_is_no_loop(hub: Hub
     assert (await hub.answer("steady"))[0] == 200
 
 
-async def test_no_endpoint_leads_to_the_front_door_by_its_address_or_name(hub: Hub) -> None:
+async def test_no_endpoint_leads_to_the_hub_gateway_by_its_address_or_name(hub: Hub) -> None:
     tls = {"secretRef": {"name": "none"}, "hostnames": ["models.example.org", "*.models.example.net"]}
     await hub.apply(hub.gateway("default", tls=tls))
     await until(lambda: hub.status(InferenceGateway, "default").get("address") == ADDRESS, "the address")
@@ -462,17 +455,17 @@ def certificate(authority: trustme.CA) -> Manifest:
 
 
 def pair(chain: str, key: str) -> Manifest:
-    manifest = secret("front-door", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+    manifest = secret("hub-gateway", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
     return {**manifest, "type": "kubernetes.io/tls"}
 
 
 async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None:
     first, second = trustme.CA(), trustme.CA()
-    tls = {"secretRef": {"name": "front-door"}, "hostnames": [HOST]}
+    tls = {"secretRef": {"name": "hub-gateway"}, "hostnames": [HOST]}
     await hub.apply(hub.gateway("default", tls=tls), endpoint("safe", hub.backend), service("secure", "safe"))
     unusable = ("False", "CertificateUnusable")
     await until(lambda: hub.said(InferenceGateway, "default", "TLSReady")[:2] == unusable, "the Secret to be missed")
-    assert "Secret modelplane-system/front-door" in hub.said(InferenceGateway, "default")[2]
+    assert "Secret modelplane-system/hub-gateway" in hub.said(InferenceGateway, "default")[2]
     await hub.until_ready(ModelService, "secure")
     assert hub.status(ModelService, "secure")["address"] == f"http://{ADDRESS}/{TEAM}/secure"
 
@@ -499,13 +492,13 @@ async def test_https_comes_with_its_certificate_and_follows_it(hub: Hub) -> None
     assert hub.status(ModelService, "secure")["address"] == secured
 
     await hub.apply(hub.gateway("default"))
-    await hub.api.kubectl("-n", "modelplane-system", "delete", "secret", "front-door")
+    await hub.api.kubectl("-n", "modelplane-system", "delete", "secret", "hub-gateway")
     await hub.until_ready(InferenceGateway, "default")
     await hub.until_answered("secure", 200, "/inner/v1/models?all=1")
     assert hub.status(InferenceGateway, "default")["url"] == f"http://{ADDRESS}"
 
 
-async def test_endpoints_and_routes_follow_to_another_front_door(hub: Hub) -> None:
+async def test_endpoints_and_routes_follow_to_another_hub_gateway(hub: Hub) -> None:
     here = hub.front.backend
     elsewhere = next(spec for backend, spec in SPECS.items() if backend != here)
     several = [endpoint("first", hub.backend), endpoint("other", hub.backend)]
@@ -620,7 +613,7 @@ async def test_no_endpoint_is_reached_past_the_keys_nor_gets_one(hub: Hub) -> No
         assert (await hub.answer(path, **inner))[0] in {400, 401, 404}, path
 
 
-async def test_the_front_door_may_ask_for_keys_of_every_service(hub: Hub) -> None:
+async def test_the_hub_gateway_may_ask_for_keys_of_every_service(hub: Hub) -> None:
     await hub.apply(
         hub.gateway("default", auth=asking("api-keys")),
         endpoint("behind", hub.backend),

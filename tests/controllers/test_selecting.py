@@ -22,7 +22,7 @@ from tests.support.manifests import change
 
 Manifest = dict[str, Any]
 
-MAPPERS = controller(cast(ReferencedObjects, None)).watches
+MAPPERS = controller(ReferencedObjects(cast(Any, None), lambda: 0.0, 1.0)).watches
 ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
 
 
@@ -109,7 +109,7 @@ def test_only_what_routes_are_made_of_wakes_a_service() -> None:
     assert not wakes("metadata.resourceVersion", "7")
 
 
-def test_the_address_of_the_front_door_wakes_every_service() -> None:
+def test_the_address_of_the_hub_gateway_wakes_every_service() -> None:
     where = hub(service("s", {"x": "1"}), service("t", {}))
     everyone = {Key("n", "s"), Key("n", "t")}
     door = {"metadata": {"name": "default"}, "spec": {"backend": "Traefik"}, "status": {"address": "10.0.0.1"}}

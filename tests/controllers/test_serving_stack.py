@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ from localfleet import binaries
 from localfleet.charts import stand_in
 from localfleet.fleet import Fleet as LocalFleet
 from localfleet.fleet import Options
-from modelplane_operator.api import InferenceCluster, ModelReplica, ServingStack, labels
+from modelplane_operator.api import InferenceCluster, InferenceGateway, ModelReplica, ServingStack, labels
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.connection import Watched
 from modelplane_operator.clients.definitions import read_definitions
 from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
+from modelplane_operator.kube.errors import Conflict
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
@@ -37,6 +38,7 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
+from tests.controllers.test_clusters import OPEN
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
 from tests.support.helm import kill, noted_helm
@@ -51,7 +53,7 @@ pytestmark = pytest.mark.fleet
 SOME = Key("modelplane-system", "east")
 # Any will do: here one that is at hand.
 DEFINITIONS = read_definitions(ROOT / "localfleet" / "leaderworkerset")
-OURS = (ServingStack, InferenceCluster, ModelReplica)
+OURS = (ServingStack, InferenceCluster, ModelReplica, InferenceGateway)
 READS = {"get", "list", "watch", "ping", "discover"}
 GATEWAY_CRDS = ("gateway.networking.k8s.io_gateways", "gateway.networking.k8s.io_gatewayclasses")
 ENVOY_CRDS = tuple(
@@ -83,7 +85,9 @@ class Platform(Operator):
     async def installed(self) -> None:
         """Bring the stack to where all of it is there."""
         await self.until(lambda stack: reason(stack, "Installed") == "ComponentsInstalled", "all charts")
-        await self.until(lambda stack: "gateway" in message(stack, "Ready"), "the gateway to be all that is missing")
+        await self.until(
+            lambda stack: "no address yet" in message(stack, "Ready"), "the gateway to be all that is missing"
+        )
         await self.address()
         await self.until(lambda stack: reason(stack, "Ready") == "Available", "the stack to be ready")
 
@@ -105,7 +109,9 @@ async def platform(clean_api: Api, tmp_path: Path) -> AsyncIterator[Platform]:
 
 
 async def ask_for_a_stack(kube: Kube, marks: dict[str, str] | None = None) -> None:
-    """Make a stack that asks for nothing special."""
+    """Make a stack that asks for nothing special, on a hub that lets its gateway answer anybody."""
+    with suppress(Conflict):
+        await kube.create(OPEN)
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOME.namespace}})
     await kube.create(
         {

@@ -7,6 +7,8 @@ import pytest
 from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.controllers.tenancy import of_others
+from modelplane_operator.kube.objects import key_of
+from modelplane_operator.kube.resources import SECRET
 from tests.clients.conftest import Manifest, access, kube, namespace  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.fleet
@@ -26,6 +28,11 @@ async def test_only_what_somebody_else_has_put_there_counts(kube: Kube, namespac
     await kube.create(made("ConfigMap", "istio-ca-root-cert", namespace))
     await kube.create(made("Secret", "of-something-else", namespace, ownerReferences=[owner]))
     assert await of_others(kube, namespace) == ()
+
+    unseen = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "x"}
+    disk = await kube.create(made("Secret", "of-a-stateful-set", namespace, ownerReferences=[unseen]))
+    assert await of_others(kube, namespace) == ("Secret of-a-stateful-set",)
+    await kube.delete(SECRET, key_of(disk), uid=disk["metadata"]["uid"])
 
     volume = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     await kube.create(made("PersistentVolumeClaim", "weights", namespace, spec=volume))

@@ -125,7 +125,7 @@ async def test_labels_that_name_what_is_not_on_the_hub_wake_nobody() -> None:
         ModelReplica, cast(Any, None), cast(Any, None), remote_watches={POD: owner_of_kind("ModelReplica")}
     )
     known = runner(controller, clients, on_reconciled=lambda *_: None)
-    known.listen(elsewhere, hub=False)
+    known.listen(elsewhere)
 
     elsewhere.seen(Event("ADDED", owned("forged", by="nobody")))
     assert len(known.workers.queue) == 0

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import pytest
+
 from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Health
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.prober import Health
 from modelplane_operator.controllers.kinds import kinds
+from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.runtime.operator import Operator, assemble
 from modelplane_operator.runtime.queue import Failed, Queue
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.watched import Controllers
+from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
 ACCESS = Access("https://127.0.0.1:1")
@@ -26,7 +33,7 @@ def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
 async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> None:
     worlds: list[World] = []
 
-    def build(world: World) -> Kinds:
+    def build(world: World) -> Controllers:
         worlds.append(world)
         return kinds(world)
 
@@ -36,9 +43,22 @@ async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> 
     assert {one.controller.type.kind: len(one.workers.queue) for one in operator.runners if len(one.workers.queue)} == {
         "ModelReplica": 1
     }
-    assert "ReferencedObjects.run" in {run.__qualname__ for run in operator.while_leading}, (
-        "what is missing is looked for"
-    )
+    beside = [run.__qualname__ for run in operator.runners.while_leading]
+    assert beside.count("ReferencedObjects.run") == 1, "what is missing is looked for, once for all who wait"
+
+
+async def test_what_is_told_before_there_are_controllers_concerns_nobody() -> None:
+    """Each part may use from its beginning what was made before it."""
+
+    def build(world: World) -> Controllers:
+        world.wake(of(ModelReplica), Key("team", "m"))
+        world.connection_changed("east")
+        with pytest.raises(Unreachable, match="not connected yet"):
+            world.hub()
+        return kinds(world)
+
+    operator = assemble(Settings(), ACCESS, build)
+    assert [len(one.workers.queue) for one in operator.runners] == [0] * len(operator.runners)
 
 
 async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
@@ -56,8 +76,19 @@ async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_
         keys.done(EAST, Failed(), now)
     far = keys.next_due()
 
-    connection._on_health("east", Health(last_contact=now, renewing=True))
+    connection._prober.on_health("east", Health(last_contact=now, renewing=True))
     assert (keys.next_due(), keys.failures(EAST)) == (far, 8), "its client is only being made"
     connection._on_return("east")
     assert keys.failures(EAST) == 0
     assert (keys.next_due() or now) < (far or now)
+
+
+async def test_whoever_gives_the_credentials_of_a_cluster_hears_that_they_are_refused() -> None:
+    refused: list[str] = []
+    told = Controller(ModelReplica, cast("Any", None), cast("Any", None), on_unauthorized=(refused.append,))
+    operator = assemble(Settings(), ACCESS, lambda _: (told,))
+    operator.fleet.set("east", ACCESS)
+
+    operator.fleet.cluster("east")._on_unauthorized("east")
+
+    assert refused == ["east"]

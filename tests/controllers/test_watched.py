@@ -1,25 +1,51 @@
-"""What is kept of the hub's objects, and of those of clusters."""
+"""What is watched and kept of the hub's objects, and of those of clusters, by what controllers declare."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 
-from modelplane_operator.api import KINDS, ModelEndpoint
+from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.controllers import inference_cluster, model_replica, serving_stack
+from modelplane_operator.clients.watches import Watched
+from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
-from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, ResourceType
-from modelplane_operator.runtime.operator import Kinds, _watched
+from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
+from modelplane_operator.runtime.loop import Controller
+from modelplane_operator.runtime.operator import assemble
+from modelplane_operator.runtime.watched import Controllers, indexes, watched
+from modelplane_operator.runtime.world import World
+from modelplane_operator.settings import Settings
+
+REPLICAS = of(ModelReplica)
+
+
+async def declared() -> Controllers:
+    """What the operator runs, with Helm."""
+    built: list[Controllers] = []
+
+    def build(world: World) -> Controllers:
+        built.append(kinds(world))
+        return built[0]
+
+    assemble(replace(Settings(), helm="helm"), Access("https://127.0.0.1:1"), build)
+    return built[0]
+
+
+def controller(kind: Any, **declares: Any) -> Controller[Any, Any]:
+    return Controller(kind, cast("Any", None), cast("Any", None), **declares)
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
-def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
+async def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType) -> None:
     """Whatever other controller has the type watched, too."""
-    remote = (*inference_cluster.watched_remotely(), *model_replica.WATCHED_REMOTELY, *serving_stack.WATCHED_REMOTELY)
-    _, watched = _watched(Kinds(controllers=(), watched_remotely=remote))
-    (one,) = (each for each in watched if each.type == kind)
+    _, remote = watched(await declared())
+    (one,) = (each for each in remote if each.type == kind)
     informer = Informer(kind, lambda: 0.0, keeping=one.keeping)
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1", "annotations": {APPLIED: "0f"}}
     applied = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
@@ -36,9 +62,9 @@ def test_nothing_is_kept_of_the_pods_of_a_clusters_workloads(kind: ResourceType)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.definition.kind)
 def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoint]) -> None:
     """Objects composed by hundreds are accepted for every kind, and nobody here reads them."""
-    near, _ = _watched(Kinds(controllers=()))
-    (watched,) = (one for one in near if one.type == of(kind))
-    informer = Informer(of(kind), lambda: 0.0, keeping=watched.keeping)
+    near, _ = watched(())
+    (one,) = (each for each in near if each.type == of(kind))
+    informer = Informer(of(kind), lambda: 0.0, keeping=one.keeping)
     composed = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200}] * 1000
     metadata = {"name": "a", "namespace": "team", "uid": "u", "resourceVersion": "1"}
 
@@ -48,3 +74,55 @@ def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoin
     kept = informer.get(Key("team", "a"))
     assert kept is not None
     assert kept["spec"] == {"kept": "this"}
+
+
+async def test_each_kind_is_observed_by_the_module_of_its_name() -> None:
+    kinds = {one.definition.kind: one.__module__.rpartition(".")[2] for one in KINDS}
+    found = {one.type.kind: one.observe.__module__.rpartition(".")[2] for one in await declared()}
+
+    assert len(found) == len(await declared()), "each kind has one controller"
+    assert found == {kind: kinds[kind] for kind in found}
+
+
+async def test_the_order_in_which_kinds_are_declared_changes_nothing() -> None:
+    controllers = await declared()
+
+    assert watched(controllers) == watched(controllers[::-1])
+    assert {one.type.kind for one in controllers} >= {"InferenceCluster", "ServingStack"}, "they share indexes"
+
+
+def test_several_controllers_may_declare_one_index_and_each_adds_its_own() -> None:
+    def by_name(manifest: Any) -> tuple[str, ...]:
+        return (manifest["metadata"]["name"],)
+
+    def by_uid(manifest: Any) -> tuple[str, ...]:
+        return (manifest["metadata"]["uid"],)
+
+    one = controller(ModelReplica, indexes={REPLICAS: {"name": by_name}})
+    other = controller(ModelCache, indexes={REPLICAS: {"name": by_name, "uid": by_uid}, SECRET: {"name": by_uid}})
+
+    assert indexes((one, other)) == {REPLICAS: {"name": by_name, "uid": by_uid}, SECRET: {"name": by_uid}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (
+            {"indexes": {REPLICAS: {"cluster": lambda _: ("a",)}}},
+            {"indexes": {REPLICAS: {"cluster": lambda _: ("b",)}}},
+            "The controllers of ModelReplica and ServingStack declare the index cluster of ModelReplicas differently",
+        ),
+        (
+            {"watched_remotely": (Watched(SECRET, bare=True),)},
+            {"watched_remotely": (Watched(SECRET, spare=True),)},
+            "The controllers of ModelReplica and ServingStack declare how Secrets are watched on workload clusters "
+            "differently",
+        ),
+    ],
+    ids=["indexes", "watched remotely"],
+)
+def test_two_controllers_that_contradict_each_other_are_named(
+    one: dict[str, Any], other: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        watched((controller(ModelReplica, **one), controller(ServingStack, **other)))

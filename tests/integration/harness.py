@@ -374,7 +374,7 @@ class Stage:
     workers: dict[str, Cluster]
     session: aiohttp.ClientSession
     gateway: str
-    """The hub's front door, as this machine reaches it."""
+    """The hub's hub gateway, as this machine reaches it."""
 
     async def prepare(self) -> None:
         """Install our kinds, start the operator, and publish the platform."""

@@ -33,7 +33,7 @@ AT_ONCE = 10
 RELOADS = 4
 OUTSIDE = "10.90.0.1"  # the fleet's own end of the hub's wire: no cluster's address
 PORTS = itertools.count(18000)
-FRONT_DOOR = ("Deployment", "traefik", "traefik-system")
+HUB_GATEWAY = ("Deployment", "traefik", "traefik-system")
 FLAPS = 3
 POLICIES = ("ClientTrafficPolicy", "BackendTrafficPolicy")
 OF_THE_GATEWAY = "gateway.envoyproxy.io/owning-gateway-name=inference-gateway"
@@ -253,7 +253,7 @@ def behind(home: str, path: str, port: int) -> list[Manifest]:
 @asynccontextmanager
 async def trusting(stage: Stage, authority: trustme.CA) -> AsyncGenerator[None]:
     """The hub's gateway trusts one more authority, as an administrator would have it do."""
-    name, where = "more-authorities", FRONT_DOOR
+    name, where = "more-authorities", HUB_GATEWAY
     pem = authority.cert_pem.bytes().decode()
     await stage.hub.apply(
         {
@@ -405,11 +405,11 @@ async def test_a_gateway_that_is_started_again_serves_as_before_without_a_write(
     before = await standing(stage, space)
     await until("the operator to rest", watcher.rests)
     written = await stage.operator.writes()
-    (old,) = await stage.hub.list("Pod", FRONT_DOOR[2])
-    await stage.hub.delete("Pod", old["metadata"]["name"], FRONT_DOOR[2])
+    (old,) = await stage.hub.list("Pod", HUB_GATEWAY[2])
+    await stage.hub.delete("Pod", old["metadata"]["name"], HUB_GATEWAY[2])
     began = time.monotonic()
-    await stage.hub.gone("Pod", old["metadata"]["name"], FRONT_DOOR[2])
-    await stage.hub.wait(*FRONT_DOOR, holds=alone, what="to have a pod again")
+    await stage.hub.gone("Pod", old["metadata"]["name"], HUB_GATEWAY[2])
+    await stage.hub.wait(*HUB_GATEWAY, holds=alone, what="to have a pod again")
     await stage.answered(space)
     measured(f"from the end of the gateway's pod to an answer through its next: {time.monotonic() - began:.1f} s")
     found = await asked(stage, space, "model", 4 * AT_ONCE)

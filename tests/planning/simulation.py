@@ -17,10 +17,10 @@ from typing import Any
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndpoint, ModelReplica, labels
 from modelplane_operator.api.types import of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, annotations_of, key_of
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.requirement import NoCache
@@ -102,8 +102,8 @@ class Hub:
 
     def answers(self, key: Key) -> bool:
         known = self.replicas.get(key, {})
-        going = "deletionTimestamp" in known.get("metadata", {})
-        return not going and condition(known, "ModelReady").get("status") == "True"
+        terminating = "deletionTimestamp" in known.get("metadata", {})
+        return not terminating and condition(known, "ModelReady").is_true
 
     @property
     def booked(self) -> Counter[tuple[str, str]]:
@@ -189,7 +189,7 @@ class Hub:
             answers = since is not None and self._ticks - since >= self.starting
             status = "True" if answers else "False"
             before = condition(manifest, "ModelReady")
-            since = before["lastTransitionTime"] if before.get("status") == status else self.now.isoformat()
+            since = before.last_transition_time if before.status == status else self.now.isoformat()
             self.replicas[key] = {
                 **manifest,
                 "status": {

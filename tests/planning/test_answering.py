@@ -11,8 +11,8 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.answer import Answer
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_service import Observed, plan
-from tests.planning.test_model_service import endpoint, keys_of, secret, seen, service, settled, status
 from tests.support.plans import told
+from tests.support.services import endpoint, keys_of, secret, seen, service, settled, status
 
 Asked = Checked
 

@@ -10,16 +10,11 @@ from modelplane_operator.api import InferenceClass
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClassStatus
 from modelplane_operator.planning.inference_class import Observed, plan
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
 from tests.support.builders import EPOCH, GPU
+from tests.support.classes import inference_class
 
 Manifest = dict[str, Any]
-
-
-def inference_class(going: bool = False, **device: Any) -> InferenceClass:  # noqa: FBT001, FBT002
-    gpu = {"name": "gpu", "driver": GPU, "deviceClassName": GPU, "capacity": {"memory": {"value": "141Gi"}}}
-    metadata = {"name": "h200", "uid": "u", **({"deletionTimestamp": EPOCH.isoformat()} if going else {})}
-    return InferenceClass.parse({"metadata": metadata, "spec": {"devices": [gpu | device]}})
 
 
 def status(accepted: Any, ready: Any, *, clusters: int = 0, nodes: int = 0) -> InferenceClassStatus:
@@ -34,17 +29,15 @@ STAYS = "it stays while clusters have pools of it: "
 @pytest.mark.parametrize(
     ("known", "users", "wanted"),
     [
-        pytest.param(
-            inference_class(), {}, Plan((RemoveFinalizer(),), status(FINE, AVAILABLE)), id="one that nobody uses"
-        ),
+        pytest.param(inference_class(), {}, Plan((LET_GO,), status(FINE, AVAILABLE)), id="one that nobody uses"),
         pytest.param(
             inference_class(),
             {"a": 3, "b": 0},
-            Plan((), status(FINE, AVAILABLE, clusters=2, nodes=3), needs_finalizer=True),
+            Plan((KEEP,), status(FINE, AVAILABLE, clusters=2, nodes=3)),
             id="one in use is held, and counts its users and their nodes",
         ),
         pytest.param(
-            inference_class(going=True),
+            inference_class(terminating=True),
             dict.fromkeys("gfedcba", 1),
             Plan(
                 (),
@@ -58,9 +51,9 @@ STAYS = "it stays while clusters have pools of it: "
             id="one that is deleted while in use waits",
         ),
         pytest.param(
-            inference_class(going=True),
+            inference_class(terminating=True),
             {},
-            Plan((RemoveFinalizer(),), status(FINE, Ready.DELETING.condition(EPOCH))),
+            Plan((LET_GO,), status(FINE, Ready.DELETING.condition(EPOCH))),
             id="one that is deleted goes when nobody uses it any more",
         ),
     ],

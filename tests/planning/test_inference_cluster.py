@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.conditions import merge
 from modelplane_operator.api.inference_cluster import Fabric
+from modelplane_operator.api.placement import Placement
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
@@ -22,70 +24,28 @@ from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehav
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_node, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import AddFinalizer, Apply, Delete, Plan, RemoveFinalizer, RenewToken
+from modelplane_operator.planning.hardware import Seen, cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.model_deployment import render_endpoint
+from modelplane_operator.rendering.registration import render_mark
 from modelplane_operator.rendering.serving_stack import render_stack
 from modelplane_operator.scheduling.cluster import read
-from modelplane_operator.scheduling.placement import Placement
-from tests.planning.test_inference_class import inference_class
 from tests.support.builders import EPOCH, GPU, deployment
+from tests.support.classes import inference_class
+from tests.support.nodes import POOL, node, slice_of
 
 Manifest = dict[str, Any]
 
 APIS = frozenset({"DRA", "EnvoyGateway", "GatewayAPI"})
 ADDRESS = "10.0.0.9"
 LATER = EPOCH + timedelta(minutes=5)
-POOL = {"name": "gpu", "className": "h200", "nodeCount": 4}
 DEVICE = {"name": "gpu", "claim": "DRA", "driver": GPU, "deviceClassName": GPU, "count": 1}
 PUBLISHED = {"name": "gpu", "nodes": 4, "devices": [{**DEVICE, "capacity": {"memory": {"value": "141Gi"}}}]}
 
 
 KUBECONFIG = Key("modelplane-system", "kubeconfig")
-
-
-# Nodes and devices, as the API server tells them ----------------------------------------------------------------------
-
-
-def node(
-    name: str,
-    pool: str = "gpu",
-    *,
-    ready: str = "True",
-    offers: Mapping[str, str] | None = None,
-    fabrics: Mapping[str, str] | None = None,
-    **spec: Any,
-) -> Manifest:
-    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    found = fabrics or {}
-    labelled = {labels.POOL: pool, "kubernetes.io/hostname": name, **{k: v for k, v in found.items() if v}}
-    metadata = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "resourceVersion": "1",
-        "labels": labelled,
-        "annotations": {"a": "b"},
-    }
-    offered = {"allocatable": dict(offers)} if offers else {}
-    status = {"conditions": conditions, "images": [{}], **offered}
-    return cut_node({"metadata": metadata, "spec": spec, "status": status}, found)
-
-
-def slice_of(node: str | None, *sizes: str, driver: str = GPU, generation: int = 1, **device: Any) -> Manifest:
-    """A ResourceSlice with a device of each of these sizes."""
-    name = f"{node or 'all'}-{driver}-{generation}"
-    spec = {
-        "driver": driver,
-        "pool": {"name": node or "all", "generation": generation, "resourceSliceCount": 1},
-        **({"nodeName": node} if node else {"allNodes": True}),
-        "devices": [
-            {"name": f"gpu-{index}", "capacity": {"memory": {"value": size}}, **device}
-            for index, size in enumerate(sizes)
-        ],
-    }
-    return cut_slice({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})
 
 
 def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Seen:
@@ -108,7 +68,7 @@ def cluster(*pools: Manifest, status: Manifest | None = None, source: str = "Exi
     )
 
 
-def going(**metadata: Any) -> Manifest:
+def terminating(**metadata: Any) -> Manifest:
     return {"deletionTimestamp": EPOCH.isoformat(), "finalizers": [labels.FINALIZER], **metadata}
 
 
@@ -141,8 +101,8 @@ def seen(known: Any = None, **what: Any) -> Observed:
         "classes": {"h200": inference_class()},
         "replicas": (),
         "there": there(made()),
-        "silence": None,
-        "refusal": None,
+        "unreachable": None,
+        "forbidden": None,
         "kubeconfig": None,
         "connected": True,
         "secrets": Secrets(mine=KUBECONFIG),
@@ -160,9 +120,8 @@ def said(decided: Plan) -> dict[str, tuple[str, str]]:
 def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway() -> None:
     decided = plan(seen(replicas=(Key("team", "x"), Key("other", "y"))))
 
-    assert decided.needs_finalizer
     manifests = (render_system_namespace(cluster()), *render_cluster_gateway(cluster()))
-    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
+    assert decided.steps == (KEEP, SetFinalizer(SECRET, KUBECONFIG), *(Apply(manifest, "a") for manifest in manifests))
     assert decided.status is not None
     assert {name: part for name, part in decided.status.to_manifest().items() if name != "conditions"} == {
         "providerConfigRef": {"name": names.provider_config("a")},
@@ -191,7 +150,7 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
 def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
     """A service named as a replica of its tenant would lead to itself: one request would go round for ever."""
     refused = plan(
-        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), front_door=frozenset({ADDRESS}))
+        seen(cluster(status={"gateway": {"address": ADDRESS}}), there=there(made()), hub_gateway=frozenset({ADDRESS}))
     )
 
     assert refused.status is not None
@@ -202,7 +161,7 @@ def test_a_cluster_does_not_say_to_be_the_hubs_own_gateway() -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [{}, {"silence": Unreachable("no answer")}, {"refusal": Forbidden("no")}],
+    [{}, {"unreachable": Unreachable("no answer")}, {"forbidden": Forbidden("no")}],
     ids=["serving", "silent", "refused"],
 )
 def test_a_cluster_that_need_not_prove_who_it_is_says_so(what: Manifest) -> None:
@@ -243,11 +202,21 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [{"refusal": Forbidden("no")}, {"there": None}, {"known": renewed(**going()), "replicas": (Key("team", "x"),)}],
+    [
+        {"forbidden": Forbidden("no")},
+        {"there": None},
+        {"known": renewed(**terminating()), "replicas": (Key("team", "x"),)},
+    ],
     ids=["not permitted", "not seen yet", "being deleted"],
 )
 def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
     assert at(13, **what).steps[0] == RENEWAL
+
+
+def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
+    decided = at(13, renewed(**terminating()), there=there())
+
+    assert decided.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +224,7 @@ def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
     [
         {"token": None},
         {"known": renewed("Never")},
-        {"silence": Unreachable("no answer")},
+        {"unreachable": Unreachable("no answer")},
         {"kubeconfig": KubeconfigError("broken")},
         {"connected": False, "there": None, "kubeconfig": KubeconfigError("none")},
         {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
@@ -297,7 +266,7 @@ UNUSABLE = Unreachable("no answer")
 @given(
     pools=st.sampled_from([(POOL,), ({**POOL, "maxNodeCount": 9},), (POOL, {"name": "edge", "className": "l4"})]),
     last=st.sampled_from(LASTS),
-    metadata=st.sampled_from([{}, going()]),
+    metadata=st.sampled_from([{}, terminating()]),
     what=st.fixed_dictionaries(
         {
             "classes": st.sampled_from([{}, {"h200": inference_class()}, {"h200": inference_class(driver="No!")}]),
@@ -312,8 +281,8 @@ UNUSABLE = Unreachable("no answer")
                 latency=st.sampled_from([None, 0.001, 0.2]),
                 others=st.sampled_from([(), ("Job team/x",)]),
             ),
-            "silence": st.sampled_from([None, UNUSABLE]),
-            "refusal": st.sampled_from([None, Forbidden("no")]),
+            "unreachable": st.sampled_from([None, UNUSABLE]),
+            "forbidden": st.sampled_from([None, Forbidden("no")]),
             "kubeconfig": st.sampled_from([None, KubeconfigError("broken")]),
             "connected": st.booleans(),
             "helm": st.booleans(),
@@ -441,8 +410,7 @@ def test_where_charts_are_installed_a_stack_makes_the_gateway(
 ) -> None:
     decided = plan(seen(there=BARE, **what))
 
-    assert decided.steps == (AddFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
-    assert decided.needs_finalizer
+    assert decided.steps == (KEEP, SetFinalizer(SECRET, KUBECONFIG), Apply(render_stack(cluster())))
     assert ": ".join(filter(None, said(decided)["BackendReady"])) == backend
     assert said(decided)["Ready"][0] == ready
     assert decided.status is not None
@@ -461,7 +429,7 @@ def test_a_gateway_on_another_port_is_reached_by_that(ports: tuple[int, ...], po
 
     known = read(InferenceCluster.parse({**cluster().to_manifest(), "status": status.to_manifest()}))
     endpoint = render_endpoint(
-        deployment(), Placement("a", 0, "", ()), known.gateway, known.server_name, known.gateway_port
+        deployment(), Placement("a", 0, ()), known.gateway, known.server_name, known.gateway_port
     )
     assert endpoint["spec"]["url"].startswith(f"http://{ADDRESS}{f':{port}' if port else ''}/")
 
@@ -485,31 +453,31 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
 
 def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     known: Manifest = {"there": BARE, "helm": True}
-    first = plan(seen(cluster(**going()), stack=stack(), **known))
+    first = plan(seen(cluster(**terminating()), stack=stack(), **known))
     (step,) = first.steps
     assert isinstance(step, Delete)
     assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
     assert said(first)["Ready"] == ("Deleting", f"its software is going: ServingStack {STACK}")
 
-    then = plan(seen(cluster(**going()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
+    then = plan(seen(cluster(**terminating()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
     assert then.steps == ()
     waits = f"its software is going: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
-    last = plan(seen(cluster(**going()), **known))
-    assert last.steps == (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+    last = plan(seen(cluster(**terminating()), **known))
+    assert last.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
 def test_a_namespace_that_others_need_is_named_and_left() -> None:
     """It holds up nobody: the cluster is let go once that was said."""
     leaving: Manifest = {"there": there(spared=("Namespace modelplane-team",))}
-    first = plan(seen(cluster(**going()), **leaving))
+    first = plan(seen(cluster(**terminating()), **leaving))
 
     assert first.status is not None
     assert first.steps == ()
     assert said(first)["Ready"][1].startswith("left behind, ")
     assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
-    assert plan(seen(cluster(status=first.status.to_manifest(), **going()), **leaving)).steps[-1] == RemoveFinalizer()
+    assert plan(seen(cluster(status=first.status.to_manifest(), **terminating()), **leaving)).steps[-1] == LET_GO
 
 
 @pytest.mark.parametrize(
@@ -541,13 +509,13 @@ def test_what_belongs_to_nothing_is_told_and_left_alone(
 
 
 def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
-    status = plan(seen(cluster(**going(annotations={labels.ABANDON: "true"})))).status
+    status = plan(seen(cluster(**terminating(annotations={labels.ABANDON: "true"})))).status
     assert status is not None
-    known = cluster(status=status.to_manifest(), **going(annotations={labels.ABANDON: "true"}))
+    known = cluster(status=status.to_manifest(), **terminating(annotations={labels.ABANDON: "true"}))
 
-    steps = plan(seen(known, there=None, silence=UNUSABLE, helm=True, stack=stack())).steps
+    steps = plan(seen(known, there=None, unreachable=UNUSABLE, helm=True, stack=stack())).steps
 
-    assert [type(step) for step in steps] == [Delete, RemoveFinalizer, RemoveFinalizer]
+    assert [type(step) for step in steps] == [Delete, SetFinalizer, SetFinalizer]
 
 
 SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
@@ -628,7 +596,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Unreachable("ping: no answer in time")},
+            {"there": None, "unreachable": Unreachable("ping: no answer in time")},
             [PUBLISHED],
             {
                 "ClusterReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
@@ -639,14 +607,18 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Unauthorized("GET /readyz: not accepted"), "server": "https://api.east:6443"},
+            {
+                "there": None,
+                "unreachable": Unauthorized("GET /readyz: not accepted"),
+                "server": "https://api.east:6443",
+            },
             [PUBLISHED],
             {"ClusterReady": f"Unreachable: it does not accept the operator {SINCE} (https://api.east:6443)"},
             id="a cluster that refuses our credentials is named by its address",
         ),
         pytest.param(
             cluster(),
-            {"secrets": Secrets(mine=Key("modelplane-system", "east"), going=True)},
+            {"secrets": Secrets(mine=Key("modelplane-system", "east"), terminating=True)},
             [PUBLISHED],
             {
                 "ClusterReady": "ClusterRunning: Secret modelplane-system/east is being deleted, and is kept only "
@@ -658,7 +630,7 @@ L4 = {"name": "edge", "className": "l4"}
         ),
         pytest.param(
             cluster(status=LAST),
-            {"there": None, "silence": Misbehaving("list pods: the answer is no object")},
+            {"there": None, "unreachable": Misbehaving("list pods: the answer is no object")},
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
@@ -740,7 +712,7 @@ def test_nothing_is_decided_before_everything_was_seen() -> None:
 
 
 def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
-    silent: Manifest = {"there": None, "silence": Unreachable("no answer")}
+    silent: Manifest = {"there": None, "unreachable": Unreachable("no answer")}
     first = plan(seen(**silent)).status
     assert first is not None
 
@@ -963,7 +935,7 @@ def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
 def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
     refused = Forbidden("list gateways: user models may not list")
 
-    decided = plan(seen(cluster(status=LAST), there=None, refusal=refused))
+    decided = plan(seen(cluster(status=LAST), there=None, forbidden=refused))
 
     assert said(decided)["ClusterReady"] == ("NotPermitted", str(refused))
     assert decided.requeue_after, "nothing tells when somebody is given a right"
@@ -1027,8 +999,8 @@ def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
 
     decided = plan(seen(secrets=Secrets(KUBECONFIG, unneeded=(old,))))
 
-    assert decided.steps[0] == AddFinalizer(SECRET, KUBECONFIG)
-    assert decided.steps[-1] == RemoveFinalizer(SECRET, old)
+    assert decided.steps[:2] == (KEEP, SetFinalizer(SECRET, KUBECONFIG))
+    assert decided.steps[-1] == SetFinalizer(SECRET, old, present=False)
 
 
 # Deletion -------------------------------------------------------------------------------------------------------------
@@ -1050,7 +1022,7 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             'annotated with modelplane.ai/force-drain="true"',
         ),
         (
-            {"there": None, "silence": Unreachable("no answer")},
+            {"there": None, "unreachable": Unreachable("no answer")},
             ("Unreachable", []),
             f'it cannot be cleaned up: no answer; annotate it with {labels.ABANDON}="true" to leave all that is there',
         ),
@@ -1061,10 +1033,10 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
             ' with modelplane.ai/abandon="true" to leave them',
         ),
     ],
-    ids=["replicas", "silence", "objects of models"],
+    ids=["replicas", "unreachable", "objects of models"],
 )
 def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted: Any, message: str) -> None:
-    decided = plan(seen(cluster(status=LAST, **going()), **what))
+    decided = plan(seen(cluster(status=LAST, **terminating()), **what))
 
     assert decided.steps == ()
     assert phase(decided) == wanted
@@ -1074,7 +1046,7 @@ def test_a_cluster_that_is_deleted_says_what_it_waits_for(what: Manifest, wanted
 
 
 def test_nothing_is_said_of_a_deletion_before_the_cluster_was_seen() -> None:
-    assert plan(seen(cluster(**going()), there=None)) == Plan(requeue_after=0.5)
+    assert plan(seen(cluster(**terminating()), there=None)) == Plan(requeue_after=0.5)
 
 
 def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_object() -> None:
@@ -1083,7 +1055,7 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
     left = [*made(), *({**one, "metadata": {**one["metadata"], "uid": one["kind"]}} for one in secured)]
     order: list[str] = []
     while left:
-        decided = plan(seen(cluster(**going()), there=there(left)))
+        decided = plan(seen(cluster(**terminating()), there=there(left)))
         (step,) = decided.steps
         assert isinstance(step, Delete)
         assert step.cluster == "a"
@@ -1092,20 +1064,20 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**going()), there=there())) == Plan(
-        (RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer())
+    assert plan(seen(cluster(**terminating()), there=there())) == Plan(
+        (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
     )
 
 
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:
     never = cluster(deletionTimestamp=EPOCH.isoformat(), finalizers=["theirs"])
 
-    assert plan(seen(never, there=None, silence=Unreachable("no answer"))) == Plan()
+    assert plan(seen(never, there=None, unreachable=Unreachable("no answer"))) == Plan()
 
 
 def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
-    left = going(annotations={labels.ABANDON: "true"})
-    what: Manifest = {"there": None, "silence": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
+    left = terminating(annotations={labels.ABANDON: "true"})
+    what: Manifest = {"there": None, "unreachable": Unreachable("no answer"), "replicas": (Key("team", "x"),)}
 
     first = plan(seen(cluster(**left), **what))
     assert first.steps == ()
@@ -1114,5 +1086,62 @@ def test_a_cluster_is_abandoned_once_it_has_said_what_stays() -> None:
     assert first.status is not None
 
     told = cluster(**left, status=first.status.to_manifest())
-    assert plan(seen(told, **what)) == Plan((RemoveFinalizer(SECRET, KUBECONFIG), RemoveFinalizer()))
-    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((RemoveFinalizer(),))
+    assert plan(seen(told, **what)) == Plan((SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO))
+    assert plan(seen(told, **what, secrets=Secrets(KUBECONFIG, theirs=True))) == Plan((LET_GO,))
+
+
+def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
+    """What is placed on it stays, and so does what was known of its gateway."""
+    known = cluster(status={"gateway": {"address": ADDRESS}, "observed": {"version": "v1.36.3"}})
+    twice = Registered(identity="x", first="first")
+    decided = plan(seen(known, there=there(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
+
+    words = (
+        "it is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
+        "delete one of the two"
+    )
+    assert decided.steps == ()
+    assert said(decided)["ClusterReady"] == said(decided)["Ready"] == ("RegisteredTwice", words)
+    assert decided.status is not None
+    told = decided.status.to_manifest()
+    assert (told["gateway"], told["observed"]["identity"]) == ({"address": ADDRESS}, "x")
+    assert decided.requeue_after is not None
+
+
+def test_nothing_is_made_either_while_that_is_being_found_out() -> None:
+    decided = plan(seen(there=there(registered=Registered(identity="x", unsure="first"))))
+
+    assert decided.steps == ()
+    assert said(decided)["ClusterReady"][0] == "Identifying"
+    assert said(decided)["Ready"][0] == "Creating"
+
+
+def test_a_cluster_tells_others_that_look_like_it_and_takes_that_back() -> None:
+    others = Registered(identity="x", later=("u", "v"), home=True)
+    mark = render_mark(cluster(), others.later)
+    marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
+
+    decided = plan(seen(there=there(made(), registered=others)))
+    assert decided.steps[-1] == Apply(mark, "a")
+    assert decided.status is not None
+    assert decided.status.to_manifest()["observed"]["identity"] == "x"
+    for known in (replace(others, home=False), Registered(identity="x")):
+        assert Apply(mark, "a") not in plan(seen(there=there(made(), registered=known))).steps
+
+    alone = plan(seen(there=there((*made(), marked), registered=Registered(identity="x"))))
+    last = alone.steps[-1]
+    assert isinstance(last, Delete)
+    assert (last.key, last.uid) == (Key("modelplane-system", "registration-uid-of-a"), "mark")
+
+
+def test_a_mark_makes_no_gateway_and_goes_with_the_cluster() -> None:
+    mark = render_mark(cluster(), ("u",))
+    marked = {**mark, "metadata": {**mark["metadata"], "uid": "mark"}}
+    known = Registered(identity="x", later=("u",), home=True)
+
+    asked = plan(seen(there=there((marked,), registered=known), helm=True))
+    assert Apply(render_stack(cluster())) in asked.steps, "its stack makes the gateway as before"
+
+    (step,) = plan(seen(cluster(**terminating()), there=there((marked,), registered=known))).steps
+    assert isinstance(step, Delete)
+    assert step.uid == "mark"

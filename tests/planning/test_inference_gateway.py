@@ -24,14 +24,20 @@ Manifest = dict[str, Any]
 ADDRESS = "10.0.0.42"
 
 
-TLS = {"secretRef": {"name": "front-door"}, "hostnames": ["models.example.com", "*.example.org"]}
+TLS = {"secretRef": {"name": "hub-gateway"}, "hostnames": ["models.example.com", "*.example.org"]}
 
 
 def gateway(
-    name: str = "default", *, going: bool = False, tls: Manifest | None = None, **status: Any
+    name: str = "default",
+    *,
+    terminating: bool = False,
+    tls: Manifest | None = None,
+    mutual_tls: str = "Auto",
+    **status: Any,
 ) -> InferenceGateway:
-    when = {"deletionTimestamp": EPOCH.isoformat()} if going else {}
-    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, **({"tls": tls} if tls else {})}
+    when = {"deletionTimestamp": EPOCH.isoformat()} if terminating else {}
+    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": mutual_tls}
+    spec |= {"tls": tls} if tls else {}
     return InferenceGateway.parse({"metadata": {"name": name, "uid": "u", **when}, "spec": spec, "status": status})
 
 
@@ -117,7 +123,7 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
 
 
-def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
+def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
     made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
     assert made is not None
     authority = {
@@ -132,7 +138,21 @@ def test_a_front_door_that_is_not_known_to_present_one_has_what_is_there_renewed
     assert not [one for one in plan(seen(gateway())).steps if isinstance(one, Issue)], "nothing is begun"
 
 
-def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_front_door() -> None:
+def test_an_authority_outlives_its_hub_gateway_and_a_certificate_does_not() -> None:
+    told = [MutualTLSReady.PREPARING.condition(EPOCH).to_manifest()]
+    first = [one for one in plan(seen(gateway(conditions=told, mutual_tls="Always"))).steps if isinstance(one, Issue)]
+    assert [(one.key.name, "ownerReferences" in one.metadata) for one in first] == [(names.gateway_authority(1), False)]
+    authority = {
+        "kind": "Secret",
+        "metadata": {**first[0].metadata, "uid": "s"},
+        "data": secret_data(first[0].certificate, None),
+    }
+    then = plan(replace(seen(gateway(conditions=told, mutual_tls="Always")), secrets=(authority,)))
+    (leaf,) = [one for one in then.steps if isinstance(one, Issue)]
+    assert (leaf.key.name, "ownerReferences" in leaf.metadata) == (names.GATEWAY_CERTIFICATE, True)
+
+
+def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_hub_gateway() -> None:
     tls = {**TLS, "hostnames": ["models.corp.example", "*.corp.example"]}
     own = hosts_of(gateway(tls=tls, address="192.0.2.1"))
     assert {"models.corp.example", "192.0.2.1"} <= own
@@ -224,7 +244,7 @@ def test_another_name_is_told_and_gets_nothing() -> None:
 
 
 def test_a_gateway_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
-    leaving = seen(gateway(going=True, address=ADDRESS))
+    leaving = seen(gateway(terminating=True, address=ADDRESS))
 
     assert plan(leaving).steps == ()
     assert address(leaving) == ADDRESS
@@ -251,7 +271,7 @@ LACKS = [
     (
         listens("False", aspect="ResolvedRefs"),
         "CertificateUnusable",
-        "Secret modelplane-system/front-door cannot be used: Because: why",
+        "Secret modelplane-system/hub-gateway cannot be used: Because: why",
     ),
     (
         listens("False", aspect="Programmed"),

@@ -399,12 +399,12 @@ def test_a_deployment_that_is_deleted_is_kubernetes_to_clear_up() -> None:
 def test_a_deployment_that_somebody_holds_in_deletion_holds_up_no_cluster_that_goes_over_to_https() -> None:
     subject = deployment()
     (one,) = running = placed(subject, cluster("a"))
-    going = subject.model_copy(
+    terminating = subject.model_copy(
         update={"metadata": subject.metadata.model_copy(update={"deletion_timestamp": EPOCH, "finalizers": ("b/x",)})}
     )
     (before,) = plan(seen(subject, cluster("a"), replicas=running)).steps
     assert isinstance(before, Apply)
-    moved = plan(seen(going, cluster("a", address="10.0.0.2"), replicas=running, endpoints=[before.manifest]))
+    moved = plan(seen(terminating, cluster("a", address="10.0.0.2"), replicas=running, endpoints=[before.manifest]))
     assert steps(moved) == [f"apply ModelEndpoint {key_of(one)}"]
 
 

@@ -18,9 +18,9 @@ from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit
-from modelplane_operator.planning.plan import Apply, Delete, Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
-from tests.support.builders import EPOCH, NAMESPACE, going, replica
+from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
 from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
 
@@ -167,6 +167,18 @@ def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said(
         "NotAnswering",
         f"engine main: 1 of its pods on nodes that are not ready; {down}",
     )
+
+
+def test_a_cordoned_node_is_named_whether_its_pods_serve_or_not() -> None:
+    said = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes = ({"metadata": {"name": name}, "spec": {"unschedulable": True}, "status": said} for name in ("n", "other"))
+    cordoned, there = Unfit(tuple(nodes)), serving()
+    words = "pods of it are on node n, which is cordoned"
+
+    serves = told(plan(replace(there, nodes=cordoned)))
+    assert serves["Ready"] == ("True", "Available", words)
+    mute = tuple({**each, "status": {}} for each in there.pods)
+    assert told(plan(replace(there, nodes=cordoned, pods=mute)))["Ready"][2].endswith(words)
 
 
 def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
@@ -345,7 +357,7 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
     assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
-    assert last.steps == (RemoveFinalizer(),), "it has minutes to end, and holds no devices"
+    assert last.steps == (LET_GO,), "it has minutes to end, and holds no devices"
 
 
 def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> None:
@@ -475,7 +487,7 @@ def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() ->
 
 
 def leaving(*found: Manifest, pods: Iterable[Manifest] = (), **said: Any) -> Plan:
-    return plan(seen(going(subject()), *found, pods=pods, **said))
+    return plan(seen(terminating(subject()), *found, pods=pods, **said))
 
 
 def deleted(decided: Plan) -> list[str]:
@@ -496,7 +508,7 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
     assert deleted(second) == []
     assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
-    assert last.steps == (RemoveFinalizer(),)
+    assert last.steps == (LET_GO,)
 
 
 def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
@@ -510,7 +522,7 @@ def test_the_pods_of_a_gang_are_told_at_once_that_they_end() -> None:
 
 def test_the_namespace_goes_with_the_last_replica() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
-    observed = replace(seen(going(subject())), namespace=home)
+    observed = replace(seen(terminating(subject())), namespace=home)
 
     assert [str(step) for step in plan(observed).steps] == [
         f"delete Namespace modelplane-{NAMESPACE} on cluster a",
@@ -520,9 +532,9 @@ def test_the_namespace_goes_with_the_last_replica() -> None:
 
 def test_the_namespace_stays_as_long_as_others_have_something_in_it() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"modelplane-{NAMESPACE}", "uid": "u"}}
-    observed = replace(seen(going(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
+    observed = replace(seen(terminating(subject())), namespace=home, of_others=("PersistentVolumeClaim weights",))
 
-    assert plan(observed).steps == (RemoveFinalizer(),)
+    assert plan(observed).steps == (LET_GO,)
 
 
 @pytest.mark.parametrize(
@@ -538,11 +550,11 @@ def test_a_replica_waits_for_its_cluster_unless_there_is_none(
     site: ClusterState,
     released: bool,  # noqa: FBT001
 ) -> None:
-    assert (leaving(site=site).steps == (RemoveFinalizer(),)) is released
+    assert (leaving(site=site).steps == (LET_GO,)) is released
 
 
 def test_a_replica_that_was_never_held_is_kubernetes_to_remove() -> None:
-    bare = going(replica("a"))
+    bare = terminating(replica("a"))
 
     assert plan(seen(bare)) == Plan()
 

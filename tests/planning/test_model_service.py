@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import LISTED, ModelService, ModelServiceStatus
@@ -20,94 +18,26 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_service import Observed, plan
 from modelplane_operator.planning.plan import Apply, Delete
-from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.manifests import change
-from tests.support.plans import carried_out, told
-
-Manifest = dict[str, Any]
+from tests.support.plans import told
+from tests.support.services import (
+    Manifest,
+    endpoint,
+    endpoints,
+    gateway,
+    judged,
+    keys_of,
+    secret,
+    seen,
+    service,
+    settled,
+    status,
+    written,
+)
 
 ADDRESS = f"http://34.55.100.10/{NAMESPACE}/test-service"
 ROUTE = names.service_route(NAMESPACE, "test-service")
-URL = "http://10.0.0.1/v1"
-GONE = EPOCH.isoformat()
-
-
-def service(*entries: tuple[int, str], going: bool = False) -> ModelService:
-    """An entry: its weight, and the group of endpoints that it selects."""
-    wanted = [{"weight": weight, "selector": {"matchLabels": {"group": group}}} for weight, group in entries]
-    metadata = {"name": "test-service", "namespace": NAMESPACE, "uid": "u"}
-    when = {"deletionTimestamp": GONE} if going else {}
-    return ModelService.parse({"metadata": {**metadata, **when}, "spec": {"endpoints": wanted}})
-
-
-def endpoint(
-    name: str, group: str = "a", url: str = URL, *, routed: str | None = "", going: bool = False, **spec: Any
-) -> ModelEndpoint:
-    """An endpoint that has a backend. `routed`: where that leads, if not to its URL; None: it has none yet."""
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"group": group}}
-    status = {} if routed is None else {"routing": {"backendName": "svc", "url": routed or url}}
-    when = {"deletionTimestamp": GONE} if going else {}
-    return ModelEndpoint.parse(
-        {"metadata": {**metadata, **when}, "spec": {"url": url, "rewritePath": "/v1/", **spec}, "status": status}
-    )
-
-
-def gateway(address: str | None = "34.55.100.10") -> InferenceGateway:
-    spec = {"backend": "Traefik", "traefik": {"version": "40.2.0"}}
-    status = {"address": address} if address else {}
-    return InferenceGateway.parse({"metadata": {"name": "default"}, "spec": spec, "status": status})
-
-
-def seen(
-    subject: ModelService,
-    *endpoints: ModelEndpoint,
-    behind: InferenceGateway | None = gateway(),  # noqa: B008 - frozen
-    secrets: Mapping[str, Manifest] | None = None,
-) -> Observed:
-    return Observed(subject, endpoints, secrets or {}, behind, (), recheck=30.0, now=EPOCH)
-
-
-def written(observed: Observed) -> Observed:
-    """The same once the steps of its plan are carried out, and before the gateway has looked at it."""
-    return replace(observed, children=carried_out(plan(observed), observed.children))
-
-
-def judged(observed: Observed, **said: str) -> Observed:
-    """The same once the gateway has looked at every route: Accepted and ResolvedRefs, if not said otherwise."""
-    aspects = {"Accepted": "True", "ResolvedRefs": "True", **said}
-    return replace(observed, children=tuple(_judged(child, aspects) for child in observed.children))
-
-
-def _judged(child: Manifest, aspects: Mapping[str, str]) -> Manifest:
-    if type_of(child) != HTTP_ROUTE:
-        return child
-    generation = child["metadata"]["generation"]
-    conditions = [
-        {
-            "type": name,
-            "status": status,
-            "reason": f"{name}{status}",
-            "message": "why",
-            "observedGeneration": generation,
-        }
-        for name, status in aspects.items()
-    ]
-    refused = [{**one, "status": "False"} for one in conditions]
-    theirs = {"parentRef": {"name": "another"}, "controllerName": TRAEFIK.controller, "conditions": refused}
-    ours = {"parentRef": child["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller, "conditions": conditions}
-    before = {**ours, "controllerName": "example.com/of-another-front-door", "conditions": refused}
-    return {**child, "status": {"parents": [theirs, ours, before]}}
-
-
-def settled(observed: Observed) -> Observed:
-    return judged(written(observed))
-
-
-def status(observed: Observed) -> ModelServiceStatus:
-    found = plan(observed).status
-    assert isinstance(found, ModelServiceStatus)
-    return found
 
 
 def backends(observed: Observed) -> list[tuple[str, int, int]]:
@@ -151,7 +81,7 @@ CASES: dict[str, tuple[Observed, list[tuple[str, int, int]], str]] = {
         MATCHED.format(1),
     ),
     "an endpoint that goes away": (
-        seen(service((1, "a")), endpoint("one"), endpoint("two", going=True)),
+        seen(service((1, "a")), endpoint("one"), endpoint("two", terminating=True)),
         [("one", 80, 1)],
         MATCHED.format(1),
     ),
@@ -237,10 +167,6 @@ def test_a_secret_that_may_not_be_read_leaves_no_route_open() -> None:
     assert "two: Secret keys may not be read: get secrets" in told(found)["EndpointsResolved"][2]
 
 
-def keys_of(*secrets: str) -> Auth:
-    return Auth.model_validate({"apiKeys": {"secretRefs": [{"name": name} for name in secrets]}})
-
-
 @pytest.mark.parametrize("behind", [None, gateway(None)])
 def test_without_a_gateway_that_is_reached_the_service_waits(behind: InferenceGateway | None) -> None:
     alone = settled(seen(service((1, "a")), endpoint("one"), behind=behind))
@@ -275,10 +201,6 @@ def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
 
 def keyed(name: str) -> ModelEndpoint:
     return endpoint(name, url="https://api.groq.com", credentials={"secretRef": {"name": "keys", "key": name}})
-
-
-def secret(**data: str) -> Manifest:
-    return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
 
 
 def test_labels_that_say_nothing_are_told_to_select_everything() -> None:
@@ -389,7 +311,7 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
     ],
 )
 def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: str, *, marked: bool) -> None:
-    """A cluster may tell any place as its gateway's, one of the front door's too, and nobody proves one by http."""
+    """A cluster may tell any place as its gateway's, one of the hub gateway's too, and nobody proves one by http."""
     known = looked_at(
         endpoint("one", url=url),
         generation=1,
@@ -405,7 +327,7 @@ def test_requests_are_marked_where_they_may_come_back_from(url: str, leads_to: s
 
 @pytest.mark.parametrize("leads_to", ["Replica", "Outside"])
 @pytest.mark.parametrize(("host", "usable"), [("192.0.2.1", False), ("models.example.com", False), ("192.0.2.2", True)])
-def test_nothing_leads_to_the_front_door_itself(host: str, leads_to: str, *, usable: bool) -> None:
+def test_nothing_leads_to_the_hub_gateway_itself(host: str, leads_to: str, *, usable: bool) -> None:
     known = looked_at(
         endpoint("one", url=f"http://{host}"),
         generation=1,
@@ -526,26 +448,13 @@ def test_a_route_of_many_that_the_gateway_refuses_is_told() -> None:
 
 
 def test_a_service_on_its_way_out_gets_nothing_new_and_keeps_its_address() -> None:
-    leaving = service((1, "a"), going=True).model_copy(update={"status": ModelServiceStatus(address=ADDRESS)})
+    leaving = service((1, "a"), terminating=True).model_copy(update={"status": ModelServiceStatus(address=ADDRESS)})
     found = plan(seen(leaving, endpoint("one")))
 
     assert found.steps == ()
     assert told(found)["Ready"][:2] == ("False", "Deleting")
     assert isinstance(found.status, ModelServiceStatus)
     assert found.status.address == ADDRESS
-
-
-endpoints = st.lists(
-    st.builds(
-        endpoint,
-        st.sampled_from([f"e{number}" for number in range(40)]),
-        st.sampled_from("ab"),
-        routed=st.sampled_from(["", "", None, "https://api.groq.com:8443"]),
-        going=st.sampled_from([False, False, True]),
-    ),
-    max_size=40,
-    unique_by=lambda one: one.key,
-)
 
 
 @given(before=endpoints, after=endpoints)

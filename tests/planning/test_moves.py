@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from modelplane_operator.api import InferenceCluster, ModelDeployment, labels
+from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, labels
 from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, annotations_of
 from modelplane_operator.planning.model_deployment import FOLLOWING, plan
-from modelplane_operator.planning.plan import Create, Delete, Replace
+from modelplane_operator.planning.plan import Apply, Create, Delete, Replace
 from modelplane_operator.planning.rollout import PATIENCE, Budget, Live, Moves, moves
 from tests.planning.simulation import GRACE, Hub
 from tests.support import builders as b
@@ -144,7 +145,7 @@ def test_scaling_to_nothing_and_back() -> None:
     assert len(hub.serving) == 2
 
 
-LEFT = {"a cluster that is being deleted": {"going": True}, "a drained cluster": {"taints": DRAIN}}
+LEFT = {"a cluster that is being deleted": {"terminating": True}, "a drained cluster": {"taints": DRAIN}}
 
 
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
@@ -167,6 +168,22 @@ def test_a_drain_by_force_ends_what_has_no_place_elsewhere(left: Manifest) -> No
     watched(hub, least=0, most=3)
 
     assert [one["spec"]["clusterName"] for one in hub.replicas.values()] == ["b"]
+
+
+def test_an_endpoint_that_cannot_be_written_holds_up_nothing_that_leaves() -> None:
+    """Endpoints are their tenant's to edit: what deletes replicas comes before any of them is written."""
+    hub = settled(wanting(2), a=2, b=2)
+    hub.clusters["a"] = cluster("a", nodes=2, taints=DRAIN)
+    met = False
+    while len(places(hub)) > 2 or "a" in places(hub):
+        steps = plan(hub.observed).steps
+        leaving = [at for at, step in enumerate(steps) if isinstance(step, Delete) and step.type == of(ModelReplica)]
+        entering = [at for at, step in enumerate(steps) if isinstance(step, Apply)]
+        met |= bool(leaving and entering)
+        assert max(leaving, default=-1) < min(entering, default=len(steps))
+        hub.decide()
+        hub.tick()
+    assert met
 
 
 def test_what_was_kept_for_want_of_a_place_moves_when_there_is_one() -> None:
@@ -267,7 +284,7 @@ def test_as_many_replicas_leave_a_cluster_that_is_deleted_as_there_were_when_it_
     hub.clusters["b"] = cluster("b", nodes=4)
     frozen(hub, wanting(wanted), **PAUSED)
 
-    hub.clusters["a"] = cluster("a", nodes=2, going=True)
+    hub.clusters["a"] = cluster("a", nodes=2, terminating=True)
 
     watched(hub, least=min(wanted, 1), most=3)
     assert places(hub) == ["b"] * min(wanted, 2)
@@ -278,7 +295,7 @@ def test_a_deployment_that_waits_for_its_end_holds_up_no_drain() -> None:
     hub.clusters["c"] = cluster("c", nodes=2)
     frozen(hub, wanting(2), **GOING)
 
-    hub.clusters["a"] = cluster("a", nodes=1, going=True)
+    hub.clusters["a"] = cluster("a", nodes=1, terminating=True)
 
     watched(hub, least=1, most=2)
     assert places(hub) == ["b"], "what goes gets no other place"
@@ -451,7 +468,12 @@ EVENTS = st.lists(
     max_size=10,
 )
 WANTED = {"scale": "replicas", "size": "size", "copies": "copies", "image": "image"}
-STATE = {"taint": {"taints": DRAIN}, "untaint": {"taints": []}, "delete": {"going": True}, "force": {"forced": True}}
+STATE = {
+    "taint": {"taints": DRAIN},
+    "untaint": {"taints": []},
+    "delete": {"terminating": True},
+    "force": {"forced": True},
+}
 
 
 @example([("hardware", ("a", {"p": ("200Gi", 1)})), ("size", "200Gi")], 1, 0, 1, 0)

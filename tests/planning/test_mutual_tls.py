@@ -16,7 +16,7 @@ from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
-from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub
+from modelplane_operator.planning.mutual_tls import LEARNT, Hub, doors, read_hub, waits
 from modelplane_operator.planning.plan import Apply, Issue, Plan
 from modelplane_operator.rendering.cluster_gateway import render_cluster_gateway
 from modelplane_operator.rendering.gateway_relay import render_relay
@@ -138,13 +138,15 @@ def test_what_the_hub_says_is_what_clusters_do(reason: MutualTLSReady | None, *,
     assert hub.known is (reason not in {None, MutualTLSReady.NOT_OFFERED})  # it is Traefik that does not offer it
 
 
-def test_without_a_front_door_nobody_tells_what_is_wanted() -> None:
-    lost = Hub(known=False, why="there is no InferenceGateway named default")
+def test_without_a_hub_gateway_nobody_tells_what_is_wanted() -> None:
+    why = "there is no InferenceGateway named default, whose spec.mutualTLS says whom it answers"
+    lost = Hub(known=False, began=True, why=why)
     assert read_hub(None, (), NOW) == lost
+    assert read_hub(None, [AUTHORITY], NOW) == replace(lost, trust=TRUST), "what clusters trust is renewed"
     spec = {"backend": "Traefik", "traefik": {"version": "1"}}
     told = {"conditions": [MutualTLSReady.READY.condition(NOW).to_manifest()]}
-    going = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert read_hub(InferenceGateway.parse({"metadata": going, "spec": spec, "status": told}), (), NOW) == lost
+    terminating = {"name": "default", "uid": "g", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert read_hub(InferenceGateway.parse({"metadata": terminating, "spec": spec, "status": told}), (), NOW) == lost
 
 
 def test_another_backend_says_that_clusters_are_to_be_open() -> None:
@@ -205,7 +207,6 @@ def test_a_hub_that_has_had_mutual_tls_or_may_be_about_to_has_new_gateways_wait(
     assert not hub(mutualTLS="Never").began
     assert not hub("EnvoyGateway").began
     assert hub("EnvoyGateway", (AUTHORITY,)).began
-    assert not read_hub(None, (), NOW).began
 
 
 # An InferenceCluster that gets there ----------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def seen(now: datetime = NOW, status: Manifest | None = None, **what: Any) -> Ob
     subject = CLUSTER.model_copy(update={"status": None})
     if status:
         subject = InferenceCluster.parse({**CLUSTER.to_manifest(), "status": status})
-    defaults: Manifest = {"classes": {}, "replicas": (), "silence": None, "refusal": None, "kubeconfig": None}
+    defaults: Manifest = {"classes": {}, "replicas": (), "unreachable": None, "forbidden": None, "kubeconfig": None}
     defaults |= {"connected": True, "secrets": Secrets(), "hub": READY, "settle": timedelta(minutes=2)}
     return Observed(cluster=subject, now=now, **{**defaults, **what})
 
@@ -299,7 +300,7 @@ def listening(decided: Plan) -> list[int]:
     return [one["port"] for each in made if each["kind"] == "Gateway" for one in each["spec"]["listeners"]]
 
 
-def test_a_front_door_that_is_deleted_opens_no_cluster() -> None:
+def test_a_hub_gateway_that_is_deleted_opens_no_cluster() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     lost = Hub(known=False, why="there is no InferenceGateway named default")
     decided = plan(seen(status=known, there=SHUT, hub=lost))
@@ -341,14 +342,26 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     )
 
 
+def test_a_cluster_that_joins_before_there_is_a_hub_gateway_waits_for_it_and_one_that_serves_goes_on() -> None:
+    nobody = read_hub(None, (), NOW)
+    new = plan(seen(there=there(), hub=nobody))
+    assert listening(new) == []
+    assert secured(new) == ("Unknown", "NotKnown")
+    assert new.status is not None
+    backend = next(one for one in new.status.conditions if one.type == "BackendReady")
+    assert (backend.status, backend.message) == ("False", waits(nobody.why))
+    serves = plan(seen(there=there(gateway(https=False, http=True)), hub=nobody))
+    assert (listening(serves), reached(serves)) == ([80], {"address": ADDRESS})
+
+
 def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
     why = "not allowed to list clienttrafficpolicies"
     lost = there(*SHUT.children, unpermitted=why, forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
     decided = plan(seen(status=known, there=lost))
-    kinds = [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply)]
-    assert kinds[-2:] == ["ClientTrafficPolicy", "ClientTrafficPolicy"]
-    assert {"Gateway", "BackendTrafficPolicy", "IngressRoute"} <= {*kinds[:-2]}
+    kinds = [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply) and one.cluster]
+    assert kinds[-2:] == ["ClientTrafficPolicy", "ClientTrafficPolicy"], "what follows them there would not be done"
+    assert {"Gateway", "BackendTrafficPolicy"} <= {*kinds[:-2]}
     assert secured(decided) == ("Unknown", "NotKnown")
 
 

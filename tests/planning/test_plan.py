@@ -13,16 +13,20 @@ from modelplane_operator.api.types import UnknownTypeError
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE
 from modelplane_operator.planning.plan import (
-    AddFinalizer,
+    KEEP,
+    LET_GO,
     Apply,
     Create,
     Delete,
-    RemoveFinalizer,
+    RenewToken,
     Replace,
+    SetFinalizer,
     Step,
+    Uninstall,
     creates_external_objects,
     delete,
     prune,
+    strands,
 )
 
 Manifest = dict[str, Any]
@@ -33,7 +37,8 @@ def config_map(name: str, *, owner: str = "us", **metadata: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": known | metadata}
 
 
-DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
+KEY = Key("team", "a")
+DELETE = Delete(CONFIG_MAP, KEY, "uid-a", "us", "east")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +50,9 @@ DELETE = Delete(CONFIG_MAP, Key("team", "a"), "uid-a", "us", "east")
         (Replace(config_map("a")), "replace ConfigMap team/a", False),
         (DELETE, "delete ConfigMap team/a on cluster east", False),
         (Delete(NAMESPACE, Key("", "a"), "u", "us"), "delete Namespace a", False),
-        (RemoveFinalizer(), "remove our finalizer from the object", False),
-        (AddFinalizer(CONFIG_MAP, Key("team", "a")), "add our finalizer to ConfigMap team/a", False),
-        (RemoveFinalizer(CONFIG_MAP, Key("team", "a")), "remove our finalizer from ConfigMap team/a", False),
+        (LET_GO, "remove our finalizer from the object", False),
+        (SetFinalizer(CONFIG_MAP, KEY), "add our finalizer to ConfigMap team/a", False),
+        (SetFinalizer(CONFIG_MAP, KEY, present=False), "remove our finalizer from ConfigMap team/a", False),
     ],
     ids=str,
 )
@@ -58,6 +63,30 @@ def test_a_step_says_what_it_does_and_whether_it_leaves_something_behind(
 ) -> None:
     assert str(step) == said
     assert creates_external_objects(step) is leaves
+
+
+HUB, EAST, WEST = Apply(config_map("a")), Apply(config_map("a"), "east"), Apply(config_map("a"), "west")
+GUARD, UNGUARD = SetFinalizer(CONFIG_MAP, KEY), SetFinalizer(CONFIG_MAP, KEY, present=False)
+TOKEN = RenewToken("east", KEY, 600, KEY, "kubeconfig")
+CHART = Uninstall(KEY, "east")
+
+
+@pytest.mark.parametrize(
+    ("steps", "first", "side_by_side", "last"),
+    [
+        pytest.param((), [], [], [], id="nothing"),
+        pytest.param((HUB, UNGUARD), [], [[HUB, UNGUARD]], [], id="the hub's alone need nothing first"),
+        pytest.param((EAST, HUB, WEST), [KEEP], [[EAST], [HUB], [WEST]], [], id="a strand for each target"),
+        pytest.param((TOKEN, EAST, CHART), [KEEP], [[TOKEN, EAST, CHART]], [], id="what is for one cluster in order"),
+        pytest.param((EAST, HUB, GUARD), [KEEP, GUARD], [[EAST], [HUB]], [], id="finalizers before anything else"),
+        pytest.param((KEEP, HUB), [KEEP], [[HUB]], [], id="ours, since it is asked for"),
+        pytest.param((LET_GO, DELETE, UNGUARD), [], [[DELETE], [UNGUARD]], [LET_GO], id="letting go after all else"),
+    ],
+)
+def test_steps_are_carried_out_side_by_side_between_finalizers(
+    steps: tuple[Step, ...], first: list[Step], side_by_side: list[list[Step]], last: list[Step]
+) -> None:
+    assert strands(steps) == ((first,), tuple(side_by_side), (last,))
 
 
 def test_a_delete_is_for_the_object_that_was_observed() -> None:

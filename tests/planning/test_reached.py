@@ -9,7 +9,7 @@ import pytest
 from modelplane_operator.api.model_endpoint import ModelEndpointStatus
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_endpoint import Observed, Reached, plan
-from tests.planning.test_model_endpoint import IP, endpoint, seen, settled
+from tests.support.endpoints import IP, endpoint, seen, settled
 from tests.support.plans import told
 
 GOES = "Requests go to http://34.55.100.10:80"

@@ -9,8 +9,8 @@ import pytest
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.planning.model_service import plan
 from modelplane_operator.planning.selection import Neighbours, state
-from tests.planning.test_model_service import Manifest, endpoint, seen, service
 from tests.support.plans import told
+from tests.support.services import Manifest, endpoint, seen, service
 
 SELECTED = "No ModelEndpoints matched the configured selectors (group=a)"
 

@@ -15,7 +15,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import ARCHIVE, Content, Part, Revision, Run
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
-from modelplane_operator.planning.plan import Apply, Delete, Install, Plan, RemoveFinalizer, Step, Uninstall
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
@@ -32,8 +32,8 @@ SILENCE = Unreachable("ping: no answer in time")
 
 
 def stack(*, deleting: bool = False, **spec: Any) -> ServingStack:
-    going = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if deleting else {}
-    metadata = {"name": "east", "namespace": "platform", "uid": "u", "finalizers": [labels.FINALIZER], **going}
+    terminating = {"deletionTimestamp": "2026-01-01T11:59:00Z"} if deleting else {}
+    metadata = {"name": "east", "namespace": "platform", "uid": "u", "finalizers": [labels.FINALIZER], **terminating}
     secrets = [{"type": "Kubeconfig", "name": "east", "key": "kubeconfig"}]
     return ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, **spec}})
 
@@ -68,7 +68,7 @@ def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple
 
 
 def planned(known: ServingStack, site: There | None, **more: Any) -> Plan:
-    return plan(Observed(known, "platform/east", site, more.pop("silence", None), NOW, **more))
+    return plan(Observed(known, "platform/east", site, more.pop("unreachable", None), NOW, **more))
 
 
 def said(found: Plan) -> dict[str, tuple[str, str]]:
@@ -147,7 +147,9 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
     assert "ServerVerified" not in said(planned(known, site)), "it is for the InferenceCluster to say"
     assert said(planned(known, site, unverified=""))["ServerVerified"] == ("CertificateVerified", "")
     assert said(planned(known, site, unverified="it says so"))["ServerVerified"][0] == "NotVerified"
-    assert said(planned(known, None, silence=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
+    assert (
+        said(planned(known, None, unreachable=Unreachable("no"), unverified="x"))["ServerVerified"][0] == "NotVerified"
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,8 +157,8 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
     [
         ({"no_devices": ("a100", "h100")}, "no node publishes the devices of pool a100, h100"),
         (
-            {"pods": (Workload(Key("lws-system", "mp-lws"), "Deployment", "lws", 2, 0),)},
-            "leader-worker-set: 0 of 2 pods of Deployment lws are ready",
+            {"pods": (Workload(Key("envoy-gateway-system", "mp-gateway-helm"), "Deployment", "envoy-gateway", 2, 0),)},
+            "envoy-gateway: 0 of 2 pods of Deployment envoy-gateway are ready",
         ),
     ],
 )
@@ -205,11 +207,11 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
 
 def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() -> None:
     known = stack()
-    (wanted,) = [part for part in parts(known) if part.name == "leader-worker-set"]
+    (wanted,) = [part for part in parts(known) if part.name == "ai-gateway-crds"]
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
     told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
 
-    assert told["Installed"] == ("InstallFailed", "leader-worker-set: no such chart")
+    assert told["Installed"] == ("InstallFailed", "ai-gateway-crds: no such chart")
     assert told["Ready"][0] == "InstallFailed"
 
 
@@ -227,6 +229,7 @@ def test_what_is_no_longer_asked_for_goes() -> None:
     [
         ("extras/extra", {}, "extras/extra is not installed"),
         ("prometheus", {}, "prometheus is not installed"),
+        ("leader-worker-set", {}, "leader-worker-set is not installed"),
         ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
     ],
 )
@@ -249,12 +252,12 @@ def test_a_release_that_goes_is_known_until_it_is_gone() -> None:
     known = stack()
     assert ("extras" in homes(before), "extras" in homes(known)) == (True, False)
 
-    going = planned(known, there(known, *children(known), releases=history(before))).status
+    terminating = planned(known, there(known, *children(known), releases=history(before))).status
     gone = planned(known, there(known, *children(known), releases=history(known))).status
-    assert isinstance(going, ServingStackStatus)
+    assert isinstance(terminating, ServingStackStatus)
     assert isinstance(gone, ServingStackStatus)
-    assert [one.state for one in going.components if one.name == "extras/extra"] == ["Uninstalling"]
-    assert "extras" in homes(known.model_copy(update={"status": going}))
+    assert [one.state for one in terminating.components if one.name == "extras/extra"] == ["Uninstalling"]
+    assert "extras" in homes(known.model_copy(update={"status": terminating}))
     assert "extras" not in homes(known.model_copy(update={"status": gone}))
 
 
@@ -262,7 +265,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> No
     known = stack()
     last = planned(known, there(known, *children(known), releases=history(known))).status
     assert isinstance(last, ServingStackStatus)
-    found = planned(known.model_copy(update={"status": last}), None, silence=SILENCE)
+    found = planned(known.model_copy(update={"status": last}), None, unreachable=SILENCE)
 
     assert (found.steps, found.failure) == ((), SILENCE)
     assert said(found) == {
@@ -327,7 +330,7 @@ UNANSWERED = (
     [
         ({}, FOUR, "4 replicas are on cluster platform/east: ml/a, ml/b, ml/c, ..."),
         ({"balancers": ("envoy/lb",)}, {}, "load balancer envoy/lb is being taken away"),
-        (None, {"silence": SILENCE}, UNANSWERED),
+        (None, {"unreachable": SILENCE}, UNANSWERED),
     ],
 )
 def test_what_is_in_the_way_is_said(site: dict[str, Any] | None, more: dict[str, Any], words: str) -> None:
@@ -342,11 +345,11 @@ def test_a_stack_that_made_nothing_does_not_wait_for_the_load_balancer_of_anothe
     """Two InferenceClusters with a kubeconfig of one cluster: the later one is refused everything."""
     known = stack(deleting=True)
 
-    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (RemoveFinalizer(),)
+    assert planned(known, there(known, releases={}, balancers=("envoy/lb",))).steps == (LET_GO,)
 
 
 def test_a_cluster_that_somebody_gave_up_is_let_go() -> None:
-    assert planned(stack(deleting=True), None, silence=SILENCE, abandoned=True).steps == (RemoveFinalizer(),)
+    assert planned(stack(deleting=True), None, unreachable=SILENCE, abandoned=True).steps == (LET_GO,)
 
 
 def test_a_helm_that_has_just_begun_is_waited_for() -> None:

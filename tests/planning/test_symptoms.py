@@ -25,10 +25,13 @@ from modelplane_operator.planning.symptoms import (
 Manifest = dict[str, Any]
 
 
-def pod(name: str = "a", *, ready: bool = False, node: str = "", going: bool = False, **status: Any) -> Manifest:
+KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+
+
+def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
     conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
     return {
-        "metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
+        "metadata": {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {})},
         "spec": {"nodeName": node} if node else {},
         "status": {"conditions": conditions, **status},
     }
@@ -56,6 +59,12 @@ def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = 
     return made
 
 
+def crashed(*, restarts: int) -> Manifest:
+    made = engine({**waiting("CrashLoopBackOff", last=KILLED), "restartCount": restarts})
+    made["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-02T00:00:00Z"
+    return made
+
+
 def silenced() -> Manifest:
     made = running(started=True)
     made["status"]["containerStatuses"][0]["ready"] = True
@@ -78,7 +87,6 @@ PREVIOUS = f"{LOG} --previous"
 
 
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes are available"}
-KILLED = {"exitCode": 137, "reason": "OOMKilled"}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +94,7 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
     [
         (pod(), "pod a is starting"),
         (pod(node="n"), "pod a is starting"),
-        (pod(ready=True, going=True), "pod a is ending"),
+        (pod(ready=True, terminating=True), "pod a is ending"),
         (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
         (engine(waiting("ContainerCreating")), "pod a is starting"),
         (engine(waiting("ImagePullBackOff", 'no "x"')), 'pod a engine: ImagePullBackOff: no "x"'),
@@ -103,6 +111,11 @@ KILLED = {"exitCode": 137, "reason": "OOMKilled"}
         (
             engine(waiting("CrashLoopBackOff", last={"exitCode": 1, "reason": "Error"})),
             f"pod a engine: crash loop, exit code 1; {PREVIOUS}",
+        ),
+        (
+            crashed(restarts=5),
+            "pod a engine: crash loop, exit code 137 (OOMKilled), 5 restarts so far, not ready since "
+            f"2026-01-02T00:00:00Z; {PREVIOUS}",
         ),
         (
             engine({"name": "engine", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}),
@@ -142,11 +155,11 @@ def test_a_pod_that_is_not_ready_says_what_is_the_matter(ill: Manifest, words: s
 
 def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
     nodes = Unfit((node("n", ready="Unknown"), node("m", cordoned=True), node("fine")))
-    ready, going, homeless = pod(ready=True, node="n"), pod(node="n", going=True), pod(conditions=[NO_NODE])
+    ready, terminating, homeless = pod(ready=True, node="n"), pod(node="n", terminating=True), pod(conditions=[NO_NODE])
     homeless["spec"]["nodeSelector"] = {POOL: "h100"}
     down = "node n, which is not ready since T (NodeStatusUnknown)"
 
-    assert [told(symptoms([one], nodes)) for one in (ready, going, homeless, pod(ready=True, node="m"))] == [
+    assert [told(symptoms([one], nodes)) for one in (ready, terminating, homeless, pod(ready=True, node="m"))] == [
         f"pod a is on {down}",
         f"pod a is ending on {down}",
         "pod a has no node: Unschedulable: 0/4 nodes are available; node m is cordoned, node n is not ready since T "
@@ -158,7 +171,7 @@ def test_a_node_that_is_not_ready_or_cordoned_is_named() -> None:
 def test_a_pod_that_is_ready_has_no_symptom_and_takes_requests() -> None:
     assert told(symptoms([pod(ready=True)])) == ""
     assert is_ready(pod(ready=True))
-    assert not is_ready(pod(ready=True, going=True))
+    assert not is_ready(pod(ready=True, terminating=True))
 
 
 def test_of_a_pod_no_more_is_kept_than_is_needed() -> None:
@@ -283,7 +296,7 @@ def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
     ("ill", "reason"),
     [
         (pod(), "ModelStarting"),
-        (pod(ready=True, going=True), "ModelStarting"),
+        (pod(ready=True, terminating=True), "ModelStarting"),
         (running(), "ModelStarting"),
         (running(restarts=1), "NotAnswering"),
         (running(started=True), "NotAnswering"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import yaml
 
@@ -15,14 +14,15 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.kube.releases import Part
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.rendering.gateway_stack import gateway_parts, render_addresses
-from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
@@ -63,27 +63,24 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 
 def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     deployment = ModelDeployment.parse(documents[0])
-    placements = [_placement(placement) for placement in _seen(documents)["placements"]]
+    given = _seen(documents)["placements"]
+    placements = [_placement(one) for one in given]
     clusters = {one["metadata"]["name"]: InferenceCluster.parse(one) for one in _kind(documents, "InferenceCluster")}
     return [
         *(render_replica(deployment, placement, clusters.get(placement.cluster)) for placement in placements),
-        *(render_endpoint(deployment, placement, placement.gateway) for placement in placements),
+        *(render_endpoint(deployment, each, one["gateway"]) for each, one in zip(placements, given, strict=True)),
     ]
 
 
-def _placement(given: Manifest) -> SimpleNamespace:
+def _placement(given: Manifest) -> Placement:
     """What the scheduler would say, as the case has it."""
-    engines = [
-        SimpleNamespace(
-            name=engine["name"],
-            members=[
-                SimpleNamespace(**{**member, "claims": [SimpleNamespace(**claim) for claim in member["claims"]]})
-                for member in engine["members"]
-            ],
-        )
-        for engine in given["engines"]
-    ]
-    return SimpleNamespace(**{**given, "engines": engines})
+
+    def member(one: Manifest) -> MemberPlacement:
+        claims = (Claim(**{**claim, "selectors": tuple(claim["selectors"])}) for claim in one["claims"])
+        return MemberPlacement(one["role"], one["pool"], 1, tuple(claims))
+
+    engines = (EnginePlacement(one["name"], tuple(map(member, one["members"]))) for one in given["engines"])
+    return Placement(given["cluster"], given["index"], tuple(engines))
 
 
 def _model_endpoint(documents: Sequence[Manifest]) -> Sequence[Manifest]:
@@ -101,7 +98,7 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
     targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
     gateway = next(map(InferenceGateway.parse, _kind(documents, "InferenceGateway")), None)
-    return render_model_service(service, shares(service, selected(service, endpoints), targets), front_door(gateway))
+    return render_model_service(service, shares(service, selected(service, endpoints), targets), hub_gateway(gateway))
 
 
 def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:

@@ -9,14 +9,14 @@ import pytest
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
 from modelplane_operator.rendering.digests import DIGESTS, chart_reference
-from modelplane_operator.rendering.gateway_stack import (
+from modelplane_operator.rendering.images import PICKER, SIDECAR
+from modelplane_operator.rendering.inference_gateway.software import (
     METALLB,
     METALLB_REPOSITORY,
     METALLB_VERSION,
     TRAEFIK,
     TRAEFIK_REPOSITORY,
 )
-from modelplane_operator.rendering.images import PICKER, SIDECAR
 from modelplane_operator.rendering.serving_stack import STACK
 from tests.support.golden import assert_golden
 from tests.support.manifests import ROOT

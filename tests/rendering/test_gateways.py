@@ -37,7 +37,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.rendering import inference_gateway as planes
 from modelplane_operator.rendering.backend_url import Backend, parse_url
 from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.inference_gateway import front_door, render_inference_gateway
+from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
 from modelplane_operator.rendering.model_endpoint import asked_name, provable, render_model_endpoint
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.shares import Target, selected, shares
@@ -261,7 +261,7 @@ def manifests(ports: Backends, backend: str) -> list[Manifest]:
     ]
     headers = {"bearer": Header("Authorization", "Bearer ours"), "keyed": Header("x-api-key", "ours")}
     gateway = InferenceGateway.parse({"metadata": {"name": "default", "uid": "u"}, "spec": {"backend": backend}})
-    door = front_door(gateway)
+    door = hub_gateway(gateway)
     known = {e.key: found for e in endpoints if (found := target(e, door.plane, headers.get(e.key.name)))}
     usable = [e for e in endpoints if e.key in known]
     groups = sorted({e.metadata.labels["name"] for e in endpoints})

@@ -9,7 +9,6 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -25,6 +24,7 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
+from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.rendering.backend_url import Backend, parse_url
 from modelplane_operator.rendering.inference_gateway import address_of, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
@@ -49,7 +49,7 @@ BRIEF = Lifecycle(drain_seconds=2, grace_seconds=15)
 AnyResource = TypeVar("AnyResource", bound=Resource[Any, Any])
 
 GPU = 'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
-CLAIM = SimpleNamespace(name="gpu", device_class="gpu.nvidia.com", count=8, selectors=[GPU])
+CLAIM = Claim("gpu", "gpu.nvidia.com", 8, (GPU,))
 CONTAINER = {"name": "engine", "image": "vllm/vllm-openai:v0.11.0", "args": ["--model=Qwen/Qwen3-8B"]}
 POD = {"spec": {"containers": [CONTAINER]}}
 DEVICES = {"devices": [{"name": "gpu", "count": 8, "selectors": [{"cel": GPU}]}]}
@@ -195,9 +195,8 @@ def test_a_completion_is_answered_and_then_refused_with_503(
 ) -> None:
     written = deployment(fleet_namespace, "qwen", *SHAPES[shape])
     owner = stored(fleet, ModelDeployment, written)
-    members = [SimpleNamespace(role=m["role"], pool="h100", claims=[CLAIM]) for m in SHAPES[shape]]
-    engine = SimpleNamespace(name="main", members=members)
-    placement = SimpleNamespace(cluster=WORKER, index=0, engines=[engine])
+    members = tuple(MemberPlacement(m["role"], "h100", 1, (CLAIM,)) for m in SHAPES[shape])
+    placement = Placement(WORKER, 0, (EnginePlacement("main", members),))
     replica = stored(fleet, ModelReplica, render_replica(owner, placement, None))
     around = Context("hub-namespace", frozenset({LEADER_WORKER_SETS}))
     rendered = render_model_replica(replica, around, lifecycle=BRIEF)

@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.api.inference_gateway import InferenceGatewaySpec
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.shared import Container, Env
+from modelplane_operator.api.pods import Container, Env
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, address_of, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend

@@ -15,7 +15,7 @@ import yaml
 from localfleet import binaries
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.shared import Capability
+from modelplane_operator.api.pods import Capability
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,

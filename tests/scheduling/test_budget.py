@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from modelplane_operator.scheduling import budget, cel, prose
-from modelplane_operator.scheduling.cel import Device, SelectorError
-from modelplane_operator.scheduling.reasons import Overdrawn
-from modelplane_operator.scheduling.remembering import remembered
+from modelplane_operator.kube.remembering import remembered
+from modelplane_operator.scheduling import budget, prose
+from modelplane_operator.scheduling.problems import Overdrawn
 from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.selectors import cel
+from modelplane_operator.selectors.cel import Device, SelectorError
 from modelplane_operator.selectors.evaluate import BUDGET
 from tests.support import builders as b
 

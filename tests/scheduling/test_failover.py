@@ -106,7 +106,7 @@ CASES = [
         "those given up before count until they are gone",
         b.deployment(replicas=4, failover=FIVE_MINUTES),
         [
-            b.replica("a", going=True),
+            b.replica("a", terminating=True),
             b.replica("a", index=1),
             b.replica("a", index=2),
             b.replica("a", index=3),
@@ -199,7 +199,7 @@ def test_the_decision_says_when_to_look_again() -> None:
 
 
 def test_a_cluster_that_returns_keeps_the_new_place() -> None:
-    replicas = [b.replica("a", going=True), b.replica("b")]
+    replicas = [b.replica("a", terminating=True), b.replica("b")]
     decision = decide(b.deployment(failover=FIVE_MINUTES), replicas, now=DUE, lost="")
 
     assert [(placement.cluster, placement.index) for placement in decision.placements] == [("b", 0)]

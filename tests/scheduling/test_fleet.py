@@ -19,7 +19,6 @@ from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import Cluster
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
 from tests.support import builders as b
@@ -31,22 +30,20 @@ NAMES = ("my-model", "neighbour", "third")
 
 
 class FleetEvents(RuleBasedStateMachine):
-    """Clusters and replicas come, change and go, in any order; decisions are taken, assumed, written or lost."""
+    """Clusters and replicas come, change and go, in any order; decisions are taken, and written or lost."""
 
     deployments: Bundle[ModelDeployment] = Bundle("deployments")
-    pending: Bundle[tuple[ModelDeployment, Key, ModelReplica]] = Bundle("pending")
+    pending: Bundle[ModelReplica] = Bundle("pending")
 
     def __init__(self) -> None:
         super().__init__()
         self.model = FleetModel()
         self.clusters: dict[str, Cluster] = {}
         self.observed: dict[Key, ModelReplica] = {}
-        self.assumed: dict[Key, Replica] = {}
 
     @property
     def plain(self) -> PlainFleet:
-        known = {key: placements.read(replica) for key, replica in self.observed.items()} | self.assumed
-        return PlainFleet.of(self.clusters.values(), known.values())
+        return PlainFleet.of(self.clusters.values(), map(placements.read, self.observed.values()))
 
     def decided(self, deployment: ModelDeployment) -> Decision:
         decision = schedule(ask(deployment), self.model, now=NOW)
@@ -81,35 +78,20 @@ class FleetEvents(RuleBasedStateMachine):
 
     @rule(target=pending, deployment=deployments)
     def new_places_are_found(self, deployment: ModelDeployment) -> object:
-        written: list[tuple[ModelDeployment, Key, ModelReplica]] = []
-        for placement in self.decided(deployment).placements:
-            key = self.model.assume(ask(deployment).owner, placement)
-            replica = b.written(deployment, placement)
-            self.assumed[key] = placements.read(replica)
-            assert key == replica.key
-            written.append((deployment, key, replica))
-        return multiple(*written)
+        return multiple(*(b.written(deployment, placement) for placement in self.decided(deployment).placements))
 
-    @rule(assumption=consumes(pending), ready=st.booleans())
-    def a_write_is_seen_back(self, assumption: tuple[ModelDeployment, Key, ModelReplica], ready: bool) -> None:  # noqa: FBT001
-        _, key, replica = assumption
+    @rule(replica=consumes(pending), ready=st.booleans())
+    def a_write_is_seen(self, replica: ModelReplica, ready: bool) -> None:  # noqa: FBT001
         seen = b.answering(replica) if ready else replica
         self.model.observe_replica(seen)
-        self.assumed.pop(key, None)
-        self.observed[key] = seen
-
-    @rule(assumption=consumes(pending))
-    def a_write_fails(self, assumption: tuple[ModelDeployment, Key, ModelReplica]) -> None:
-        self.model.retract(assumption[1])
-        self.assumed.pop(assumption[1], None)
+        self.observed[replica.key] = seen
 
     @rule(deployment=deployments)
     def what_is_removed_starts_to_go(self, deployment: ModelDeployment) -> None:
         for removal in self.decided(deployment).removed:
             key = removal.replica.key
             if key in self.observed:
-                self.observed[key] = b.going(self.observed[key])
-                self.assumed.pop(key, None)
+                self.observed[key] = b.terminating(self.observed[key])
                 self.model.observe_replica(self.observed[key])
 
     @rule(data=st.data())
@@ -118,7 +100,6 @@ class FleetEvents(RuleBasedStateMachine):
             return
         key = data.draw(st.sampled_from(sorted(self.observed)))
         del self.observed[key]
-        self.assumed.pop(key, None)
         self.model.forget_replica(key)
 
     @rule(deployment=deployments)
@@ -139,27 +120,17 @@ TestFleetEvents.settings = settings(deadline=None, max_examples=25, stateful_ste
 def test_what_is_taken_is_seen_by_a_need_that_was_asked_before() -> None:
     fleet = FleetModel()
     fleet.observe_cluster(b.cluster("a", nodes=1))
-    asked = ask(b.deployment())
-    [placement] = schedule(asked, fleet, now=NOW).new
+    deployment = b.deployment()
+    [placement] = schedule(ask(deployment), fleet, now=NOW).new
+    replica = b.written(deployment, placement)
     other = ask(b.deployment(name="other", uid="other"))
     before = schedule(other, fleet, now=NOW)
-    key = fleet.assume(asked.owner, placement)
+    fleet.observe_replica(replica)
     taken = schedule(other, fleet, now=NOW)
-    fleet.retract(key)
+    fleet.forget_replica(replica.key)
     after = schedule(other, fleet, now=NOW)
 
     assert (len(before.new), len(taken.new), after) == (1, 0, before)
-
-
-def test_what_is_observed_counts_and_not_what_was_assumed() -> None:
-    fleet = FleetModel()
-    fleet.observe_cluster(b.cluster("a", nodes=4))
-    deployment = b.deployment()
-    [placement] = schedule(ask(deployment), fleet, now=NOW).new
-    fleet.assume(b.OWNER, placement)
-    fleet.observe_replica(b.answering(b.written(deployment, placement)))
-
-    assert [replica.ready for replica in fleet.replicas(*deployment.key)] == [True]
 
 
 def test_views_are_dropped_before_they_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +154,7 @@ def test_what_is_gone_is_forgotten() -> None:
         for name in some.CLUSTERS:
             fleet.observe_cluster(b.cluster(name, b.pool("p", b.gpu(size))))
         for placement in schedule(ask(deployment), fleet, now=NOW).new:
-            fleet.assume(b.OWNER, placement)
+            fleet.observe_replica(b.written(deployment, placement))
         for replica in fleet.replicas(*deployment.key):
             fleet.forget_replica(replica.key)
         for name in some.CLUSTERS:

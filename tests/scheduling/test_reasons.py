@@ -14,24 +14,27 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.reasons import (
+from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
+    InvalidSelector,
+    LabelConflict,
+    NoClusters,
+    Problem,
+)
+from modelplane_operator.scheduling.reasons import (
     Contended,
     Crowded,
     Full,
     Going,
-    InvalidSelector,
-    LabelConflict,
     LabelDiffers,
-    NoClusters,
+    NoGangs,
     NoGateway,
     NoMatch,
     NoPools,
     NothingToClaim,
     NotReady,
     Outdated,
-    Problem,
     Reason,
     Scattered,
     Spare,
@@ -73,6 +76,7 @@ class Case:
     sentence: str
 
 
+SMALL = "memory is 24Gi, needs >= 141Gi"
 TWO_POOLS = [b.pool("big", b.gpu("200Gi"), nodes=1), b.pool("small", b.gpu("80Gi"), nodes=3)]
 CASES = [
     Case(
@@ -130,8 +134,19 @@ CASES = [
         "a pool of which nothing is known may be the one",
         b.deployment(),
         b.cluster("a", b.pool("small", b.gpu("24Gi")), unknown=[("edge", "l4")]),
-        UnknownPools((("edge", "l4"),)),
-        "nothing is known of pool edge (InferenceClass l4), and no other has the devices",
+        UnknownPools(
+            (("edge", "l4"),),
+            NoMatch("main", "Standalone", "small", Unlike("gpu", "gpu", SMALL, (1, -0.5850212765957447))),
+        ),
+        "nothing is known of pool edge (InferenceClass l4), and no other has the devices: engine main: pool small: "
+        "request gpu: device gpu: memory is 24Gi, needs >= 141Gi",
+    ),
+    Case(
+        "a gang where nothing runs gangs",
+        b.deployment(b.pipeline(2)),
+        b.cluster("a", apis=["DRA", "GatewayAPI"]),
+        NoGangs("main"),
+        "it serves no LeaderWorkerSet, which engine main needs for its several nodes",
     ),
     Case(
         "a pool without a node that can be used",
@@ -208,7 +223,7 @@ CASES = [
         NoPools(),
         "it publishes no pools",
     ),
-    Case("a cluster on its way out", b.deployment(), b.cluster("a", going=True), Going(), "it is being deleted"),
+    Case("a cluster on its way out", b.deployment(), b.cluster("a", terminating=True), Going(), "it is being deleted"),
     Case(
         "another label",
         b.deployment(labels={"region": "eu"}),
@@ -252,6 +267,15 @@ def test_a_gang_that_runs_stays_when_nodes_of_its_fabric_go() -> None:
     clusters = [b.cluster("a", b.pool(nodes=9, fabric=("east", 2)))]
     grown = decide(b.deployment(b.pipeline(3)), clusters, b.replica("a", stages=2))
     assert [held.why for held in grown.held] == [Outdated(Scattered("main", "default", 3, "east", 2))]
+
+
+@pytest.mark.parametrize("apis", [["DRA"], ["DRA", "LeaderWorkerSet"], []])
+def test_what_runs_gangs_is_needed_for_gangs_alone_and_holds_up_none_that_runs(apis: Sequence[str]) -> None:
+    single, gang = b.deployment(), b.deployment(b.pipeline(2))
+
+    assert len(decide(single, [b.cluster("a", apis=apis)]).placements) == 1
+    assert len(decide(gang, [b.cluster("a", apis=apis)], b.replica("a", stages=2)).placements) == 1
+    assert len(decide(gang, [b.cluster("a", apis=apis)]).placements) == (apis != ["DRA"])
 
 
 def test_the_nearest_device_is_named_with_its_own_value() -> None:

@@ -407,14 +407,14 @@ DIFFERENT = [
         b.deployment(),
         [b.cluster("a", nodes=2)],
         [("a", 1)],
-        [b.replica("a", going=True)],
+        [b.replica("a", terminating=True)],
     ),
     Case(
         "a replica on its way out leaves no room before it is gone",
         b.deployment(),
         [b.cluster("a", nodes=1)],
         [],
-        [b.replica("a", going=True)],
+        [b.replica("a", terminating=True)],
     ),
     Case(
         "a replica that must leave leaves no room before it is gone",
@@ -516,7 +516,7 @@ DIFFERENT = [
     Case(
         "a cluster that is being deleted is drained",
         b.deployment(),
-        [b.cluster("a", going=True), b.cluster("b")],
+        [b.cluster("a", terminating=True), b.cluster("b")],
         [("b", 0)],
         [b.replica("a")],
         removed=["my-model-a-0"],
@@ -524,14 +524,14 @@ DIFFERENT = [
     Case(
         "a cluster that is being deleted keeps what has no place elsewhere",
         b.deployment(),
-        [b.cluster("a", going=True)],
+        [b.cluster("a", terminating=True)],
         [("a", 0)],
         [b.replica("a")],
     ),
     Case(
         "a cluster that is being deleted by force keeps nothing",
         b.deployment(),
-        [b.cluster("a", going=True, forced=True)],
+        [b.cluster("a", terminating=True, forced=True)],
         [],
         [b.replica("a")],
         removed=["my-model-a-0"],

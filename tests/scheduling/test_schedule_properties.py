@@ -63,7 +63,7 @@ class World:
             waits = was is not None and was.status is not None and was.status.unschedulable_since is not None
             kept[replica.key] = b.unschedulable(made) if waits else made
         for removal in decision.removed:
-            kept[removal.replica.key] = b.going(kept[removal.replica.key])
+            kept[removal.replica.key] = b.terminating(kept[removal.replica.key])
         return replace(self, replicas=tuple(kept.values()))
 
     def but(self, states: Sequence[Callable[[ModelReplica], ModelReplica]]) -> World:
@@ -146,7 +146,7 @@ def test_every_replica_is_accounted_for_once(history: tuple[World, ModelDeployme
     decision = world.decide(deployment)
     new = {(placement.cluster, placement.index) for placement in decision.new}
     kept = sorted([*(identities(decision) - new), *((r.replica.cluster, r.replica.index) for r in decision.removed)])
-    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.going]
+    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.terminating]
 
     assert kept == sorted((replica.cluster, replica.index) for replica in ours)
 
@@ -166,7 +166,7 @@ def test_what_moves_has_a_reason_and_what_stays_keeps_its_identity(history: tupl
     world, deployment = history
     decision = world.decide(deployment)
     moved = [removal for removal in decision.removed if isinstance(removal.why, MOVING)]
-    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.going]
+    ours = [r for r in map(placements.read, world.replicas) if r.owner == b.OWNER and not r.terminating]
     too_many = max(len(ours) - deployment.spec.replicas, 0)  # those of them that were to move go first
 
     assert len(moved) <= len(decision.new) + too_many
@@ -207,7 +207,7 @@ def test_scaling_down_keeps_a_subset(history: tuple[World, ModelDeployment], rep
 def test_victims_are_taken_one_by_one(history: tuple[World, ModelDeployment]) -> None:
     world, deployment = history
     asked = ask(deployment)
-    mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.going]
+    mine = [r for r in map(placements.read, world.replicas) if r.owner == asked.owner and not r.terminating]
     sites = {r.cluster: site for r in mine if (site := world.fleet.site(r.cluster)) is not None}
     left = list(mine)
     order: list[placements.Replica] = []

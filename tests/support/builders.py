@@ -16,7 +16,8 @@ from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaStatus
-from modelplane_operator.scheduling.placement import EnginePlacement, Owner, Placement, Replica, charges, held_nodes
+from modelplane_operator.api.placement import EnginePlacement, Placement
+from modelplane_operator.scheduling.placement import Owner, Replica, charges, held_nodes
 
 Manifest = dict[str, Any]
 
@@ -95,16 +96,18 @@ def cluster(
     since: datetime = EPOCH,
     address: str | None = "",
     taints: Sequence[Manifest] = (),
-    going: bool = False,
+    terminating: bool = False,
     isolation: Manifest | None = None,
     forced: bool = False,
     message: str = "",
     unknown: Sequence[tuple[str, str]] = (),
+    apis: Sequence[str] = (),
     **labelled: str,
 ) -> InferenceCluster:
     """A cluster; without pools, with one pool `default` of so many nodes. `ready=None`: it does not say.
 
-    `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes.
+    `message`: of its Ready condition; `unknown`: pools of which it publishes nothing, and their classes; `apis`: what
+    it is known to serve.
     """
     address = f"10.0.0.{ord(name[0]) - 96}" if address == "" else address
     reason = "Available" if ready else "Creating"
@@ -115,7 +118,7 @@ def cluster(
                 "name": name,
                 "labels": labelled,
                 "annotations": {labels.FORCE_DRAIN: "true"} if forced else {},
-                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+                **({"deletionTimestamp": EPOCH.isoformat()} if terminating else {}),
             },
             "spec": {
                 "cluster": {"source": "Existing"},
@@ -127,6 +130,7 @@ def cluster(
                 "gpuPools": list(pools or [pool(nodes=nodes)]),
                 "conditions": [] if ready is None else [{**condition, "lastTransitionTime": since.isoformat()}],
                 **({"gateway": {"address": address}} if address else {}),
+                **({"observed": {"apis": list(apis)}} if apis else {}),
             },
         }
     )
@@ -233,7 +237,7 @@ def replica(
     namespace: str = NAMESPACE,
     uid: str | None = UID,
     ready: bool | None = None,
-    going: bool = False,
+    terminating: bool = False,
     held: str = "",
 ) -> ModelReplica:
     """A replica as we would have written it: one claim for a GPU per member that has claims."""
@@ -261,7 +265,7 @@ def replica(
                     **({labels.OWNER_UID: uid} if uid is not None else {}),
                 },
                 "annotations": {labels.HELD_NODES: held} if held else {},
-                **({"deletionTimestamp": EPOCH.isoformat()} if going else {}),
+                **({"deletionTimestamp": EPOCH.isoformat()} if terminating else {}),
             },
             "spec": {
                 "clusterName": on,
@@ -310,7 +314,7 @@ def unschedulable(replica: ModelReplica) -> ModelReplica:
     return replica.model_copy(update={"status": ModelReplicaStatus(unschedulable_since=EPOCH)})
 
 
-def going(replica: ModelReplica) -> ModelReplica:
+def terminating(replica: ModelReplica) -> ModelReplica:
     """The replica once somebody has deleted it, and before it is gone."""
     metadata = replica.metadata.model_copy(update={"deletion_timestamp": EPOCH})
     return replica.model_copy(update={"metadata": metadata})

@@ -22,10 +22,10 @@ PARTS = tuple(SHARED)
 LONG = (
     STAGE,
     FLEET,
-    "tests/controllers/test_front_door.py",
+    "tests/controllers/test_hub_gateway.py",
     "tests/controllers/test_serving_stack.py",
     "tests/controllers/test_joining.py",
-    "tests/controllers/test_front_door_crashes.py",
+    "tests/controllers/test_hub_gateway_crashes.py",
     "tests/api/test_bounds.py",
     "tests/controllers/test_operator.py",
     "tests/localfleet/test_engine_cluster.py",

@@ -8,7 +8,7 @@ from typing import Any
 
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import key_of
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan
+from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, SetFinalizer
 
 Manifest = dict[str, Any]
 
@@ -27,6 +27,8 @@ def carried_out(plan: Plan, children: Iterable[Manifest]) -> tuple[Manifest, ...
             case Delete(kind, key, uid):
                 assert there[kind, key]["metadata"]["uid"] == uid
                 del there[kind, key]
+            case SetFinalizer():
+                pass
             case _:
                 raise AssertionError(f"no test has needed {step} yet")
     return tuple(there.values())

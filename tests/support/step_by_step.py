@@ -17,18 +17,22 @@ import yaml
 from modelplane_operator.api import crd
 from modelplane_operator.api.base import Resource
 from modelplane_operator.clients.access import Access
-from modelplane_operator.clients.connection import Connection, Pace, Watched
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.prober import Pace
 from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Call
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Revision
 from modelplane_operator.kube.resources import HUB, SECRET
+from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.queue import Outcome
+from modelplane_operator.runtime.steps import KUBE
 from tests.support.helm import kill
 from tests.support.waiting import until
 
@@ -82,7 +86,8 @@ class Operator:
             folder=self.folder,
         )
         fleet = {self.site.name: self.site}
-        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm)
+        executors = {**KUBE, **releases.by(self.helm)}
+        self.clients = Clients(self.hub, fleet.__getitem__, lambda: None, self.now, helm=self.helm, executors=executors)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead

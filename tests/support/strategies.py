@@ -66,7 +66,7 @@ def clusters(draw: st.DrawFn, name: str) -> InferenceCluster:
         ready=True if draw(often) else draw(st.sampled_from((False, None))),
         address="10.0.0.1" if draw(often) else None,
         taints=() if draw(often) else draw(st.lists(st.sampled_from(TAINTS), max_size=2, unique_by=lambda t: t["key"])),
-        going=not draw(often) and not draw(often),
+        terminating=not draw(often) and not draw(often),
         **draw(st.sampled_from(LABELS)),
     )
 

@@ -20,8 +20,9 @@ from modelplane_operator.api.model_cache import ModelCacheStatus
 from modelplane_operator.kube.resources import CONFIG_MAP
 from modelplane_operator.planning.plan import Apply, Plan
 from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.watched import Controllers
 from modelplane_operator.runtime.wiring import owner_of_kind
-from modelplane_operator.runtime.world import Kinds, World
+from modelplane_operator.runtime.world import World
 
 AGAIN = 0.5
 
@@ -40,8 +41,8 @@ async def slowly() -> None:
     await asyncio.sleep(600)
 
 
-def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False) -> Callable[[World], Kinds]:
-    """Kinds for an operator. `pause`: what each reconcile waits for; `restless`: whether it writes again and again."""
+def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = False) -> Callable[[World], Controllers]:
+    """An operator's controllers. `pause`: what each reconcile waits for; `restless`: whether it writes all the time."""
 
     async def observe(cache: ModelCache, clients: Clients) -> Seen:
         await pause()
@@ -64,7 +65,7 @@ def toy(pause: Callable[[], Awaitable[None]] = at_once, *, restless: bool = Fals
 
     watches = {} if restless else {CONFIG_MAP: owner_of_kind("ModelCache")}
     controller = Controller(ModelCache, observe, plan, watches=watches)
-    return lambda _: Kinds((controller,))
+    return lambda _: (controller,)
 
 
 if __name__ == "__main__":

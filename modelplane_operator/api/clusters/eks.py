@@ -21,9 +21,10 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.inference_cluster import CapacityBlock
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
+from modelplane_operator.api.shared import CacheStatus, Credentials
 
 SUBNETS = ("10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20")
 

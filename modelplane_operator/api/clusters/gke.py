@@ -21,8 +21,9 @@ from modelplane_operator.api.clusters.parts import (
     fixed_network,
 )
 from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials, Spec
+from modelplane_operator.api.shared import CacheStatus, Credentials
 
 
 class GKENetworking(Model):

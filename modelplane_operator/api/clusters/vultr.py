@@ -20,8 +20,9 @@ from modelplane_operator.api.clusters.parts import (
     PoolRole,
 )
 from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import Credentials, Spec
+from modelplane_operator.api.shared import Credentials
 
 
 class VultrPool(Model):

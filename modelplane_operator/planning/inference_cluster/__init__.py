@@ -19,15 +19,17 @@ from modelplane_operator.planning.inference_cluster.observed import (
     ON_HUB,
     REQUEUE_SOON,
     Observed,
+    Registered,
     Secrets,
     There,
 )
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
 from modelplane_operator.planning.inference_cluster.teardown import teardown
-from modelplane_operator.planning.plan import Plan
+from modelplane_operator.planning.plan import LET_GO, Plan
 
-__all__ = ["CHILDREN", "ON_HUB", "Observed", "Secrets", "There", "plan"]
+__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "plan"]
 
 
 def plan(seen: Observed) -> Plan:
@@ -35,7 +37,9 @@ def plan(seen: Observed) -> Plan:
     if due is None:
         return decided
     wait = (due[0] - seen.now).total_seconds()
-    if wait <= 0:  # before all else: whatever else fails must not lock us out
+    if LET_GO in decided.steps:  # which a token that cannot be had must not hold up
+        return decided
+    if wait <= 0:  # before all else there: whatever else fails must not lock us out
         return replace(decided, steps=(due[1], *decided.steps))
     again = wait if decided.requeue_after is None else min(wait, decided.requeue_after)
     return replace(decided, requeue_after=again)
@@ -50,10 +54,10 @@ def _decided(seen: Observed) -> Plan:
         return waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
     if not seen.connected and seen.kubeconfig is not None:
         return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
-    if seen.silence is not None:
-        return silent(seen, seen.silence)
-    if seen.refusal is not None:
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.refusal)), requeue_after=AGAIN)
+    if seen.unreachable is not None:
+        return silent(seen, seen.unreachable)
+    if seen.forbidden is not None:
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.forbidden)), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
-    return in_service(seen, seen.there)
+    return only_once(seen, seen.there) or in_service(seen, seen.there)

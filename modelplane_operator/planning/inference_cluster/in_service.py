@@ -28,6 +28,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     misleading,
 )
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.registered import marks
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
     counted_pools,
@@ -38,7 +39,7 @@ from modelplane_operator.planning.inference_cluster.status import (
     unusable_pools,
 )
 from modelplane_operator.planning.node_pools import Resolved
-from modelplane_operator.planning.plan import AddFinalizer, Apply, Plan, RemoveFinalizer
+from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
 
 UNLISTED = "the nodes have not been listed yet"
@@ -47,7 +48,7 @@ LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody,
 
 def _going_secret(seen: Observed) -> str:
     """What to do about a kubeconfig that would be gone but for our finalizer; empty when it stays."""
-    if not seen.secrets.going:
+    if not seen.secrets.terminating:
         return ""
     return (
         f"Secret {seen.secrets.mine} is being deleted, and is kept only while a cluster names it: put the kubeconfig "
@@ -86,18 +87,17 @@ def in_service(seen: Observed, there: There) -> Plan:
         "observed": _observed(seen, there, nodes),
         "orphans": len(there.orphans) if there.orphans is not None else None,
     }
-    guard = (AddFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
-    unguard = (RemoveFinalizer(SECRET, key) for key in seen.secrets.unneeded)
+    guard = (SetFinalizer(SECRET, seen.secrets.mine),) if seen.secrets.mine else ()
+    unguard = (SetFinalizer(SECRET, key, present=False) for key in seen.secrets.unneeded)
     look = (
         REQUEUE_SOON if there.hardware is None else None
     )  # where there are no nodes, no event tells that they were listed
     sweep = SWEEP if there.orphans is not None else None
     again = (serving.again, look_again(seen, serving, secured), look, sweep)
     return Plan(
-        (*guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *serving.last),
+        (KEEP, *guard, *serving.steps, *map(Apply, relay), *misleading(seen, relay), *unguard, *marks(seen, there)),
         status_of(seen, resolved, judged).model_copy(update=fresh),
         requeue_after=min((at for at in again if at), default=None),
-        needs_finalizer=True,
     )
 
 
@@ -144,6 +144,7 @@ def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Obs
     return ObservedCluster(
         version=there.version,
         latency_ms=_latency(there.latency, last.latency_ms if last else None),
+        identity=there.registered.identity or None,
         apis=tuple(sorted(there.apis)),
         pools=tuple(ObservedPool(name=name, nodes=found.nodes, usable=found.usable) for name, found in nodes.items()),
     )

@@ -39,6 +39,22 @@ AGAIN = 15.0  # until we look again for what no event tells of: an API that is n
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """Who else has the cluster, or may have it."""
+
+    identity: str = ""
+    """By what it is recognized; empty when nothing tells."""
+    first: str = ""
+    """The InferenceCluster that has it already."""
+    unsure: str = ""
+    """One that may have it, while that is being found out."""
+    later: tuple[str, ...] = ()
+    """The uids of those that may have it and come after this one."""
+    home: bool = field(default=False)
+    """Whether our namespace is there, whoever made it."""
+
+
+@dataclass(frozen=True, slots=True)
 class There:
     """What was seen on the cluster itself."""
 
@@ -63,6 +79,8 @@ class There:
     """Why its gateway cannot be made to answer the hub alone."""
     forbidden: frozenset[ResourceType] = frozenset()
     """The types that we may not see there, of those that we make."""
+    registered: Registered = field(default_factory=Registered)
+    """Whether another InferenceCluster has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +89,7 @@ class Secrets:
 
     mine: Key | None = None
     """The one it names, when that is there and can be kept."""
-    going: bool = False
+    terminating: bool = False
     """Whether that is being deleted, and is there only because it is guarded."""
     theirs: bool = False
     """Whether another cluster names it too."""
@@ -90,9 +108,9 @@ class Observed:
     """The ModelReplicas that are placed on it."""
     there: There | None
     """None while it does not answer, and until all of it has been seen."""
-    silence: ClientError | None
+    unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""
-    refusal: ClientError | None
+    forbidden: ClientError | None
     """Why it does not tell us what is there, though it answers."""
     kubeconfig: ClientError | None
     """What is wrong with its kubeconfig; a connection that is there lives on."""
@@ -122,5 +140,5 @@ class Observed:
     """How many ModelEndpoints lead to the cluster by http."""
     settle: timedelta = timedelta(minutes=6)
     """How long after the last of them requests may still come by http, or be answered."""
-    front_door: frozenset[str] = frozenset()
+    hub_gateway: frozenset[str] = frozenset()
     """Of the addresses that its gateway says to have, those that are the hub's own gateway's."""

@@ -31,4 +31,4 @@ def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
 
 def _out_of_reach(seen: Observed) -> bool:
     """Whether the cluster cannot be asked for another token, or our kubeconfig is no longer what the Secret holds."""
-    return seen.silence is not None or seen.kubeconfig is not None or not seen.connected
+    return seen.unreachable is not None or seen.kubeconfig is not None or not seen.connected

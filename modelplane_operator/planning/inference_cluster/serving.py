@@ -9,12 +9,13 @@ from modelplane_operator.api.conditions import Condition, Ready, is_true
 from modelplane_operator.api.inference_cluster import BackendReady, GatewaySecured
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
-from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.cluster_gateway import (
     gateway_among,
     gateway_of,
@@ -43,13 +44,11 @@ class Serving:
     """Why it must go on to do so."""
     port: int | None = None
     """By which it does, where that is not 80."""
-    last: tuple[Step, ...] = ()
-    """What is likely to fail, and is to keep nothing else from being done."""
 
 
 def unless_ours(seen: Observed, serving: Serving) -> Serving:
     """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
-    if serving.address not in seen.front_door:
+    if serving.address not in seen.hub_gateway:
         return serving
     words = f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
@@ -58,7 +57,8 @@ def unless_ours(seen: Observed, serving: Serving) -> Serving:
 
 def has_stack(seen: Observed, there: There) -> bool:
     """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
-    return seen.stack is not None or (seen.helm and not there.children)
+    mark = mark_of(seen, there.children)
+    return seen.stack is not None or (seen.helm and all(one is mark for one in there.children))
 
 
 def from_stack(seen: Observed) -> Serving:
@@ -69,15 +69,15 @@ def from_stack(seen: Observed) -> Serving:
         return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)
     stack = ServingStack.parse(seen.stack)
     told, synced = condition(seen.stack, "Ready"), condition(seen.stack, "Synced")
-    refused = synced.get("message") if synced.get("status") == "False" else None
+    refused = synced.message if synced.status == "False" else None
     gateway = stack.status.gateway if stack.status else None
     reasons = {"True": BackendReady.BACKEND_HEALTHY, "Unknown": BackendReady.UNREACHABLE}
-    reason = reasons.get(told.get("status", ""), BackendReady.INSTALLING)
-    if reason is BackendReady.BACKEND_HEALTHY and told.get("reason") == Ready.DEGRADED.reason:
+    reason = reasons.get(told.status, BackendReady.INSTALLING)
+    if reason is BackendReady.BACKEND_HEALTHY and told.reason == Ready.DEGRADED.reason:
         reason = BackendReady.DEGRADED
-    why = "; ".join(filter(None, (refused, told.get("message"))))
+    why = "; ".join(filter(None, (refused, told.message)))
     words = ": ".join(filter(None, (f"ServingStack {stack.key}", why)))
-    if told.get("reason") == BackendReady.INSTALL_FAILED.reason:
+    if told.reason == BackendReady.INSTALL_FAILED.reason:
         reason = BackendReady.INSTALL_FAILED
     if reason is BackendReady.BACKEND_HEALTHY:
         words = ""
@@ -118,15 +118,16 @@ def own_gateway(seen: Observed, there: There) -> Serving:
     wanted = render_cluster_gateway(seen.cluster, gateway_of(seen.cluster), https=opened.https, http=opened.http)
     before, after = (tuple(Apply(one, cluster) for one in part) for part in (namespace, wanted))
     steps = (*before, *opened.issued(), *after)
+    # What is likely to fail comes last, and keeps nothing else there from being done.
+    steps = tuple(sorted(steps, key=lambda step: _made_by(step) in there.forbidden))
     address = _address(there)
     return Serving(
         _own_gateway_ready(seen, there, address, shut=opened.shut),
         address,
-        tuple(one for one in steps if _made_by(one) not in there.forbidden),
+        steps,
         server_name=opened.server_name,
         http=opened.http,
         why=there.unpermitted,
-        last=tuple(one for one in steps if _made_by(one) in there.forbidden),
     )
 
 
@@ -142,7 +143,7 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shu
     if shut:
         return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
     gateway = gateway_among(there.children)
-    said = condition(gateway, "Programmed").get("message") if gateway else None
+    said = condition(gateway, "Programmed").message if gateway else None
     words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
@@ -157,6 +158,6 @@ def _missing_software(there: There) -> str:
 def _address(there: There) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
     gateway = gateway_among(there.children)
-    if gateway is None or condition(gateway, "Programmed").get("status") != "True":
+    if gateway is None or not condition(gateway, "Programmed").is_true:
         return None
     return address_of(gateway)

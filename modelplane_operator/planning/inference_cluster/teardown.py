@@ -9,27 +9,27 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.inference_cluster import ClusterReady, DeletionPhase, DeletionStatus
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
-from modelplane_operator.planning.plan import Plan, RemoveFinalizer, Step, delete
-from modelplane_operator.planning.symptoms import condition
+from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
 
 
 def teardown(seen: Observed) -> Plan:
-    going = seen.cluster.metadata
-    if labels.FINALIZER not in going.finalizers:
+    metadata = seen.cluster.metadata
+    if labels.FINALIZER not in metadata.finalizers:
         return Plan()  # nothing was ever made there, or all of it is gone
-    if going.annotations.get(labels.ABANDON) == "true":
+    if metadata.annotations.get(labels.ABANDON) == "true":
         return _abandoned(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
         return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
     if seen.there is None:
-        why = seen.silence or seen.refusal or seen.kubeconfig
+        why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
             return Plan(requeue_after=REQUEUE_SOON)
         words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
@@ -62,7 +62,7 @@ def _leaving_behind(seen: Observed, there: There) -> Plan:
 
 def _without(seen: Observed, stack: Manifest) -> Plan:
     """Have the stack go, and wait for it."""
-    why = condition(stack, "Ready").get("message", "") if _is_going(stack) else ""
+    why = condition(stack, "Ready").message if is_terminating(stack) else ""
     if not seen.helm:
         why = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
@@ -79,17 +79,13 @@ def _abandoned(seen: Observed) -> Plan:
 
 
 def _end_stack(seen: Observed) -> tuple[Step, ...]:
-    return (delete(seen.stack),) if seen.stack is not None and not _is_going(seen.stack) else ()
-
-
-def _is_going(child: Manifest) -> bool:
-    return bool(child["metadata"].get("deletionTimestamp"))
+    return (delete(seen.stack),) if seen.stack is not None and not is_terminating(seen.stack) else ()
 
 
 def _let_go(seen: Observed) -> tuple[Step, ...]:
     mine = seen.secrets.mine
-    unguard = (RemoveFinalizer(SECRET, mine),) if mine and not seen.secrets.theirs else ()
-    return (*_end_stack(seen), *unguard, RemoveFinalizer())
+    unguard = (SetFinalizer(SECRET, mine, present=False),) if mine and not seen.secrets.theirs else ()
+    return (*_end_stack(seen), *unguard, LET_GO)
 
 
 def _leaving(

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from modelplane_operator.api.shared import Container
+from modelplane_operator.api.pods import Container
 
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
 _OF_SHELLS = "();<>|&\n"  # what ends a word of a shell's, and mostly the command

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from modelplane_operator.api import names
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.shared import KeyRef
+from modelplane_operator.api.pods import KeyRef
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.owned import on_cluster
 

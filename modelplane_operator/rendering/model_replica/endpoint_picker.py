@@ -10,7 +10,7 @@ import json
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
-from modelplane_operator.api.shared import Container
+from modelplane_operator.api.pods import Container
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.gateway_pods import LOST
 from modelplane_operator.rendering.images import TESTED, Images

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
-from modelplane_operator.api.shared import Container
+from modelplane_operator.api.pods import Container
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.images import TESTED, Images
 from modelplane_operator.rendering.model_replica.arguments import (

@@ -8,7 +8,7 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
-from modelplane_operator.api.shared import Container, Env, EphemeralVolume, KeyRef, PodSpec
+from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.rendering.model_replica.arguments import has_flag
 from modelplane_operator.rendering.model_replica.claims import pod_claims

@@ -1,0 +1,126 @@
+"""What the engines of ModelDeployment and ModelReplica have in common, and their rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.bounds import POD_TEXT, SELECTOR_TEXT, SELECTORS, String63
+from modelplane_operator.api.model import AT_LEAST_ONE_PROPERTY, Model, Rule
+
+Role = Literal["Standalone", "Leader", "Worker"]
+Phase = Literal["Prefill", "Decode"]
+ServingMode = Literal["Unified", "PrefillDecode"]
+
+
+class Worker(Model):
+    """How many pods follow the leader."""
+
+    nodes: Annotated[int, Field(ge=1, le=63)]
+    """Follower pods per copy, each on a node of its own. Leave the whole block out for one."""
+
+
+class CelSelector(Model):
+    """A condition that a device must meet."""
+
+    cel: Annotated[str, Field(min_length=1, max_length=10240)] | None = None
+    """An expression over `device` that gives true or false, in the language of Kubernetes DRA selectors, for example
+    `device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi")) >= 0`."""
+
+
+# An empty selector would match every device.
+NonEmptySelector = Annotated[CelSelector, AT_LEAST_ONE_PROPERTY]
+DeviceCount = Annotated[int, Field(ge=1, le=64)]
+
+WORKER_ONLY_ON_WORKER = Rule(
+    "!has(self.worker) || self.role == 'Worker'",
+    "The worker block sizes the followers of a gang: set it only on the member with role Worker.",
+)
+MEMBER_SHAPE = Rule(
+    "(self.members.size() == 1 && self.members[0].role == 'Standalone') || (self.members.exists_one(m, m.role == "
+    "'Leader') && self.members.exists(m, m.role == 'Worker') && !self.members.exists(m, m.role == 'Standalone'))",
+    "An engine is either one member with role Standalone, or one Leader and one Worker.",
+)
+
+
+class Engine(Model):
+    """One serving unit of a replica; a kind adds the members."""
+
+    name: String63
+    """Name of the engine, unique in its replica. It becomes part of workload names: a DNS label is best."""
+    copies: Annotated[int, Field(ge=1, le=64)] = 1
+    """Identical copies of this engine in every replica."""
+    phase: Phase | None = None
+    """The engine's part when prefill and decode are split. Set it only with serving mode PrefillDecode."""
+
+
+def _sum(items: str, each: str, *, item: str = "x") -> str:
+    """A sum over a list, or over the keys of a map, of a member `m`, where any part of its path may be missing."""
+    parts = items.split(".")
+    there = " && ".join(f"has(m.{'.'.join(parts[: length + 1])})" for length in range(len(parts)))
+    return f"({there} ? m.{items}.map({item}, {each}).sum() : 0)"
+
+
+def engine_rules(requests: str) -> tuple[Rule, ...]:
+    """What the engines of one replica may have all together; `requests` is where a member has its device requests."""
+
+    def total(of_member: str) -> str:
+        return f"self.map(e, e.members.map(m, {of_member}).sum()).sum()"
+
+    def selectors(each: str) -> str:
+        return total(_sum(requests, f"has(d.selectors) ? d.selectors.map(s, {each}).sum() : 0", item="d"))
+
+    text = (
+        _sum("template.spec.containers", "has(x.command) ? x.command.map(y, y.size()).sum() : 0"),
+        _sum("template.spec.containers", "has(x.args) ? x.args.map(y, y.size()).sum() : 0"),
+        _sum(
+            "template.spec.containers",
+            "has(x.env) ? x.env.map(y, y.name.size() + (has(y.value) ? y.value.size() : 0)).sum() : 0",
+        ),
+        _sum("template.metadata.annotations", "m.template.metadata.annotations[x].size()"),
+    )
+    return (
+        Rule(
+            f"{selectors('1')} <= {SELECTORS}",
+            f"All engines together may have at most {SELECTORS} selectors of devices: join some of them with &&.",
+        ),
+        Rule(
+            f"{selectors('has(s.cel) ? s.cel.size() : 0')} <= {SELECTOR_TEXT}",
+            f"All selectors of devices together may have at most {SELECTOR_TEXT} characters: make them shorter.",
+        ),
+        Rule(
+            f"{total(' + '.join(text))} <= {POD_TEXT}",
+            f"Commands, arguments, variables and annotations of all engines together may have at most {POD_TEXT} "
+            "characters: put long texts into a ConfigMap and name it in `env`.",
+        ),
+    )
+
+
+def serving_rules(*, when: str = "") -> tuple[Rule, ...]:
+    """The rules that tie `serving` and `engines` of one object together; `when` limits them to objects that hold it."""
+    unless_split = f"{when}!has(self.serving) || self.serving.mode != 'PrefillDecode'"
+    return (
+        Rule(
+            f"{unless_split} || size(self.engines) == 2",
+            "Serving mode PrefillDecode needs exactly two engines: one with phase Prefill and one with phase Decode.",
+            field="engines",
+        ),
+        Rule(
+            f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Prefill')",
+            "Serving mode PrefillDecode needs exactly one engine with `phase: Prefill`.",
+            field="engines",
+        ),
+        Rule(
+            f"{unless_split} || self.engines.exists_one(e, has(e.phase) && e.phase == 'Decode')",
+            "Serving mode PrefillDecode needs exactly one engine with `phase: Decode`.",
+            field="engines",
+        ),
+        Rule(
+            f"{when}(has(self.serving) && self.serving.mode == 'PrefillDecode') || "
+            "!self.engines.exists(e, has(e.phase))",
+            "An engine's phase means something only with serving mode PrefillDecode: remove the phase, or set "
+            "`serving: {mode: PrefillDecode}`.",
+            field="engines",
+        ),
+    )

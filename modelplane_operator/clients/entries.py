@@ -1,0 +1,126 @@
+"""One object as an informer keeps it: read, checked, and sharing with others what they have alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from operator import is_
+from typing import Any, Literal, cast
+
+import orjson
+
+from modelplane_operator.kube.objects import Key, Manifest
+
+SIZE_OF_A_TOMBSTONE = 300
+LONGEST_NAME = 253
+Stage = Literal["read", "index", "listener"]
+"""Where an object can fail on its way in."""
+
+NONE: Mapping[str, Manifest] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object as last seen, and which of its fields we own."""
+
+    manifest: Manifest
+    version: int
+    owned: str
+    size: int = 0
+    """Of the manifest, as JSON."""
+
+    @property
+    def uid(self) -> str:
+        return self.manifest["metadata"]["uid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an object has failed in, in words that quote nothing of it."""
+
+    why: str
+    rest: Manifest | None = None
+    """What can be used of the object all the same, when it cannot be read: its metadata and, mostly, its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    version: int
+    uid: str | None
+    dug: float
+
+    def holds(self, entry: Entry) -> bool:
+        return entry.version <= self.version or entry.uid == self.uid
+
+
+def name_of(manifest: Any) -> Key | None:
+    """Which object it is; None when it does not say so."""
+    try:
+        metadata = manifest["metadata"]
+        named = metadata.get("namespace") or "", metadata["name"], metadata["uid"]
+        int(metadata["resourceVersion"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return Key(named[0], named[1]) if all(isinstance(one, str) and len(one) <= LONGEST_NAME for one in named) else None
+
+
+def version_of(manifest: Manifest) -> int:
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def shallow(value: Any) -> Manifest:
+    """Metadata or a status without what cannot be kept: managedFields are nested as deep as what they are about."""
+    fields = cast(Manifest, value) if isinstance(value, dict) else {}
+    kept = {name: one for name, one in fields.items() if name != "managedFields"}
+    try:
+        orjson.dumps(kept)
+    except orjson.JSONEncodeError:
+        return {}
+    return kept
+
+
+def kind_of_error(error: Exception) -> str:
+    return type(error).__name__  # its text may quote what nobody should read
+
+
+def check_metadata(metadata: Manifest) -> None:
+    """Raise ValueError when what objects are found and told apart by is not what it is in Kubernetes."""
+    if not all(isinstance(metadata.get(name), str) and metadata[name] for name in ("uid", "name")):
+        raise ValueError("no uid or no name")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise ValueError("its namespace is no string")
+    for name in ("labels", "annotations"):
+        known: Any = metadata.get(name) or {}
+        if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
+            raise ValueError(f"its {name} are no strings by name")
+
+
+def sharing(value: Any, like: Any) -> Any:
+    """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
+    if type(value) is not type(like):
+        return value
+    # As JSON, and not by ==, to which 1 is True.
+    if isinstance(value, dict | list) and orjson.dumps(value) == orjson.dumps(like):
+        return like
+    if isinstance(value, dict):
+        fields, known = cast(Manifest, value), cast(Manifest, like)
+        shared = {name: sharing(item, known.get(name)) for name, item in fields.items()}
+        # By their names too: a null is what a name that is missing looks like.
+        same = shared.keys() == known.keys() and all(shared[name] is known[name] for name in shared)
+        return known if same else shared
+    if isinstance(value, list):
+        items, others = cast(list[Any], value), cast(list[Any], like)
+        parts = [sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]
+        return others if len(parts) == len(others) and all(map(is_, parts, others)) else parts
+    return like if value == like else value
+
+
+def interned(value: object) -> object:
+    """Metadata with its strings kept once: owners, namespaces and label values repeat in thousands of objects."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    if isinstance(value, dict):
+        return {name: interned(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value

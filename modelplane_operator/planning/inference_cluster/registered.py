@@ -1,0 +1,63 @@
+"""A cluster that may have been brought under another name before.
+
+Two that look alike are told apart by a mark: the first writes the uids of the others on its cluster, and whoever finds
+its own there has the same cluster. A hint alone is no proof: a cluster that was restored from another's backup looks
+like that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from modelplane_operator.api.inference_cluster import ClusterReady, InferenceClusterStatus, ObservedCluster
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
+from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.planning.inference_cluster.observed import SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.out_of_reach import waiting
+from modelplane_operator.planning.plan import Apply, Delete, Plan, delete
+from modelplane_operator.rendering.registration import mark_key, render_mark
+
+ASK_AGAIN = 1.0  # until the other one's mark can have been written: no event tells of it
+
+
+def only_once(seen: Observed, there: There) -> Plan | None:
+    """What to do while it is another InferenceCluster's, or may be; else None. What is placed there stays."""
+    known = there.registered
+    if known.first:
+        words = (
+            f"it is the same cluster as InferenceCluster {known.first}, so that nothing is made there for this one: "
+            "delete one of the two"
+        )
+        return _without_service(seen, there, ClusterReady.REGISTERED_TWICE, words, again=SWEEP)
+    if known.unsure:
+        words = f"it may be the same cluster as InferenceCluster {known.unsure}, which is being found out"
+        return _without_service(seen, there, ClusterReady.IDENTIFYING, words, again=ASK_AGAIN)
+    return None
+
+
+def marks(seen: Observed, there: There) -> Sequence[Apply | Delete]:
+    """Tell the others, while there are any. Last of all: it is to keep nothing else from being done."""
+    mark, cluster = mark_of(seen, there.children), seen.cluster.metadata.name
+    if not there.registered.later:
+        gone = mark is None or is_terminating(mark)
+        return () if mark is None or gone else (delete(mark, cluster=cluster),)
+    if not there.registered.home or SECRET in there.forbidden:
+        return ()
+    return (Apply(render_mark(seen.cluster, there.registered.later), cluster),)
+
+
+def mark_of(seen: Observed, children: Iterable[Manifest]) -> Manifest | None:
+    """This one's mark, of what we made there for it."""
+    wanted = SECRET, mark_key(seen.cluster.metadata.uid or "")
+    return next((one for one in children if (type_of(one), key_of(one)) == wanted), None)
+
+
+def _without_service(seen: Observed, there: There, reason: ClusterReady, words: str, *, again: float) -> Plan:
+    decided = waiting(seen, reason, words)
+    status = decided.status
+    if isinstance(status, InferenceClusterStatus):
+        observed = (status.observed or ObservedCluster()).model_copy(update={"identity": there.registered.identity})
+        status = status.model_copy(update={"observed": observed})
+    return replace(decided, status=status, requeue_after=again)

@@ -1,0 +1,236 @@
+"""What each function costs beyond its operands, and how large its result is."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from modelplane_operator.selectors import types as t
+from modelplane_operator.selectors.functions import Overload
+from modelplane_operator.selectors.sizes import (
+    BOUNDLESS,
+    EACH_VALUE,
+    MAKE_LIST,
+    REGEX,
+    TEXTS,
+    TRAVERSAL,
+    UNKNOWN,
+    Entries,
+    Estimate,
+    Path,
+    Size,
+    capped,
+    declared,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A call whose operands (the target first) have been estimated."""
+
+    function: str
+    operands: list[Estimate]
+
+    def size(self, position: int) -> Size:
+        return self.operands[position].bound
+
+
+_Rule: TypeAlias = Callable[[Estimated, Overload], Estimate]
+
+
+def result_of(cost: int, size: Size | None = None, entries: Entries | None = None, path: Path = ()) -> Estimate:
+    return Estimate(cost, t.DYN, size, entries, path)
+
+
+def call_estimate(call: Estimated, overload: Overload) -> Estimate:
+    rule = _RULES.get(call.function)
+    return rule(call, overload) if rule is not None else result_of(1)
+
+
+def _traverse(position: int, *, keeps_size: bool = False) -> _Rule:
+    def rule(call: Estimated, _: Overload) -> Estimate:
+        size = call.size(position)
+        return result_of(size.cost(TRAVERSAL), size if keeps_size else None)
+
+    return rule
+
+
+def _equality(call: Estimated, overload: Overload) -> Estimate:
+    one, other = call.operands
+    if call.function == "_==_" and one.type == other.type and one.type in (t.QUANTITY, t.SEMVER):
+        return result_of(1)
+    return _comparison(call, overload)
+
+
+def _comparison(call: Estimated, overload: Overload) -> Estimate:
+    if not all(p.name in TEXTS or p.is_parameter for p in overload.parameters):
+        return result_of(1)
+    return result_of(Size(0, min(call.size(0).most, call.size(1).most)).cost(TRAVERSAL))
+
+
+def _addition(call: Estimated, overload: Overload) -> Estimate:
+    kind = overload.parameters[0].name
+    if kind not in (*TEXTS, "list"):
+        return result_of(1)
+    one, other = call.operands
+    size = one.bound + other.bound
+    entries = one.entries | other.entries if one.entries and other.entries else None
+    return result_of(1 if kind == "list" else size.cost(TRAVERSAL), size, entries)
+
+
+def _conditional(call: Estimated, _: Overload) -> Estimate:
+    yes, no = call.operands[1:]
+    return result_of(0, yes.bound | no.bound, yes.entries | no.entries if yes.entries and no.entries else None)
+
+
+def _index(call: Estimated, overload: Overload) -> Estimate:
+    container = call.operands[0]
+    size = container.entries.value if container.entries else None
+    plain = overload.parameters[0].name in ("list", "map")
+    return result_of(1, size if plain else None, path=(*container.path, EACH_VALUE) if container.path and plain else ())
+
+
+def _membership(call: Estimated, overload: Overload) -> Estimate:
+    return result_of(call.size(1).cost(1) if overload.parameters[1].name == "list" else 1)
+
+
+def _matching(*, result: bool) -> _Rule:
+    def rule(call: Estimated, overload: Overload) -> Estimate:
+        if not overload.method:
+            return result_of(1)
+        text, pattern = call.size(0), call.size(1)
+        cost = capped((text + Size(1, 1)).cost(TRAVERSAL) * pattern.cost(REGEX))
+        return result_of(cost, Size(0, text.most) if result else None)
+
+    return rule
+
+
+def _containing(call: Estimated, _: Overload) -> Estimate:
+    return result_of(capped(call.size(0).cost(TRAVERSAL) * call.size(1).cost(TRAVERSAL)))
+
+
+def _scanning(call: Estimated, _: Overload) -> Estimate:
+    items = call.operands[0]
+    if not items.type.parameters:
+        return result_of(items.bound.cost(TRAVERSAL))
+    element = items.type.parameters[0]
+    each = 1
+    if element.name in TEXTS:
+        path = (*items.path, EACH_VALUE) if items.path else ()
+        each = capped(1 + (declared(path) or UNKNOWN).cost(TRAVERSAL))
+    return result_of(capped(items.bound.most * each))
+
+
+def _replacing(call: Estimated, _: Overload) -> Estimate:
+    text, old, new = call.size(0), call.size(1), call.size(2)
+    if old.least == 0:
+        most = capped(capped(text.most + 1) * new.most + text.most)
+    elif new.most <= old.least:
+        most = text.most
+    else:
+        most = capped(math.ceil(text.most / old.least) * new.most)
+    return result_of(text.cost(2 * TRAVERSAL), Size(_shortest_replaced(text, old, new), most))
+
+
+def _shortest_replaced(text: Size, old: Size, new: Size) -> int:
+    if old.most == 0:
+        return capped((text.least + 1) * new.least + text.least)
+    if old.most <= new.least:
+        return text.least
+    return capped(math.ceil(text.least / old.most) * new.least)
+
+
+def _splitting(call: Estimated, _: Overload) -> Estimate:
+    text = call.size(0)
+    count = call.operands[2].number if len(call.operands) > 2 else None
+    most = text.most if count is None else count % 2**64
+    return result_of(text.cost(2 * TRAVERSAL), Size(0, most))
+
+
+def _joining(call: Estimated, _: Overload) -> Estimate:
+    items = call.operands[0]
+    size = Size(0, 0)
+    if items.type.parameters:
+        path = (*items.path, EACH_VALUE) if items.path else ()
+        size = items.bound * (declared(path) or UNKNOWN)
+    if len(call.operands) > 1:
+        gaps = Size(max(items.bound.least - 1, 0), max(items.bound.most - 1, 0))
+        size += call.size(1) * gaps
+    return result_of(size.cost(TRAVERSAL), size)
+
+
+def _converting(least: Callable[[int], int], most: Callable[[int], int], kind: str) -> _Rule:
+    def rule(call: Estimated, overload: Overload) -> Estimate:
+        if overload.parameters[0].name != kind:
+            return result_of(1)
+        size = call.size(0)
+        return result_of(size.cost(TRAVERSAL), Size(least(size.least), capped(most(size.most))))
+
+    return rule
+
+
+def _allocating(size: Size, per: float) -> Estimate:
+    return result_of(capped(size.cost(per) + 1 + MAKE_LIST), size)
+
+
+def _literal(operand: Estimate, default: int) -> int:
+    return default if operand.number is None else max(operand.number, 0)
+
+
+def _slicing(call: Estimated, _: Overload) -> Estimate:
+    start, end = _literal(call.operands[1], 0), _literal(call.operands[2], call.size(0).most)
+    length = (end - start) % 2**64
+    return _allocating(Size(length, length), 1)
+
+
+def _ranging(call: Estimated, _: Overload) -> Estimate:
+    count = _literal(call.operands[0], BOUNDLESS)
+    return _allocating(Size(count, count), 1)
+
+
+def _flattening(call: Estimated, _: Overload) -> Estimate:
+    return _allocating(call.size(0), _literal(call.operands[1], BOUNDLESS) if len(call.operands) > 1 else 1)
+
+
+def _sorting(call: Estimated, overload: Overload) -> Estimate:
+    texts = overload.parameters[0].parameters[0].name in TEXTS
+    return _allocating(call.size(0) * call.size(0), 2 + TRAVERSAL * texts)
+
+
+def _set_operation(factor: float) -> _Rule:
+    return lambda call, _: result_of(capped((call.size(0) * call.size(1)).cost(factor) + 1))
+
+
+_RULES: dict[str, _Rule] = {
+    "_==_": _equality,
+    "_!=_": _equality,
+    **dict.fromkeys(["_<_", "_<=_", "_>_", "_>=_"], _comparison),
+    "_+_": _addition,
+    "_?_:_": _conditional,
+    "_[_]": _index,
+    "@in": _membership,
+    "startsWith": _traverse(1),
+    "endsWith": _traverse(1),
+    "contains": _containing,
+    "matches": _matching(result=False),
+    "find": _matching(result=True),
+    "findAll": _matching(result=True),
+    **dict.fromkeys(["lowerAscii", "upperAscii", "substring", "trim"], _traverse(0, keeps_size=True)),
+    **dict.fromkeys(["quantity", "isQuantity", "semver", "isSemver"], _traverse(0)),
+    **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"], _scanning),
+    "replace": _replacing,
+    "split": _splitting,
+    "join": _joining,
+    "strings.quote": _converting(lambda n: n + 2, lambda n: n * 2 + 2, "string"),
+    "bytes": _converting(lambda n: n, lambda n: n * 4, "string"),
+    "string": _converting(lambda n: n // 4, lambda n: n, "bytes"),
+    "slice": _slicing,
+    "lists.range": _ranging,
+    "reverse": lambda call, _: _allocating(call.size(0), 1),
+    "flatten": _flattening,
+    "distinct": lambda call, _: _allocating(call.size(0) * call.size(0), 2),
+    "sort": _sorting,
+    "sets.contains": _set_operation(1),
+    "sets.intersects": _set_operation(1),
+    "sets.equivalent": _set_operation(2),
+}

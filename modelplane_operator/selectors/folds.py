@@ -1,0 +1,109 @@
+"""Variables, and the macros that go through lists and maps."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from modelplane_operator.selectors.evaluate import Frame, Run, as_optional, read, truth
+from modelplane_operator.selectors.values import NOTHING, EvaluationError, Optional, OutOfBudget, a_kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The value of a cel.bind() variable that nobody has read yet."""
+
+    run: Run
+
+
+def binding(slot: int, value: Run, body: Run) -> Run:
+    # As in the API server it is computed when first read: an error in what is not read does not count.
+    pending = _Pending(value)
+
+    def run(frame: Frame) -> Any:
+        frame.variables[slot] = pending
+        return body(frame)
+
+    return run
+
+
+def variable(slot: int) -> Run:
+    def run(frame: Frame) -> Any:
+        value = frame.variables[slot]
+        if value.__class__ is _Pending:
+            value = frame.variables[slot] = value.run(frame)
+        return value
+
+    return run
+
+
+def through(slot: int, optional: Run, body: Run, *, flat: bool) -> Run:
+    """The body over what is in the optional value, if anything; the body is itself optional when `flat`."""
+
+    def run(frame: Frame) -> Any:
+        value = as_optional(optional(frame))
+        if not value.present:
+            return NOTHING
+        frame.variables[slot] = value.value
+        result = body(frame)
+        return result if flat else Optional(present=True, value=result)
+
+    return run
+
+
+Each: TypeAlias = Callable[[Frame], Iterable[Any]]
+
+
+def each_of(slots: list[int], items: Run, condition: Run | None, steps: int) -> Each:
+    """Goes through the elements that meet the condition: sets the variables, yields the first."""
+    two = len(slots) > 1
+
+    def each(frame: Frame) -> Iterable[Any]:
+        for first, second in _pairs(items(frame), two=two):
+            frame.spend(steps)
+            frame.variables[slots[0]] = first
+            if two:
+                frame.variables[slots[1]] = read(second)
+            if condition is None or truth(condition(frame)):
+                yield first
+
+    return each
+
+
+def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
+    if isinstance(container, tuple):
+        items = cast("tuple[Any, ...]", container)
+        return enumerate(items) if two else ((item, None) for item in items)
+    if isinstance(container, Mapping):
+        return cast("Mapping[Any, Any]", container).items()
+    raise EvaluationError(f"{a_kind(container)} has no elements")
+
+
+def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
+    def run(frame: Frame) -> bool:
+        failure: EvaluationError | None = None
+        for _ in each(frame):
+            try:
+                if truth(body(frame)) is decisive:
+                    return decisive
+            except OutOfBudget:
+                raise
+            except EvaluationError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    return run
+
+
+def merged(maps: Iterable[Any]) -> dict[Any, Any]:
+    """One map of many; raises EvaluationError when two have the same key."""
+    made: dict[Any, Any] = {}
+    for entries in maps:
+        if not isinstance(entries, Mapping):
+            raise EvaluationError(f"transformMapEntry() needs a map, not {a_kind(entries)}")
+        for key, value in cast("Mapping[Any, Any]", entries).items():
+            if key in made:
+                raise EvaluationError(f"transformMapEntry() makes the key {key} twice")
+            made[key] = value
+    return made

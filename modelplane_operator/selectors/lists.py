@@ -1,0 +1,124 @@
+"""What lists can be asked, and what can be made of them."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
+from modelplane_operator.selectors.operations import Implementation, Items, by_text, position, sized
+from modelplane_operator.selectors.values import EvaluationError, Spend, UInt, Value, equal
+
+
+def concatenate(spend: Spend, a: Any, b: Any) -> Any:
+    sized(len(a) + len(b))
+    spend(by_text(len(a) + len(b)))
+    return a + b
+
+
+def contains(spend: Spend, item: Value, items: Items) -> bool:
+    """Whether a list has an element equal to the item."""
+    spend(len(items))
+    return any(_same(item, other, spend) for other in items)
+
+
+def _same(a: Value, b: Value, spend: Spend) -> bool:
+    try:
+        return equal(a, b, spend)
+    except EvaluationError:
+        spend(0)  # raises again when the budget was the reason
+        return False
+
+
+def contains_all(spend: Spend, items: Items, others: Items) -> bool:
+    return all(contains(spend, other, items) for other in others)
+
+
+def positions(spend: Spend, items: Items, item: Value) -> list[int]:
+    spend(len(items))
+    return [i for i, other in enumerate(items) if _same(other, item, spend)]
+
+
+def distinct(spend: Spend, items: Items) -> Items:
+    kept: list[Value] = []
+    for item in items:
+        if not contains(spend, item, tuple(kept)):
+            kept.append(item)
+    return tuple(kept)
+
+
+def flatten(spend: Spend, items: Items, levels: int = 1) -> Items:
+    if levels < 0:
+        raise EvaluationError("flatten() needs a level of at least 0")
+    flat: list[Any] = []
+    for item in items:
+        spend(1)
+        if isinstance(item, tuple) and levels:
+            # No list is nested deeper than its text.
+            flat.extend(flatten(spend, cast("Items", item), min(levels, 100) - 1))
+        else:
+            flat.append(item)
+        sized(len(flat))
+    return tuple(flat)
+
+
+def range_of(spend: Spend, count: int) -> Items:
+    sized(count)
+    spend(max(count, 0))
+    return tuple(range(count))
+
+
+def slice_of(items: Items, start: int, end: int) -> Items:
+    if start > end:
+        raise EvaluationError(f"slice({start}, {end}) has no length")
+    return items[position(items, start, end=len(items)) : position(items, end, end=len(items))]
+
+
+def element(items: Items, index: int) -> Any:
+    """One element of a list; raises EvaluationError when there is none."""
+    if not 0 <= index < len(items):
+        raise EvaluationError(f"index {index} is out of range: the list has {len(items)} elements")
+    return items[index]
+
+
+def sort_by(spend: Spend, items: Items, keys: Items) -> Items:
+    """The items in the order of their keys, which must be of one orderable type."""
+    if type(items) is not tuple:
+        raise EvaluationError("only a list can be sorted")
+    if not _of_one_type(keys) or (keys and type(keys[0]) not in _ORDERED):
+        raise EvaluationError("only elements of one type, all of it orderable, can be sorted")
+    spend(len(items) * 4)
+    return tuple(items[i] for i in sorted(range(len(items)), key=keys.__getitem__))
+
+
+_ORDERED = (bool, int, UInt, float, str, bytes)
+
+
+def _of_one_type(items: Items) -> bool:
+    types: set[type] = set(map(type, items))
+    return len(types) <= 1
+
+
+def is_sorted(spend: Spend, items: Items) -> bool:
+    spend(len(items))
+    return all(type(a) is type(b) and not b < a for a, b in pairwise(items))
+
+
+def extreme(name: str, pick: Callable[[Items], Any]) -> Implementation:
+    def extreme(spend: Spend, items: Items) -> Any:
+        spend(len(items))
+        if not items:
+            raise EvaluationError(f"{name}() of an empty list")
+        if not _of_one_type(items) or type(items[0]) not in _ORDERED:
+            raise EvaluationError(f"{name}() needs elements of one type that can be ordered")
+        return pick(items)
+
+    return extreme
+
+
+def total_of(make: Callable[[Any], Any], kind: type) -> Implementation:
+    def total(spend: Spend, items: Items) -> Any:
+        spend(len(items))
+        if any(type(item) is not kind for item in items):
+            raise EvaluationError("sum() needs numbers of one type")
+        return make(sum(items))
+
+    return total

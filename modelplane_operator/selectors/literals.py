@@ -1,0 +1,91 @@
+"""The values that a selector writes out: numbers, strings and bytes."""
+
+import math
+import re
+from collections.abc import Callable
+
+import lark
+
+from modelplane_operator.selectors.tree import Fault
+from modelplane_operator.selectors.values import UINT64_MAX, UInt, Value
+
+ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
+
+
+_CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _integer(token: lark.Token) -> int:
+    digits = str(token)
+    if len(digits) > 30:
+        raise Fault("the number has more than 64 bits", token.start_pos or 0)
+    return int(digits, 16 if digits[:2] == "0x" else 10)
+
+
+def _double(token: lark.Token) -> float:
+    value = float(token)
+    if math.isinf(value):
+        raise Fault("the number is too large", token.start_pos or 0)
+    return value
+
+
+def _unsigned(token: lark.Token) -> UInt:
+    value = _integer(lark.Token(token.type, token[:-1], start_pos=token.start_pos))
+    if value > UINT64_MAX:
+        raise Fault("the number has more than 64 bits", token.start_pos or 0)
+    return UInt(value)
+
+
+def _contents(token: str) -> tuple[str, bool]:
+    """What is between the quotes, and whether escapes mean themselves there."""
+    raw = token[0] in "rR"
+    quoted = token[1:] if raw else token
+    width = 3 if quoted[:3] in ('"""', "'''") else 1
+    return quoted[width:-width].replace("\r\n", "\n").replace("\r", "\n"), raw
+
+
+def _string(token: lark.Token) -> str:
+    contents, raw = _contents(token)
+
+    def character(escape: re.Match[str]) -> str:
+        code = escape[0][1:]
+        if code[0] in "xXuU01234567"[: 12 if len(code) > 1 else 0]:
+            point = int(code, 8) if code[0].isdigit() else int(code[1:], 16)
+            if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+                raise Fault(f"{escape[0]} is no character", (token.start_pos or 0) + escape.start())
+            return chr(point)
+        return _CONTROL.get(code, code)
+
+    return contents if raw else re.sub(ESCAPE, character, contents)
+
+
+def _bytes(token: lark.Token) -> bytes:
+    contents, raw = _contents(token[1:])
+
+    def octets(escape: re.Match[str]) -> str:
+        code = escape[0][1:]
+        if code[0] in "uU":
+            raise Fault(f"{escape[0]} cannot be written in bytes", (token.start_pos or 0) + escape.start())
+        if code[0] in "xX":
+            return chr(int(code[1:], 16) + _BYTE)
+        if code[0].isdigit():
+            return chr(int(code, 8) + _BYTE)
+        return _CONTROL.get(code, code)
+
+    # Bytes given by number travel as private characters until all else is encoded.
+    escaped = contents if raw else re.sub(ESCAPE, octets, contents)
+    return b"".join(bytes([ord(c) - _BYTE]) if _BYTE <= ord(c) < _BYTE + 256 else c.encode() for c in escaped)
+
+
+_BYTE = 0x10FF00
+
+LITERALS: dict[str, Callable[[lark.Token], Value]] = {
+    "INT_LIT": _integer,
+    "UINT_LIT": _unsigned,
+    "FLOAT_LIT": _double,
+    "STRING_LIT": _string,
+    "MLSTRING_LIT": _string,
+    "BYTES_LIT": _bytes,
+    "BOOL_LIT": lambda token: str(token).startswith("t"),
+    "NULL_LIT": lambda _: None,
+}

@@ -1,0 +1,71 @@
+"""Regular expressions: RE2, as in the API server; it takes time in proportion to the text, whatever the pattern."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import re2 as _re2  # pyright: ignore[reportMissingTypeStubs]
+
+from modelplane_operator.selectors.operations import Items
+from modelplane_operator.selectors.values import EvaluationError, Spend
+
+re2: Any = _re2  # it says nothing about its types
+
+
+# One byte of a text, which Go's RE2 refuses and C++'s takes; within \Q...\E it is two letters like any others.
+# What was read once is not read in another way (`*+`): there are as many of those as there are subsets of the \E.
+_ONE_BYTE = re.compile(r"(?s)(?:\\Q.*?(?:\\E|$)|\\[^QC]|[^\\])*+\\C")
+
+# A pattern is quick to write and may be long to match: `((a?){100}){100}` stands for ten thousand choices at each
+# character. So it is bounded in its text and in its program, and matching is paid for by both text and program.
+REGEX_LENGTH = 512
+_REGEX_BYTES = 64 << 10  # of the program, and as much again for matching; 2,700 instructions at most
+_REGEX_STEP = 32  # characters times instructions that take as long as a step
+_REGEX_CHECKED = 16  # steps to check a character of a pattern
+
+
+@lru_cache(maxsize=128)
+def regex(pattern: str) -> Any:
+    """The compiled pattern; raises EvaluationError."""
+    if len(pattern) > REGEX_LENGTH:
+        raise EvaluationError(f"the regular expression is longer than {REGEX_LENGTH} characters")
+    if _ONE_BYTE.match(pattern):
+        raise EvaluationError("the regular expression is not valid: invalid escape sequence: \\C")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_BYTES
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason: Any = error.args[0] if error.args else "it cannot be compiled"
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise EvaluationError(f"the regular expression is not valid: {text}") from None
+
+
+def _spend_on_match(spend: Spend, text: str, pattern: str) -> Any:
+    spend(1 + _REGEX_CHECKED * len(pattern))
+    compiled = regex(pattern)
+    spend(len(text) * compiled.programsize // _REGEX_STEP)
+    return compiled
+
+
+def matches(spend: Spend, text: str, pattern: str) -> bool:
+    return _spend_on_match(spend, text, pattern).search(text) is not None
+
+
+def find(spend: Spend, text: str, pattern: str) -> str:
+    found = _spend_on_match(spend, text, pattern).search(text)
+    return found.group() if found is not None else ""
+
+
+def find_all(spend: Spend, text: str, pattern: str, count: int = -1) -> Items:
+    compiled = _spend_on_match(spend, text, pattern)
+    found: list[str] = []
+    last_end = -1
+    for match in compiled.finditer(text):
+        if len(found) == count:
+            break
+        if match.end() > match.start() or match.start() != last_end:  # Go skips an empty match right after another
+            found.append(match.group())
+        last_end = match.end()
+    return tuple(found)

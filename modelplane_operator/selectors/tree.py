@@ -1,0 +1,173 @@
+"""The tree of a selector, and mistakes at a place of its text."""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from modelplane_operator.selectors.values import Value
+
+
+class SelectorError(ValueError):
+    """A selector that cannot be used: what is wrong, where, and what to write instead."""
+
+    def __init__(self, message: str, text: str, position: int, hint: str = "") -> None:
+        self.message = message
+        self.position = position
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - (text.rfind("\n", 0, position) + 1) + 1
+        self.hint = hint
+        super().__init__(f"{self.line}:{self.column}: {message}{f'; {hint}' if hint else ''}")
+
+
+class Fault(Exception):  # noqa: N818  (it becomes a SelectorError as soon as somebody knows the text)
+    """A mistake at a position of the text being compiled."""
+
+    def __init__(self, message: str, at: int, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.at, self.hint = message, at, hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What every node has: where it is (`at`: the place to point at; start and end: its text) and how deep it is."""
+
+    at: int
+    start: int
+    end: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ident(Node):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """`operand.field`, `operand.?field`, or `has(operand.field)` when only tested."""
+
+    operand: "Expr"
+    field: str
+    optional: bool = False
+    tested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """A function, a method (with a target) or an operator (its name is spelled `_+_`, as CEL does)."""
+
+    function: str
+    target: "Expr | None"
+    args: "tuple[Expr, ...]"
+
+    @property
+    def operands(self) -> "tuple[Expr, ...]":
+        return self.args if self.target is None else (self.target, *self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Logic(Node):
+    """A chain of && or of ||, flat however long it is."""
+
+    conjunction: bool
+    terms: "tuple[Expr, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Node):
+    elements: "tuple[Expr, ...]"
+    optional: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf(Node):
+    keys: "tuple[Expr, ...]"
+    values: "tuple[Expr, ...]"
+    optional: tuple[bool, ...]
+
+
+class Fold(enum.Enum):
+    """What a macro over a list or map makes of its elements."""
+
+    ALL = "all"
+    EXISTS = "exists"
+    EXISTS_ONE = "exists_one"
+    LIST = "map"
+    MAP_VALUES = "transformMap"
+    MAP_ENTRIES = "transformMapEntry"
+    SORT_BY = "sortBy"
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension(Node):
+    """`range.all(x, body)` and its kin; two variables mean index or key, then value."""
+
+    fold: Fold
+    range: "Expr"
+    variables: tuple[str, ...]
+    filter: "Expr | None"
+    body: "Expr"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(Node):
+    """`cel.bind(variable, value, body)`; of an optional value (`optMap`, `optFlatMap`) when `through` says so."""
+
+    variable: str
+    value: "Expr"
+    body: "Expr"
+    through: str | None = None
+
+
+Expr: TypeAlias = Literal | Ident | Select | Call | Logic | ListOf | MapOf | Comprehension | Bind
+
+
+def children(node: Expr) -> Iterator[Expr]:
+    """The expressions directly inside this one."""
+    match node:
+        case Literal() | Ident():
+            return
+        case Select():
+            yield node.operand
+        case Call():
+            yield from node.operands
+        case Logic():
+            yield from node.terms
+        case ListOf():
+            yield from node.elements
+        case MapOf():
+            yield from node.keys
+            yield from node.values
+        case Comprehension():
+            yield from (node.range, *filter(None, [node.filter]), node.body)
+        case Bind():
+            yield from (node.value, node.body)
+
+
+def size_of(node: Expr) -> int:
+    return 1 + sum(map(size_of, children(node)))
+
+
+def is_written_out(node: Expr) -> bool:
+    """A literal, or a list or map of nothing but literals."""
+    return isinstance(node, Literal | ListOf | MapOf) and all(map(is_written_out, children(node)))
+
+
+def is_plain(node: Expr) -> bool:
+    """A literal, or a conversion of one."""
+    match node:
+        case Literal():
+            return True
+        case Call(function=function, target=None, args=(arg,)):
+            return function in CONVERSIONS and is_plain(arg)
+        case _:
+            return False
+
+
+CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "uint"})

@@ -1,0 +1,51 @@
+"""The web server that the operator and the key service have."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from localfleet.apiserver import free_ports
+from modelplane_operator.controllers import key_service
+from modelplane_operator.runtime.probes import answering, serving
+
+
+async def test_what_is_being_answered_at_the_end_is_answered_and_then_nobody_listens() -> None:
+    (port,) = free_ports(1)
+    begun, released, app = asyncio.Event(), asyncio.Event(), web.Application()
+
+    async def slow(_: web.Request) -> web.Response:
+        begun.set()
+        await released.wait()
+        return web.Response(text="after all")
+
+    app.router.add_get("/", slow)
+    async with aiohttp.ClientSession() as session:
+        async with answering(app, ("127.0.0.1", port), grace=60.0):
+            asked = asyncio.create_task(session.get(f"http://127.0.0.1:{port}/"))
+            await begun.wait()
+            asyncio.get_running_loop().call_soon(released.set)
+        assert await (await asked).text() == "after all"
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(f"http://127.0.0.1:{port}/")
+
+
+async def test_a_page_says_what_is_wrong_and_an_address_is_one_servers() -> None:
+    (port,) = free_ports(1)
+    listen = ("127.0.0.1", port)
+    pages = serving(listen, health=lambda: (), readiness=lambda: ("not yet",), metrics=CollectorRegistry())
+    async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        found = {path: await session.get(path) for path in ("/healthz", "/readyz", "/metrics")}
+        assert {path: (one.status, await one.text()) for path, one in found.items()} == {
+            "/healthz": (200, "ok\n"),
+            "/readyz": (503, "not yet\n"),
+            "/metrics": (200, ""),
+        }
+        with pytest.raises(OSError, match="address already in use"):
+            async with key_service.serving(listen, key_service.Keyring(cast("Any", None), lambda: 0.0)):
+                pass

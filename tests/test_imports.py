@@ -1,0 +1,48 @@
+"""What is imported: by what decides, nothing that could reach the world; and of what the image has, all."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+
+import pytest
+
+from tests.support.manifests import ROOT
+
+PURE = ("kube", "api", "selectors", "scheduling", "rendering", "planning")
+WORLD = frozenset(
+    {"aiohttp", "asyncio", "concurrent", "kopf", "multiprocessing", "prometheus_client", "pyhelm3", "ssl", "structlog"}
+    | {"subprocess"}
+)
+LOADED = """
+import importlib, json, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    importlib.import_module(module.name)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_a_package_that_decides_loads_nothing_that_reaches_the_world(package: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", LOADED, f"modelplane_operator.{package}"], capture_output=True, check=True
+    )
+    loaded = set(json.loads(answer.stdout))
+    assert f"modelplane_operator.{package}" in loaded
+    assert {name.partition(".")[0] for name in loaded} & WORLD == set()
+
+
+def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]) == {"dev"}, "the image is made of the dependencies alone"
+    wanted = {re.split(r"[<>=\[]", asked)[0] for asked in project["dependencies"]}
+    source = "".join(module.read_text() for module in (ROOT / "modelplane_operator").rglob("*.py"))
+    used = set(re.findall(r'^ *(?:import|from) (\w+)|find_spec\("(\w+)"\)', source, flags=re.MULTILINE))
+    modules = {name for pair in used for name in pair if name}
+    named = {each for module, those in packages_distributions().items() if module in modules for each in those}
+    assert wanted - {name.lower().replace("_", "-") for name in named} == set()
