@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.groups import FLEET, LONG, SHARED, STAGE, group_of
 from tests.support.manifests import ROOT
+from tests.support.run import pytest_xdist_auto_num_workers as workers
 
 PYTEST = (sys.executable, "-m", "pytest")
 HUB_GATEWAY = "tests/controllers/test_hub_gateway.py"
@@ -55,6 +56,18 @@ def test_a_run_ends_with_what_was_measured_and_pytests_own_words(tmp_path: Path)
     assert ended.stdout.partition("workers were done after: ")[2].splitlines()[0].count(" min") == 2
     assert re.search(r"^the machine was idle for \d+% of the time$", ended.stdout, re.MULTILINE)
     assert " 3 passed in " in ended.stdout.splitlines()[-1]
+
+
+def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores(tmp_path: Path) -> None:
+    """In the order in which `make test` loads what says so: xdist, which has an answer of its own, comes last."""
+    (tmp_path / "test_one.py").write_text(PASSES)
+    fits = {workers()}
+    ended = subprocess.run(
+        [*PYTEST, "-p", "tests.support.run", "--numprocesses=auto", "-c", os.devnull, str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    fits.add(workers())  # others take memory meanwhile
+    assert any(f"created: {count}/{count} workers" in ended.stdout for count in fits), ended.stdout
 
 
 def test_a_run_fails_when_a_worker_dies(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ GROUPS_TOLD = 12
 MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
 
 
-@pytest.hookimpl
+@pytest.hookimpl(tryfirst=True)  # xdist is loaded after us, and would be asked before
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores, because whoever drives a fleet mostly waits for it; fewer where memory is short."""
     return max(1, min(len(os.sched_getaffinity(0)) + 1, binaries.available_memory() // MEMORY_PER_WORKER))
