@@ -416,8 +416,7 @@ def _owner_uid(manifest: Manifest) -> str | None:
 
 def is_plain(endpoint: Manifest) -> bool:
     """Whether requests may come by http for it."""
-    metadata = endpoint["metadata"]
-    if metadata.get("deletionTimestamp") and labels.FINALIZER not in (metadata.get("finalizers") or ()):
+    if is_terminating(endpoint) and labels.FINALIZER not in (endpoint["metadata"].get("finalizers") or ()):
         return False  # nobody is led there any more, and whoever still holds it holds up nothing
     urls = (endpoint["spec"].get("url"), section(endpoint, "status", "routing").get("url"))
     return any(url and not url.startswith("https:") for url in urls)

@@ -63,30 +63,29 @@ def is_tenants(namespace: Manifest) -> bool:
 
 def elsewhere(one: Manifest, cluster: str, hub: Cluster) -> bool:
     """Whether it is of a replica on another cluster: on this one, too, when the two are one under two names."""
-    named, replicas = labels_of(one), hub.find(of(ModelReplica))
-    key = Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, ""))
-    owner = replicas.get(key) if replicas and named.get(labels.OWNER_KIND) == ModelReplica.definition.kind else None
-    return (
-        owner is not None
-        and owner["metadata"]["uid"] == named.get(labels.OWNER_UID)
-        and cluster not in placed_on(owner)
-    )
+    replicas = hub.find(of(ModelReplica))
+    if replicas is None or labels_of(one).get(labels.OWNER_KIND) != ModelReplica.definition.kind:
+        return False
+    owner = _owner(one, replicas)
+    return owner is not None and cluster not in placed_on(owner)
 
 
 def ours(found: Informer | None) -> Iterator[Manifest]:
     """What we applied, of what is labelled as ours."""
-    for key in found.keys() if found else ():
-        entry = found.entry(key) if found else None
+    for entry in map(found.entry, found.keys()) if found else ():
         if entry and entry.owned:  # controllers copy our labels to what they make
             yield entry.manifest
 
 
 def _has_owner(one: Manifest, hub: Cluster) -> bool:
     """Whether its owner is on the hub; of an owner of a kind that is not known here, nobody can tell."""
-    named = labels_of(one)
-    kind = OWNERS.get(named.get(labels.OWNER_KIND, ""))
+    kind = OWNERS.get(labels_of(one).get(labels.OWNER_KIND, ""))
     known = hub.find(kind) if kind else None
-    if known is None:
-        return True
-    owner = known.get(Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, "")))
-    return owner is not None and owner["metadata"]["uid"] == named.get(labels.OWNER_UID)
+    return known is None or _owner(one, known) is not None
+
+
+def _owner(one: Manifest, owners: Informer) -> Manifest | None:
+    """That very owner which its labels name."""
+    named = labels_of(one)
+    owner = owners.get(Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, "")))
+    return owner if owner is not None and owner["metadata"]["uid"] == named.get(labels.OWNER_UID) else None

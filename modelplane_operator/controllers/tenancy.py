@@ -9,7 +9,7 @@ from __future__ import annotations
 from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Forbidden, NotFound
-from modelplane_operator.kube.objects import Manifest, annotations_of, key_of, labels_of
+from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -79,7 +79,7 @@ async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
 def _matters(kind: ResourceType, one: Manifest) -> bool:
     """Whether somebody has put it there, and not a controller for something else that is looked at itself."""
     metadata, usual = one["metadata"], EVERYWHERE.get(SERVICE_ACCOUNT, frozenset())
-    if metadata.get("deletionTimestamp") or annotations_of(one).get(_ACCOUNT) in usual:
+    if is_terminating(one) or annotations_of(one).get(_ACCOUNT) in usual:
         return False
     if kind == POD:  # those of pickers end by themselves, and nobody waits for them
         return labels.PICKER not in labels_of(one)

@@ -178,7 +178,7 @@ async def reconcile(
 ) -> Outcome:
     """Take one object one step towards its spec. `failures`: how often in a row that has failed before.
 
-    One that is quarantined is left alone, and says so. What is decided and made happens in its `turn`; to tell of it,
+    One that is quarantined is left alone, and says so. What is decided and made happens under `lock`; to tell of it,
     it keeps nobody waiting.
     """
     async with lock or nullcontext():

@@ -171,7 +171,7 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
     finalizers: list[str] = metadata.get("finalizers") or []
     if (labels.FINALIZER in finalizers) == present:
         return
-    if present and metadata.get("deletionTimestamp"):
+    if present and is_terminating(live):
         raise Terminating("it is being deleted: nothing new is made for it")
     wanted = [name for name in finalizers if name != labels.FINALIZER] + [labels.FINALIZER] * present
     turn.may_write()
@@ -181,19 +181,18 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
         if present:
             raise
         left = None
-    if seen and (left is None or (metadata.get("deletionTimestamp") and not wanted)):
+    if seen and (left is None or (is_terminating(live) and not wanted)):
         seen.gone(key, metadata["uid"])
     elif left is not None:
         _note(seen, left)
 
 
 def _refuse_strangers(live: Manifest, owner: str | None) -> None:
-    metadata = live["metadata"]
     theirs = labels_of(live).get(labels.OWNER_UID)
     if theirs != owner:
         whose = "another owner's" if theirs else "nobody's that we know"
         raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {whose}; it is left alone")
-    if metadata.get("deletionTimestamp"):
+    if is_terminating(live):
         raise Terminating(f"{live.get('kind')} {key_of(live)} is still being deleted")
 
 

@@ -208,23 +208,23 @@ def _in_map(key: Any, mapping: Mapping[Any, Any]) -> bool:
 
 def chain(terms: list[Run], *, conjunction: bool) -> Run:
     """&& or ||: the first term that decides, whatever the others do; an error only when none does."""
-    decisive = not conjunction
+    return lambda frame: settled(terms, frame, decisive=not conjunction)
 
-    def run(frame: Frame) -> bool:
-        failure: EvaluationError | None = None
-        for term in terms:
-            try:
-                if truth(term(frame)) is decisive:
-                    return decisive
-            except OutOfBudget:
-                raise
-            except EvaluationError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return conjunction
 
-    return run
+def settled(terms: Iterable[Run], frame: Frame, *, decisive: bool) -> bool:
+    """What the first term says that decides, or else the opposite; raises the first error when none decides."""
+    failure: EvaluationError | None = None
+    for term in terms:
+        try:
+            if truth(term(frame)) is decisive:
+                return decisive
+        except OutOfBudget:
+            raise
+        except EvaluationError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return not decisive
 
 
 def conditional(condition: Run, yes: Run, no: Run) -> Run:

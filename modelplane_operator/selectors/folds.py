@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from modelplane_operator.selectors.evaluate import Frame, Run, as_optional, read, truth
-from modelplane_operator.selectors.values import NOTHING, EvaluationError, Optional, OutOfBudget, a_kind
+from modelplane_operator.selectors.evaluate import Frame, Run, as_optional, read, settled, truth
+from modelplane_operator.selectors.values import NOTHING, EvaluationError, Optional, a_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,7 @@ def _pairs(container: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
 
 
 def quantified(each: Each, body: Run, *, decisive: bool) -> Run:
-    def run(frame: Frame) -> bool:
-        failure: EvaluationError | None = None
-        for _ in each(frame):
-            try:
-                if truth(body(frame)) is decisive:
-                    return decisive
-            except OutOfBudget:
-                raise
-            except EvaluationError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return not decisive
-
-    return run
+    return lambda frame: settled((body for _ in each(frame)), frame, decisive=decisive)
 
 
 def merged(maps: Iterable[Any]) -> dict[Any, Any]:
