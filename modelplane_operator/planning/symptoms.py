@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
-from modelplane_operator.kube.conditions import condition, gateways_of
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
 from modelplane_operator.planning.nodes import Unfit
 
@@ -130,7 +130,7 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
         return Symptom(2, name, f"is ending on {down}" if down else "is ending")
     if down:
         return Symptom(1, name, f"is on {down}", ModelReady.NOT_ANSWERING)
-    for container in (*entries(status, "initContainerStatuses"), *entries(status, "containerStatuses")):
+    for container in (*_unfinished(status), *entries(status, "containerStatuses")):
         reason, words = _container(container)
         if words:
             words = f"{words}{_so_far(pod, container)}{_log_of(pod, container)}"
@@ -162,6 +162,13 @@ def _on_its_way(pod: Manifest) -> Symptom:
     return Symptom(2, name, f"is starting{f', on its node since {since}' if since else ''}")
 
 
+def _unfinished(status: Section) -> Iterable[Section]:
+    """Those init containers that have not done what they are for. An engine is never done."""
+    for one in entries(status, "initContainerStatuses"):
+        if section(one, "state", "terminated").get("exitCode") != 0:
+            yield one
+
+
 def _container(status: Section) -> tuple[ModelReady, str]:
     """Why a container does not run; no words when it does, or is about to."""
     waiting = section(status, "state", "waiting")
@@ -170,7 +177,7 @@ def _container(status: Section) -> tuple[ModelReady, str]:
     if stuck := _STUCK.get(waiting.get("reason", "")):
         return stuck, _reason(waiting)
     ended = section(status, "state", "terminated")
-    return ModelReady.CRASH_LOOP, _end(ended) if ended.get("exitCode") else ""
+    return ModelReady.CRASH_LOOP, _end(ended) if ended else ""
 
 
 def _unanswered(pod: Manifest, status: Section) -> str:
@@ -249,7 +256,7 @@ def unfinished(workload: Manifest, copies: int) -> str:
 
 def is_unseen(route: Manifest) -> bool:
     """Whether the gateway of a route has not looked at its latest change yet."""
-    return not any(condition(route, "Accepted", one).current for one in gateways_of(route))
+    return not any(condition(route, "Accepted", one).current for one in _judgements(route))
 
 
 def is_refused(route: Manifest) -> bool:
@@ -258,17 +265,26 @@ def is_refused(route: Manifest) -> bool:
 
 
 _REFUSED = "the gateway does not accept the route"
+_UNSEEN = "the gateway has not seen the latest change of the route"
 
 
 def unrouted(route: Manifest) -> str:
-    """Why requests do not pass a route of ours at its only gateway; empty when they do."""
-    told = gateways_of(route)
+    """Why requests do not pass a route of ours at its gateway; empty when they do.
+
+    A controller that has the gateway no more leaves its word, so that one good word is enough, and of others those
+    that are about the route as it is now are told.
+    """
+    told = [_lack(route, one) for one in _judgements(route)]
     if not told:
         return "no gateway has taken the route yet"
+    return min(told, key=lambda why: (bool(why), why == _UNSEEN))
+
+
+def _lack(route: Manifest, told: Section) -> str:
     for kind in ("Accepted", "ResolvedRefs"):
-        found = condition(route, kind, told[0])
+        found = condition(route, kind, told)
         if not found.current:
-            return "the gateway has not seen the latest change of the route"
+            return _UNSEEN
         if not found.is_true:
             return f"{_REFUSED}: {found.why[:LENGTH]}"
     return ""
@@ -276,5 +292,16 @@ def unrouted(route: Manifest) -> str:
 
 def refuses_backend(route: Manifest) -> bool:
     """Whether the gateway of a route has said that it routes to nothing of the kind that the route leads to."""
-    resolved = (condition(route, "ResolvedRefs", one) for one in gateways_of(route))
+    resolved = (condition(route, "ResolvedRefs", one) for one in _judgements(route))
     return any(one.reason == "InvalidKind" and one.current for one in resolved)
+
+
+def _judgements(route: Manifest) -> Sequence[Section]:
+    """What is said of a route at the gateways that it names, whoever else has written into its status."""
+    asked = {_parent(one, route) for one in entries(route, "spec", "parentRefs")}
+    return [one for one in entries(route, "status", "parents") if _parent(section(one, "parentRef"), route) in asked]
+
+
+def _parent(reference: Section, route: Manifest) -> tuple[str, str, str]:
+    namespace = reference.get("namespace") or route["metadata"].get("namespace", "")
+    return reference.get("kind") or "Gateway", namespace, reference.get("name", "")

@@ -82,9 +82,14 @@ def stored(manifest: Manifest) -> Manifest:
             return {**kept, "status": {"observedGeneration": 1, **counts}}
         case kind if kind == HTTP_ROUTE:
             fine = [{"type": t, "status": "True", "observedGeneration": 1} for t in ("Accepted", "ResolvedRefs")]
-            return {**kept, "status": {"parents": [{"conditions": fine}]}}
+            return {**kept, "status": {"parents": [{"parentRef": at(kept), "conditions": fine}]}}
         case _:
             return kept
+
+
+def at(route: Manifest) -> Manifest:
+    """The gateway that a route names."""
+    return route["spec"]["parentRefs"][0]
 
 
 def children(one: ModelReplica, **said: Any) -> tuple[Manifest, ...]:
@@ -229,7 +234,7 @@ def refused(child: Manifest) -> Manifest:
         return child
     fine = {"type": "Accepted", "status": "True", "observedGeneration": 1}
     unknown = {"type": "ResolvedRefs", "status": "False", "reason": "InvalidKind", "observedGeneration": 1}
-    return {**child, "status": {"parents": [{"conditions": [fine, unknown]}]}}
+    return {**child, "status": {"parents": [{"parentRef": at(child), "conditions": [fine, unknown]}]}}
 
 
 def test_a_gateway_that_routes_to_no_pool_gets_a_service_and_keeps_it() -> None:
@@ -623,7 +628,9 @@ def test_a_route_that_the_gateway_refuses_has_a_reason_of_its_own() -> None:
     one = subject()
     refused = {"type": "Accepted", "status": "False", "observedGeneration": 1, "reason": "NotAllowedByListeners"}
     there = tuple(
-        change(child, "status.parents", [{"conditions": [refused]}]) if child["kind"] == "HTTPRoute" else child
+        change(child, "status.parents", [{"parentRef": at(child), "conditions": [refused]}])
+        if child["kind"] == "HTTPRoute"
+        else child
         for child in children(one)
     )
     decided = told(plan(seen(one, *there, pods=[pod(one)])))

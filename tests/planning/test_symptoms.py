@@ -121,6 +121,15 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             engine({"name": "engine", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}),
             f"pod a engine: exit code 2; {LOG}",
         ),
+        # what serves is not to end, and the back-off may be minutes away
+        (
+            engine({"name": "engine", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}),
+            f"pod a engine: exit code 0 (Completed); {LOG}",
+        ),
+        (
+            pod(node="n", initContainerStatuses=[{"name": "warm-up", "state": {"terminated": {"exitCode": 0}}}]),
+            "pod a is starting",
+        ),
         (
             pod(node="n", initContainerStatuses=[waiting("ImagePullBackOff", name="warm-up")]),
             "pod a warm-up: ImagePullBackOff",
@@ -251,13 +260,29 @@ def test_a_leader_worker_set_does_not_say_which_generation_it_has_seen() -> None
     assert unfinished({"metadata": {"generation": 7}, "status": counts}, 1) == ""
 
 
-def route(*conditions: tuple[str, str, int], generation: int = 2) -> Manifest:
+OURS = {"name": "inference-gateway", "namespace": "modelplane-system"}
+
+
+def route(*conditions: tuple[str, str, int], generation: int = 2, gateway: Manifest = OURS) -> Manifest:
     told = [
         {"type": kind, "status": status, "observedGeneration": seen, "reason": "NoMatchingParent"}
         for kind, status, seen in conditions
     ]
-    parents = [{"conditions": told}] if told else []
-    return {"metadata": {"generation": generation}, "status": {"parents": parents}}
+    parents = [{"parentRef": gateway, "conditions": told}] if told else []
+    asked = {"group": "gateway.networking.k8s.io", "kind": "Gateway", **OURS}
+    return {
+        "metadata": {"generation": generation, "namespace": "ns"},
+        "spec": {"parentRefs": [asked]},
+        "status": {"parents": parents},
+    }
+
+
+FINE = (("Accepted", "True", 2), ("ResolvedRefs", "True", 2))
+
+
+def beside(*routes: Manifest) -> Manifest:
+    """One route with all that is said of these."""
+    return {**routes[0], "status": {"parents": [one for each in routes for one in each["status"]["parents"]]}}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +299,17 @@ def route(*conditions: tuple[str, str, int], generation: int = 2) -> Manifest:
             route(("Accepted", "True", 2), ("ResolvedRefs", "False", 2)),
             "the gateway does not accept the route: NoMatchingParent",
         ),
-        (route(("Accepted", "True", 2), ("ResolvedRefs", "True", 2)), ""),
+        (route(*FINE), ""),
+        # what others say, whose gateways the route does not name
+        (route(*FINE, gateway={"name": "inference-gateway"}), "no gateway has taken the route yet"),
+        (route(*FINE, gateway={**OURS, "kind": "Service"}), "no gateway has taken the route yet"),
+        (beside(route(("Accepted", "False", 2), gateway={"name": "theirs"}), route(*FINE)), ""),
+        # what a controller has left that had the gateway before
+        (beside(route(("Accepted", "False", 2)), route(*FINE)), ""),
+        (
+            beside(route(("Accepted", "True", 1)), route(("Accepted", "False", 2))),
+            "the gateway does not accept the route: NoMatchingParent",
+        ),
     ],
 )
 def test_a_route_leads_somewhere_when_its_gateway_has_accepted_its_latest_form(observed: Manifest, why: str) -> None:
