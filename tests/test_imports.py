@@ -46,3 +46,8 @@ def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
     modules = {name for pair in used for name in pair if name}
     named = {each for module, those in packages_distributions().items() if module in modules for each in those}
     assert wanted - {name.lower().replace("_", "-") for name in named} == set()
+
+
+def test_no_module_is_longer_than_four_hundred_lines() -> None:
+    modules = (ROOT / "modelplane_operator").rglob("*.py")
+    assert {module.name: lines for module in modules if (lines := len(module.read_text().splitlines())) > 400} == {}

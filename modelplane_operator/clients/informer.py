@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +42,9 @@ from modelplane_operator.clients.entries import (
     version_of,
 )
 from modelplane_operator.clients.errors import origin
-from modelplane_operator.clients.kube import Event, Listing
+from modelplane_operator.clients.indexed import Index, Indexed
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.lists import Listing
 from modelplane_operator.clients.repeats import is_power_of_two
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.ownership import owned_fields
@@ -53,20 +55,10 @@ REMEMBER_SECONDS = 600.0
 EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
-Index = Callable[[Manifest], Iterable[Hashable]]
 Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
 
 log = structlog.get_logger()
-
-
-def by_label(name: str) -> Index:
-    """Finds objects by the value of a label."""
-    return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
-
-
-OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
-"""The index that every informer has: the uid of the owner."""
 
 
 @dataclass(slots=True)
@@ -91,9 +83,7 @@ class Informer:
     """When the watch last said anything, a bookmark included."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
     _tombstones: dict[Key, Tombstone] = field(default_factory=dict[Key, Tombstone], init=False)
-    _index: dict[tuple[str, Hashable], dict[Key, None]] = field(
-        default_factory=dict[tuple[str, Hashable], dict[Key, None]], init=False
-    )
+    _indexed: Indexed = field(init=False)
     _listeners: list[Listener] = field(default_factory=list[Listener], init=False)
     _size: int = field(default=0, init=False)
     failures: Counter[Stage] = field(default_factory=Counter[Stage], init=False)
@@ -106,7 +96,7 @@ class Informer:
     _expecting_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self.indexes = {**OWNER, **self.indexes}
+        self._indexed = Indexed(self.type, self.indexes)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -139,9 +129,7 @@ class Informer:
 
     def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
         """Their keys, in no order, which costs nothing however many they are."""
-        if index not in self.indexes:  # else what was never indexed would look like what is not there
-            raise LookupError(f"{self.type} has no index {index!r}")
-        return self._index.get((index, value), {}).keys()
+        return self._indexed.keys(index, value)
 
     def owned_by(self, uid: str) -> Iterator[Manifest]:
         """The children of an object."""
@@ -344,7 +332,7 @@ class Informer:
         if known is None:
             named: Mapping[str, str] = metadata.get("labels") or {}
             owner = named.get(labels.OWNER_UID, "")
-            sibling = next(iter(self._index.get(("owner", owner), ())), None)
+            sibling = next(iter(self._indexed.keys("owner", owner)), None)
             if sibling is None:
                 return siblings.get(owner)
             known = self._entries[sibling]
@@ -357,13 +345,11 @@ class Informer:
         if before is not None and (before.version, before.uid) == (entry.version, entry.uid):
             return
         relieved = self._troubles.pop(key, None)
-        self._unindex(key, before)
+        if before is not None:
+            self._indexed.remove(key, before.manifest)
         self._entries[key] = entry
         self._size += entry.size - (before.size if before else 0)
-        places, failed = self._places(entry.manifest)
-        for place in places:
-            self._index.setdefault(place, {})[key] = None
-        for name, error in failed.items():
+        for name, error in self._indexed.add(key, entry.manifest).items():
             self._failed(key, "index", error, Trouble(f"internal error (index {name}: {kind_of_error(error)})"))
         self._tell(key, before and before.manifest, entry.manifest)
         if relieved and key not in self._troubles:
@@ -381,29 +367,11 @@ class Informer:
         relieved = self._troubles.pop(key, None)
         if before is not None:
             self._size -= before.size
-            self._unindex(key, before)
+            self._indexed.remove(key, before.manifest)
             self._tell(key, before.manifest, None)
             self._troubles.pop(key, None)  # nobody is left to tell it
         if relieved:
             self._tell_trouble(key)
-
-    def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
-        """Where an object is found in the indexes, and which of them failed on it: there it is not found."""
-        places: dict[tuple[str, Hashable], None] = {}
-        failed: dict[str, Exception] = {}
-        for name, index in self.indexes.items():
-            try:
-                places.update(dict.fromkeys([(name, value) for value in index(manifest)]))
-            except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
-                failed[name] = error
-        return places, failed
-
-    def _unindex(self, key: Key, before: Entry | None) -> None:
-        for place in self._places(before.manifest)[0] if before else ():
-            keys = self._index[place]
-            del keys[key]
-            if not keys:
-                del self._index[place]
 
     def _tell(self, key: Key, before: Manifest | None, after: Manifest | None) -> None:
         for listener in self._listeners:

@@ -10,18 +10,19 @@ the caller's back, but for one thing: after a 401 a token file is read again, an
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, TypeVar, cast, get_args
+from typing import Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 import orjson
 
 from modelplane_operator.api.types import type_of
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.answers import Answers, check_namespace, checked
 from modelplane_operator.clients.errors import from_event, translated
-from modelplane_operator.clients.limits import KIB, Limits, Share, shown
+from modelplane_operator.clients.limits import Limits, Share, shown
+from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     JSON,
@@ -31,7 +32,7 @@ from modelplane_operator.clients.wire import (
     open_wire,
     uncounted,
 )
-from modelplane_operator.kube.errors import Gone, Misbehaving, NotFound, ServerFault
+from modelplane_operator.kube.errors import Gone, NotFound
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import SERVICE_ACCOUNT, ResourceType
@@ -40,12 +41,9 @@ T = TypeVar("T")
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-BARE_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 BARE = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
-PAGE_SECONDS = 60.0  # a page of a large list takes longer than a write
 LIST_SECONDS = 300.0  # of all its pages: etcd forgets the moment that they are of after about so long
-CONTINUE_SIZE = 16 * KIB  # of the token that leads to the next page: a few hundred bytes
 VERSION_SIZE = 64  # of what a server calls its version, which goes into a status
 BOOKMARK_SECONDS = 60.0  # about how often an API server sends a bookmark
 SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connection
@@ -53,16 +51,8 @@ SILENCE = 2 * BOOKMARK_SECONDS + 10  # two missed bookmarks mean a dead connecti
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
-class Listing(NamedTuple, Generic[T]):
-    """All objects of a type at one version, or what was made of each."""
-
-    items: Sequence[T]
-    version: str
-
-
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 _EVENT_TYPES: Final = frozenset(get_args(EventType))
-_VERSION: Final = re.compile("[0-9]{1,20}")
 
 
 class Event(NamedTuple):
@@ -81,6 +71,8 @@ class Kube:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._answers = Answers(wire)
+        self._lists = Lists(wire, self._answers)
 
     @property
     def access(self) -> Access:
@@ -93,7 +85,9 @@ class Kube:
     def check_kept(self, kind: ResourceType, size: int) -> None:
         """Raise Misbehaving when so much may not be kept of the server's objects, to which these belong."""
         if size > (limit := self._wire.limits.kept):
-            raise self._misbehaves(f"keep {kind}", f"its objects take more than the {shown(limit)} that are allowed")
+            raise self._wire.misbehaves(
+                f"keep {kind}", f"its objects take more than the {shown(limit)} that are allowed"
+            )
 
     async def misbehaves(self) -> NoReturn:
         """Wait until the server has said what no API server says, and raise that."""
@@ -131,8 +125,8 @@ class Kube:
         """The metadata of the first so many objects: whether there is any, however many there are."""
         with translated(f"list {kind}"):
             asked = {"labelSelector": selector}
-            found = await self._pages(
-                kind, lambda one: one, namespace, asked, limit, accept=BARE_LIST, kept=None, first=True
+            found = await self._lists.pages(
+                kind, lambda one: one, namespace, asked, limit, bare=True, kept=None, first=True
             )
         return found.items
 
@@ -157,66 +151,11 @@ class Kube:
             try:
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
-                        accept = BARE_LIST if bare else JSON
-                        return await self._pages(kind, read, namespace, asked, limit, accept=accept, kept=size)
+                        return await self._lists.pages(kind, read, namespace, asked, limit, bare=bare, kept=size)
             except Gone:
                 if not limit:
                     raise
         raise AssertionError("the last attempt answers or raises")
-
-    async def _pages(
-        self,
-        kind: ResourceType,
-        read: Callable[[Manifest], T],
-        namespace: str,
-        params: Mapping[str, str],
-        at_once: int,
-        *,
-        accept: str,
-        kept: Callable[[T], int] | None,
-        first: bool = False,
-    ) -> Listing[T]:
-        """All pages, or only the first, of so many objects at first; 0: all of them at once.
-
-        A page that is too long is asked for again with half as many: an honest server may have large objects. One
-        object that is too long is no honest server's; all of them at once may be, as it was we who asked for that.
-        """
-        limits, asked = self._wire.limits, f"list {kind}"
-        items, size, sent, tokens, fewest = list[T](), 0, 0, set[str](), at_once
-        path, more = kind.path(namespace), dict[str, str]()
-        while True:
-            asking = {**params, **more, **({"limit": str(at_once)} if at_once else {})}
-            request = Request("list", str(kind), "GET", path, params=asking, accept=accept)
-            page = await self._wire.ask_within(limits.page, request, asked=asked, deadline=PAGE_SECONDS)
-            sent += limits.page if page is None else len(page)
-            if page is None and at_once > 1 and sent <= limits.sent:
-                fewest = at_once = at_once // 2
-                continue
-            if page is None and not at_once:
-                raise Gone(f"{asked}: its pages end while they are read, and without pages it is too long")
-            if page is None:
-                raise self._misbehaves(asked, f"the answer has more than the {shown(limits.page)} that are allowed")
-            answer = self._object(await self._wire.objects(page, asked=asked, at_most=limits.page), asked)
-            version, token = self._place(answer, asked)
-            for item in self._items(answer, asked):
-                _check_namespace(item, kind, namespace, asked=asked)
-                item["apiVersion"], item["kind"] = kind.api_version, kind.kind  # lists of built-in types leave them out
-                items.append(read(item))
-                size += kept(items[-1]) if kept else 0
-            size += 0 if kept else len(page)
-            if len(items) > limits.objects:
-                raise self._misbehaves(asked, f"the list has more than the {limits.objects} objects that are allowed")
-            if size > limits.listing or sent > limits.sent:
-                allowed = limits.listing if size > limits.listing else limits.sent
-                raise self._misbehaves(asked, f"the list has more than the {shown(allowed)} that are allowed")
-            if not token or first:
-                return Listing(items, version)
-            if token in tokens:
-                raise self._misbehaves(asked, "the list goes on where it has been before")
-            if len(tokens) >= (pages := limits.pages(len(items), fewest)):
-                raise self._misbehaves(asked, f"the list has more than {pages} pages for {len(items)} objects")
-            tokens.add(token)
-            more = {"continue": token}
 
     async def serves(self, api_version: str) -> frozenset[str]:
         """The kinds that the server has of a group and version; none when it does not know the group."""
@@ -226,16 +165,16 @@ class Kube:
             said = await self._wire.ask(Request("discover", "", "GET", root), asked=asked)
         except NotFound:
             return frozenset()
-        answer = self._object(self._wire.parsed(said, asked=asked), asked)
-        known = self._objects(answer.get("resources"), asked, "the resources")
+        answer = self._answers.object(self._wire.parsed(said, asked=asked), asked)
+        known = self._answers.objects(answer.get("resources"), asked, "the resources")
         return frozenset(str(one.get("kind")) for one in known if "/" not in str(one.get("name")))
 
     async def version(self) -> str:
         """The version of Kubernetes that the server has."""
         said = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
-        told = self._object(self._wire.parsed(said, asked="version"), "version").get("gitVersion")
+        told = self._answers.object(self._wire.parsed(said, asked="version"), "version").get("gitVersion")
         if not isinstance(told, str) or len(told) > VERSION_SIZE:
-            raise self._misbehaves("version", "the answer has no version")
+            raise self._wire.misbehaves("version", "the answer has no version")
         return told
 
     async def ping(self, *, deadline: float = CONNECT_SECONDS) -> float:
@@ -266,15 +205,15 @@ class Kube:
         request = Request("watch", str(kind), "GET", kind.path(namespace), params=params, accept=accept)
         async with aclosing(self._wire.lines(request, asked=asked, silence=silence)) as lines:
             async for line in lines:
-                said = self._object(await self._wire.objects(line, asked=asked), asked)
-                manifest = self._object(said.get("object"), asked, "the object of an event")
+                said = self._answers.object(await self._wire.objects(line, asked=asked), asked)
+                manifest = self._answers.object(said.get("object"), asked, "the object of an event")
                 if said.get("type") == "ERROR":
                     raise from_event(manifest, asked=asked)
                 if said.get("type") not in _EVENT_TYPES:
-                    raise self._misbehaves(asked, "an event is of no known type")
+                    raise self._wire.misbehaves(asked, "an event is of no known type")
                 if said["type"] != "BOOKMARK":
-                    _check_namespace(manifest, kind, namespace, asked=asked)
-                self._place(manifest, asked)
+                    check_namespace(manifest, kind, namespace, asked=asked)
+                self._answers.place(manifest, asked)
                 yield Event(said["type"], manifest)
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -302,7 +241,7 @@ class Kube:
         name = manifest["metadata"].get("name") or section(stored, "metadata").get(
             "name", ""
         )  # one that the server made up
-        return _checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
+        return checked(stored, kind, Key(namespace, name), asked=f"create {kind} {name}")
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Store another content of the object that was read at the manifest's resourceVersion; raises Conflict."""
@@ -371,7 +310,7 @@ class Kube:
         # A server answers with a Status, or with the object as it was (gone) or as it now is (going).
         if (answer.get("apiVersion"), answer.get("kind")) == ("v1", "Status"):
             return None
-        left = _checked(answer, kind, key, asked=f"delete {kind} {key.name}")
+        left = checked(answer, kind, key, asked=f"delete {kind} {key.name}")
         return left if _going(left) else None
 
     async def _one(
@@ -389,7 +328,7 @@ class Kube:
         """What the server says of one object; raises ServerFault when it says something of another."""
         path = kind.path(key.namespace, key.name, subresource)
         answer = await self._ask(verb, method, kind, path, body, content_type=content_type, params=params)
-        return _checked(answer, kind, key, asked=f"{verb} {kind} {key.name}")
+        return checked(answer, kind, key, asked=f"{verb} {kind} {key.name}")
 
     async def _ask(
         self,
@@ -406,38 +345,7 @@ class Kube:
         payload = None if body is None else orjson.dumps(body)
         request = Request(verb, str(kind), method, path, payload, content_type, params)
         answer = await self._wire.ask(request, asked=asked)
-        return self._object(await self._wire.objects(answer, asked=asked), asked)
-
-    # What is no answer of an API server's ----------------------------------------------------------------------------
-
-    def _object(self, value: Any, asked: str, what: str = "the answer") -> Manifest:
-        if not isinstance(value, dict):
-            raise self._misbehaves(asked, f"{what} is no object")
-        return cast(Manifest, value)
-
-    def _objects(self, value: Any, asked: str, what: str) -> Sequence[Manifest]:
-        if not isinstance(value, list):
-            raise self._misbehaves(asked, f"{what} are no list")
-        return [self._object(one, asked, f"one of {what}") for one in cast(Sequence[Any], value)]
-
-    def _items(self, answer: Manifest, asked: str) -> Sequence[Manifest]:
-        found = self._objects(answer.get("items") or [], asked, "the items")
-        for item in found:
-            self._object(item.get("metadata"), asked, "the metadata of an item")
-        return found
-
-    def _place(self, answer: Manifest, asked: str) -> tuple[str, str]:
-        """The resourceVersion of a list or an object, and what leads to a list's next page."""
-        metadata = self._object(answer.get("metadata"), asked, "the metadata")
-        version, token = metadata.get("resourceVersion"), metadata.get("continue") or ""
-        if not isinstance(version, str) or not _VERSION.fullmatch(version):
-            raise self._misbehaves(asked, "the answer has no resourceVersion, or one that is no number")
-        if not isinstance(token, str) or len(token) > CONTINUE_SIZE:
-            raise self._misbehaves(asked, f"the answer's continuation is not a string of up to {CONTINUE_SIZE} bytes")
-        return version, token
-
-    def _misbehaves(self, asked: str, words: str) -> Misbehaving:
-        return self._wire.misbehaves(asked, words)
+        return self._answers.object(await self._wire.objects(answer, asked=asked), asked)
 
 
 @asynccontextmanager
@@ -454,22 +362,6 @@ async def connect(
 
 def _dry(dry_run: bool) -> Mapping[str, str]:  # noqa: FBT001 - one word for one flag
     return {"dryRun": "All"} if dry_run else {}
-
-
-def _checked(answer: Manifest, kind: ResourceType, key: Key, *, asked: str) -> Manifest:
-    """An answer about that very object; raises ServerFault when it is another, which nobody may take for it."""
-    metadata = answer.get("metadata")
-    named = cast(Manifest, metadata) if isinstance(metadata, dict) else {}
-    found = (answer.get("apiVersion"), answer.get("kind"), named.get("namespace") or "", named.get("name"))
-    if found != (kind.api_version, kind.kind, key.namespace if kind.namespaced else "", key.name):
-        raise ServerFault(f"{asked}: the answer is another object")
-    return answer
-
-
-def _check_namespace(item: Manifest, kind: ResourceType, namespace: str, *, asked: str) -> None:
-    """Raise ServerFault when one of the objects of a namespace is of another."""
-    if kind.namespaced and namespace and section(item, "metadata").get("namespace") != namespace:
-        raise ServerFault(f"{asked}: an object of another namespace is among those of {namespace}")
 
 
 def _version(manifest: Manifest) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from modelplane_operator.clients.informer import Index, Informer, Keep
+from modelplane_operator.clients.indexed import Index
+from modelplane_operator.clients.informer import Informer, Keep
 from modelplane_operator.kube.resources import ResourceType
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.informer import Index, Informer, Keep
+from modelplane_operator.clients.indexed import Index
+from modelplane_operator.clients.informer import Informer, Keep
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.prober import Prober
 from modelplane_operator.clients.reflector import LISTS_AT_ONCE, Reflector

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import (
@@ -32,59 +31,31 @@ from modelplane_operator.controllers.hub_gateway import (
     own_hosts,
 )
 from modelplane_operator.controllers.inference_class import class_names
-from modelplane_operator.controllers.model_replica import CHILDREN as OF_REPLICAS
-from modelplane_operator.controllers.orphans import Sweeps, elsewhere, is_tenants, ours
-from modelplane_operator.controllers.registrations import Registrations, identity_of, look_alike, on_another
-from modelplane_operator.kube.errors import ClientError, Forbidden, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
-from modelplane_operator.kube.resources import (
-    CLIENT_TRAFFIC_POLICY,
-    DEPLOYMENT,
-    ENVOY_PROXY,
-    GATEWAY,
-    HTTP_ROUTE,
-    INFERENCE_POOL,
-    JOB,
-    LEADER_WORKER_SET,
-    NAMESPACE,
-    NODE,
-    PERSISTENT_VOLUME_CLAIM,
-    POLICIES,
-    RESOURCE_SLICE,
-    SECRET,
-    ResourceType,
+from modelplane_operator.controllers.on_cluster import (
+    APIS,
+    OF_MODELS,
+    SWEPT,
+    Versions,
+    forbidden_on,
+    is_synced,
+    observe_there,
 )
+from modelplane_operator.controllers.orphans import Sweeps
+from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
+from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Registered, Secrets, There, plan
-from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
+from modelplane_operator.planning.hardware import cut_slice
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
-from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find, placed_on
+from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
 from modelplane_operator.runtime.wiring import owner_of_kind
 
 CLUSTERS, CLASSES, REPLICAS = of(InferenceCluster), of(InferenceClass), of(ModelReplica)
 STACKS, ENDPOINTS = of(ServingStack), of(ModelEndpoint)
-APIS: Mapping[str, ResourceType] = {
-    "DRA": RESOURCE_SLICE,
-    "EnvoyGateway": ENVOY_PROXY,
-    "GatewayAPI": GATEWAY,
-    "InferencePool": INFERENCE_POOL,
-    "LeaderWorkerSet": LEADER_WORKER_SET,
-}
-"""What a cluster may serve, by the names that its status has for them, and a type that tells."""
-
-OF_MODELS = (DEPLOYMENT, LEADER_WORKER_SET, JOB, PERSISTENT_VOLUME_CLAIM, INFERENCE_POOL, HTTP_ROUTE)
-"""What must be gone before a cluster is let go, where its owner is a model's."""
-MODELS = frozenset({"ModelReplica", "ModelCache"})
-SWEPT = tuple(dict.fromkeys((*OF_MODELS, *CHILDREN, *OF_REPLICAS, *OF_STACKS)))
-"""Of what it is looked for whether it still has an owner."""
-
-OPTIONAL = (SECRET, *POLICIES)
-"""What we make there as far as we may. An account of before this version has no right to all of it."""
-
-VERSION_LASTS = timedelta(minutes=5)
 
 
 def _guarded(secret: Manifest) -> tuple[bool, ...]:
@@ -131,7 +102,7 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, sweeps, registrations, fabrics = _Versions(), Sweeps(SWEPT), Registrations(), Fabrics()
+    versions, sweeps, registrations, fabrics = Versions(), Sweeps(SWEPT), Registrations(), Fabrics()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -144,16 +115,16 @@ def controller(
             site = clients.fleet(name)
         except Unreachable:
             site = None
-        forbidden = _refusal(site) if site else None
+        forbidden = forbidden_on(site) if site else None
         token, since = tokens.get(name, (None, now))
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        visible = site is not None and not forbidden and _is_seen(site)
+        visible = site is not None and not forbidden and is_synced(site)
         there = None
         if site and visible:
             registered = await registrations.of(cluster, site, clients.hub, clients.fleet, now)
-            there = await _there(cluster, site, clients.hub, versions, sweeps, registered, now=now)
+            there = await observe_there(cluster, site, clients.hub, versions, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,
@@ -214,138 +185,6 @@ def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
     gateways = [one for one in there.children if type_of(one) == GATEWAY] if there else []
     told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]
     return filter(None, told)
-
-
-# On the cluster itself ------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Versions:
-    """The versions of Kubernetes that clusters have told lately."""
-
-    _told: dict[str, tuple[datetime, str]] = field(default_factory=dict[str, tuple[datetime, str]], init=False)
-
-    async def of(self, name: str, site: Cluster, now: datetime) -> str:
-        asked, version = self._told.get(name, (None, ""))
-        if asked is None or now - asked > VERSION_LASTS:
-            version = await site.kube.version()
-            self._told[name] = (now, version)
-        return version
-
-
-async def _there(  # noqa: PLR0917 - what was known, and what is seen
-    cluster: InferenceCluster,
-    site: Cluster,
-    hub: Cluster,
-    versions: _Versions,
-    sweeps: Sweeps,
-    registered: Registered,
-    *,
-    now: datetime,
-) -> There:
-    made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
-    terminating = cluster.metadata.deletion_timestamp is not None
-    has_namespace = await _has_namespace(site, made)
-    home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
-    alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
-    return There(
-        version=await versions.of(cluster.metadata.name, site, now),
-        latency=site.health.latency,
-        apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
-        hardware=_hardware(site),
-        children=made,
-        has_namespace=has_namespace,
-        others=tuple(of_models(site, hub)) if terminating else (),
-        orphans=None if terminating else sweeps.of(site, hub, now, alike),
-        spared=tuple(_spared(site)) if terminating and not registered.first else (),
-        unpermitted=_unpermitted(site),
-        forbidden=frozenset(kind for kind in OPTIONAL if _forbidden(site, kind)),
-        registered=replace(registered, home=home),
-    )
-
-
-def _is_seen(site: Cluster) -> bool:
-    """Whether it answers, and all that we make there has been seen once."""
-    return site.health.answers and all(
-        ((found := site.find(kind)) is not None and found.synced) or (kind in OPTIONAL and _forbidden(site, kind))
-        for kind in CHILDREN
-    )
-
-
-def _is_served(site: Cluster, kind: ResourceType) -> bool:
-    """A type whose objects we have seen is served, whatever the cluster says at the moment."""
-    found = site.find(kind)
-    return found is not None and (found.served or found.count > 0)
-
-
-def _forbidden(site: Cluster, kind: ResourceType) -> Forbidden | None:
-    return error if isinstance(error := site.failing(kind), Forbidden) else None
-
-
-def _refusal(site: Cluster) -> ClientError | None:
-    """Why the cluster does not tell us of what we need to see, or no longer does."""
-    return next((error for kind in CHILDREN if kind not in OPTIONAL and (error := _forbidden(site, kind))), None)
-
-
-def _unpermitted(site: Cluster) -> str:
-    """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
-    refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(site, kind))), None)
-    if refused is not None:
-        return str(refused)
-    return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"
-
-
-def _hardware(site: Cluster) -> Seen | ClientError | None:
-    nodes, slices = site.find(NODE), site.find(RESOURCE_SLICE)
-    for found in (nodes, slices):
-        if found is None or not found.synced:
-            return found and site.failing(found.type)
-    return Seen(tuple(nodes or ()), tuple(slices or ()))
-
-
-async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
-    """Whether our namespace is there and of somebody else's making."""
-    kinds = {child["kind"] for child in made}
-    if kinds & {"Namespace", "EnvoyProxy"}:
-        return "Namespace" not in kinds  # what is in it needs it
-    return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
-
-
-def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:
-    """What is there because of a model, but for what the same cluster under another name has; and what ends already.
-
-    It is what we applied, where such a model's objects are: labels alone are anybody's to write, and would hold the
-    cluster for ever.
-    """
-    for kind in OF_MODELS:
-        for one in ours(site.find(kind)):
-            if _is_of_a_model(one) and not elsewhere(one, site.name, hub):
-                yield f"{kind.kind} {key_of(one)}"
-    for one in _namespaces(site):
-        if is_terminating(one):
-            yield f"{NAMESPACE.kind} {key_of(one)}"
-
-
-def _spared(site: Cluster) -> Iterator[str]:
-    """Namespaces of tenants that nobody deletes. By now no replica is left: they went with the last, if they could."""
-    return (f"{NAMESPACE.kind} {key_of(one)}" for one in _namespaces(site) if not is_terminating(one))
-
-
-def _namespaces(site: Cluster) -> Iterator[Manifest]:
-    return (one for one in ours(site.find(NAMESPACE)) if is_tenants(one) and _is_at_home(one, labels.OWNER_NAME))
-
-
-def _is_of_a_model(manifest: Manifest) -> bool:
-    return labels_of(manifest).get(labels.OWNER_KIND) in MODELS and _is_at_home(manifest, labels.OWNER_NAMESPACE)
-
-
-def _is_at_home(manifest: Manifest, label: str) -> bool:
-    """Whether it is, or is in, the namespace that stands for the one of the hub that its label names."""
-    key = key_of(manifest)
-    return (key.namespace or key.name) == names.remote_namespace(labels_of(manifest).get(label, ""))
-
-
-# On the hub -----------------------------------------------------------------------------------------------------------
 
 
 def _stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:

@@ -27,7 +27,8 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.connection import OnUnauthorized
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.helm import Helm
-from modelplane_operator.clients.informer import Index, Informer
+from modelplane_operator.clients.indexed import Index
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import OnHealth
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.clients.watches import Watched

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.names import SYSTEM_NAMESPACE
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.informer import Index
+from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Manifest, section
 from modelplane_operator.kube.resources import NAMESPACE, SECRET, ResourceType

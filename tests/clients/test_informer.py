@@ -14,8 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from modelplane_operator.api import labels
 from modelplane_operator.clients.entries import SIZE_OF_A_TOMBSTONE, Entry, sharing
-from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer, by_label
-from modelplane_operator.clients.kube import Event, Listing
+from modelplane_operator.clients.indexed import by_label
+from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.lists import Listing
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import FIELD_MANAGER
 from modelplane_operator.kube.resources import CONFIG_MAP

@@ -1,0 +1,61 @@
+"""The indexes of an informer: by which values its objects are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+
+from modelplane_operator.api import labels
+from modelplane_operator.kube.objects import Key, Manifest, labels_of
+from modelplane_operator.kube.resources import ResourceType
+
+Index = Callable[[Manifest], Iterable[Hashable]]
+
+
+def by_label(name: str) -> Index:
+    """Finds objects by the value of a label."""
+    return lambda manifest: (value,) if (value := labels_of(manifest).get(name)) is not None else ()
+
+
+OWNER: Mapping[str, Index] = {"owner": by_label(labels.OWNER_UID)}
+"""The index that every informer has: the uid of the owner."""
+
+
+class Indexed:
+    """The keys of objects, by the values that indexes find them for."""
+
+    def __init__(self, kind: ResourceType, indexes: Mapping[str, Index]) -> None:
+        self._kind = kind
+        self._indexes = {**OWNER, **indexes}
+        self._keys: dict[tuple[str, Hashable], dict[Key, None]] = {}
+
+    def keys(self, index: str, value: Hashable) -> AbstractSet[Key]:
+        """In no order, which costs nothing however many they are."""
+        if index not in self._indexes:  # else what was never indexed would look like what is not there
+            raise LookupError(f"{self._kind} has no index {index!r}")
+        return self._keys.get((index, value), {}).keys()
+
+    def add(self, key: Key, manifest: Manifest) -> Mapping[str, Exception]:
+        """Have an object found; answers the indexes that failed on it: there it is not."""
+        places, failed = self._places(manifest)
+        for place in places:
+            self._keys.setdefault(place, {})[key] = None
+        return failed
+
+    def remove(self, key: Key, manifest: Manifest) -> None:
+        """Have it found no more, by the content that it was added with."""
+        for place in self._places(manifest)[0]:
+            keys = self._keys[place]
+            del keys[key]
+            if not keys:
+                del self._keys[place]
+
+    def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
+        places: dict[tuple[str, Hashable], None] = {}
+        failed: dict[str, Exception] = {}
+        for name, index in self._indexes.items():
+            try:
+                places.update(dict.fromkeys([(name, value) for value in index(manifest)]))
+            except Exception as error:  # noqa: BLE001 - one index must not keep the object out of the others
+                failed[name] = error
+        return places, failed

@@ -1,0 +1,24 @@
+"""A deployment: where its replicas are to be, which of them exist in what shape, and which of them are in rotation.
+
+One that is paused, or that is being deleted and waits for somebody else's finalizer, is left as it is. Its replicas
+leave clusters that are drained or deleted all the same: those belong to somebody else.
+"""
+
+from __future__ import annotations
+
+from modelplane_operator.planning.model_deployment.course import decide
+from modelplane_operator.planning.model_deployment.observed import FOLLOWING, Observed
+from modelplane_operator.planning.model_deployment.status import status
+from modelplane_operator.planning.model_deployment.steps import steps
+from modelplane_operator.planning.plan import Plan
+
+__all__ = ["FOLLOWING", "Observed", "plan"]
+
+
+def plan(seen: Observed) -> Plan:
+    course = decide(seen)
+    awaited = [at for at in map(seen.awaited, seen.live) if at is not None and at > seen.now]
+    again = [at for at in (course.decision.again_at, course.moves.again_at, *awaited) if at is not None]
+    wait = max((min(again) - seen.now).total_seconds(), 0.1) if again else None
+    told = None if seen.terminating else status(seen, course)
+    return Plan(tuple(steps(seen, course)), told, requeue_after=wait)

@@ -1,0 +1,47 @@
+"""One replica: its objects on its cluster, how it does there, and how it goes.
+
+A replica goes from behind: its pods end first and finish what they answer, while the route still leads to them; then
+the rest is deleted, then the namespace when no other replica needs it and nobody else has anything there.
+"""
+
+from __future__ import annotations
+
+from modelplane_operator.api.model_replica import ModelAccepted
+from modelplane_operator.planning.model_replica.engines import engines
+from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, ClusterState, Observed
+from modelplane_operator.planning.model_replica.out_of_reach import out_of_sight, waiting
+from modelplane_operator.planning.model_replica.referenced import keeps, missing, whole
+from modelplane_operator.planning.model_replica.status import Problem, judged
+from modelplane_operator.planning.model_replica.teardown import teardown
+from modelplane_operator.planning.plan import Apply, Plan, Step, prune
+from modelplane_operator.rendering.model_replica import CannotRender, render_model_replica, sources
+
+__all__ = ["ClusterState", "Observed", "plan"]
+
+REFRESH = 300.0  # Secrets of the hub are read and not watched: a changed one reaches its copies within that time
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.replica.metadata.deletion_timestamp is not None:
+        return teardown(seen)
+    if not seen.site.exists:
+        name = seen.replica.spec.cluster_name
+        return waiting(seen, f"there is no connection to cluster {name}: see its InferenceCluster")
+    if seen.site.error is not None:
+        return out_of_sight(seen, seen.site.error)
+    if not seen.site.connected:
+        return Plan(requeue_after=REQUEUE_SOON)
+    rendered = render_model_replica(seen.replica, whole(seen), lifecycle=seen.lifecycle)
+    if isinstance(rendered, CannotRender):
+        return Plan(status=judged(seen, engines(seen, ()), Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
+    found = engines(seen, rendered)
+    cluster = seen.replica.spec.cluster_name
+    steps: list[Step] = [Apply(manifest, cluster) for manifest in rendered]
+    complete = not any(engine.lacks for engine in found)
+    spare = [child for child in seen.children if not keeps(child, seen, complete=complete)]
+    steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
+    steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
+    again = REFRESH if sources(seen.replica) else None
+    absent = missing(seen, copied=False)
+    problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else None
+    return Plan(tuple(steps), judged(seen, found, problem), requeue_after=again)

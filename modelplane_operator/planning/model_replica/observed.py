@@ -1,0 +1,75 @@
+"""What is seen of a replica before anything is decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model_replica import ModelReplica
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, entries, labels_of
+from modelplane_operator.kube.resources import DEPLOYMENT, HTTP_ROUTE, INFERENCE_POOL, LEADER_WORKER_SET
+from modelplane_operator.planning.nodes import Unfit
+from modelplane_operator.planning.symptoms import ALL_FIT, is_ready
+from modelplane_operator.rendering.model_replica import Context, Lifecycle
+
+REQUEUE_SOON = 0.5  # until the first lists of its cluster are in
+WORKLOADS = frozenset({DEPLOYMENT, LEADER_WORKER_SET})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The replica's cluster, as far as it is known at the moment."""
+
+    exists: bool = True
+    """Whether there is an InferenceCluster of that name, or a connection left over from one."""
+    connected: bool = True
+    """Whether what was seen there can be relied on. Otherwise nothing is decided about it."""
+    error: ClientError | None = None
+    """Why it cannot be reached; None while it can, or while that is being found out."""
+    serving: bool = True
+    """Whether its gateway answers: models may do so while the API server does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A replica and all that was seen of it."""
+
+    replica: ModelReplica
+    site: ClusterState
+    around: Context
+    children: tuple[Manifest, ...]
+    """What we applied on the cluster for this replica."""
+    pods: tuple[Manifest, ...]
+    namespace: Manifest | None
+    """The namespace on the cluster, when no other replica needs it."""
+    fences: tuple[Manifest, ...]
+    """What we have put around that namespace; it goes with it."""
+    lifecycle: Lifecycle
+    now: datetime
+    nodes: Unfit = ALL_FIT
+    """The nodes of its cluster on which pods do not run, or get no more."""
+    of_others: tuple[str, ...] = ()
+    """What others have in that namespace, which then stays: nobody else's is deleted with ours."""
+
+    @property
+    def routes(self) -> Sequence[Manifest]:
+        return [child for child in self.children if type_of(child) == HTTP_ROUTE]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the route leads to an InferencePool, so that a picker says where each request goes."""
+        rules = [rule for route in self.routes for rule in entries(route, "spec", "rules")]
+        return any(ref.get("kind") == INFERENCE_POOL.kind for rule in rules for ref in entries(rule, "backendRefs"))
+
+    def is_pickers(self, manifest: Manifest) -> bool:
+        """Whether it is the picker's workload, or a pod of it."""
+        name = names.picker(self.replica.metadata.name)
+        return manifest["metadata"]["name"] == name or labels_of(manifest).get(labels.PICKER_APP) == name
+
+    def runs(self, pod: Manifest) -> bool:
+        """Whether a pod is ready, and its node too: of one that is silent, nobody knows."""
+        return is_ready(pod) and not self.nodes.under(pod)

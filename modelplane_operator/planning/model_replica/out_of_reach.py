@@ -1,0 +1,41 @@
+"""A replica on whose cluster nothing can be done at the moment."""
+
+from __future__ import annotations
+
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.model_replica import ModelAccepted, ModelReady
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.planning.model_replica.observed import Observed
+from modelplane_operator.planning.model_replica.status import status
+from modelplane_operator.planning.plan import Plan
+
+
+def waiting(seen: Observed, why: str) -> Plan:
+    """Nothing can be done yet. What was known of a replica that runs stays true."""
+    if seen.replica.conditions:
+        return Plan()
+    now = seen.now
+    conditions = (
+        ModelAccepted.WAITING_FOR_CLUSTER.condition(now, message=why),
+        ModelReady.WAITING_FOR_MODEL.condition(now),
+        Ready.CREATING.condition(now, message=why),
+    )
+    return Plan(status=status(conditions))
+
+
+def out_of_sight(seen: Observed, error: ClientError) -> Plan:
+    """The cluster's API server does not answer. That alone ends no model: only when its gateway is silent too."""
+    if not seen.replica.conditions:
+        return Plan(status=waiting(seen, str(error)).status, failure=error)
+    if seen.site.serving:
+        return Plan(failure=error)
+    why = f"neither cluster {seen.replica.spec.cluster_name} nor its gateway answers"
+    lost = (
+        ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
+        Ready.UNREACHABLE.condition(seen.now, message=why),
+    )
+    last = seen.replica.status
+    known = status(
+        lost, held=last.held_nodes if last else (), unschedulable_since=last.unschedulable_since if last else None
+    )
+    return Plan(status=known, failure=error)

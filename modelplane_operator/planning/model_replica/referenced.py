@@ -1,0 +1,76 @@
+"""What a replica names on the hub, and the copies of it on the cluster: what is rendered of it, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from modelplane_operator.api import names
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, section
+from modelplane_operator.kube.resources import CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SECRET
+from modelplane_operator.planning.model_replica.observed import Observed
+from modelplane_operator.planning.symptoms import refuses_backend
+from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, Context, Source, sources
+
+# Pods of the shape before may still name these, and could not be made again without them.
+_NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
+
+
+def whole(seen: Observed) -> Context:
+    """What was seen, but for referenced objects that have lost keys of which the engines have a copy."""
+    has, lost = {child["metadata"]["name"] for child in seen.children}, _lost(seen)
+    kept = {(source.kind, source.name) for source in lost if _copy(seen, source) in has}
+    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in kept]
+    return replace(_around(seen), referenced=tuple(referenced))
+
+
+def _around(seen: Observed) -> Context:
+    """What was seen, but for pools where a Service already leads to the pods: nothing moves what runs without need.
+
+    A cluster may serve InferencePools and its gateway not route to them: other programs bring that API, too. It says so
+    of the first route that leads to one.
+    """
+    if seen.is_pooled:
+        return replace(seen.around, pools_refused=any(map(refuses_backend, seen.routes)))
+    if not seen.routes or seen.replica.spec.is_split:
+        return seen.around
+    return replace(seen.around, serves=seen.around.serves - {INFERENCE_POOLS})
+
+
+def keeps(child: Manifest, seen: Observed, *, complete: bool) -> bool:
+    """Whether a child stays even if it is not wanted: what running pods need, and copies of what has vanished."""
+    if type_of(child) not in _NAMED_BY_PODS:
+        return False
+    return not complete or child["metadata"]["name"] in {_copy(seen, source) for source in _lost(seen)}
+
+
+def _copy(seen: Observed, source: Source) -> str:
+    return names.copied(seen.replica.metadata.name, source.use, source.name)
+
+
+def _lost(seen: Observed) -> Mapping[Source, str]:
+    """What the engines name and the hub does not have, or not whole: in words."""
+    there = {(original["kind"], original["metadata"]["name"]): original for original in seen.around.referenced}
+    return {
+        source: words
+        for source in sources(seen.replica)
+        if (words := _lack(source, there.get((source.kind, source.name))))
+    }
+
+
+def _lack(source: Source, original: Manifest | None) -> str:
+    if original is None:
+        return f"no {source.kind} {source.name}"
+    gone = source.needed - {*section(original, "data"), *section(original, "binaryData")}
+    keys = f"key{'s' if len(gone) > 1 else ''} {', '.join(sorted(gone))}"
+    return f"no {keys} in {source.kind} {source.name}" if gone else ""
+
+
+def missing(seen: Observed, *, copied: bool) -> str:
+    """What the hub lacks that engines wait for: of what they have a copy of before, or of what they have none."""
+    has = {child["metadata"]["name"] for child in seen.children}
+    absent = [
+        words for source, words in _lost(seen).items() if source.required and (_copy(seen, source) in has) is copied
+    ]
+    return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}" if absent else ""

@@ -1,0 +1,48 @@
+"""How a replica leaves its cluster: its pods first, while the route still leads to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import Ready
+from modelplane_operator.api.model_replica import ModelReplicaStatus
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.objects import Manifest, is_terminating
+from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, Observed
+from modelplane_operator.planning.model_replica.status import status
+from modelplane_operator.planning.plan import LET_GO, Plan, delete
+
+
+def teardown(seen: Observed) -> Plan:
+    replica, cluster = seen.replica, seen.replica.spec.cluster_name
+    if labels.FINALIZER not in replica.metadata.finalizers:
+        return Plan()
+    if not seen.site.exists:  # nobody can reach what may be left there
+        return Plan((LET_GO,))
+    if seen.site.error is not None:
+        why = f"cluster {cluster} does not answer; what runs there is deleted when it does"
+        return Plan(status=_going(seen, why), failure=seen.site.error)
+    if not seen.site.connected:
+        return Plan(requeue_after=REQUEUE_SOON)
+    workloads = [child for child in seen.children if type_of(child) in WORKLOADS and not seen.is_pickers(child)]
+    # The picker stays as long as any of them answers. Then its pods end by themselves: they hold no devices, and
+    # nobody waits for the minutes that they have.
+    running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
+    if workloads or running:
+        steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
+        return Plan(steps, _going(seen, f"waiting for {_count(running, 'pod')} to end"))
+    if seen.children:
+        steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
+        return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
+    if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
+        return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
+    return Plan((LET_GO,))
+
+
+def _going(seen: Observed, why: str) -> ModelReplicaStatus:
+    return status((Ready.DELETING.condition(seen.now, message=why),))
+
+
+def _count(found: Sequence[Manifest], noun: str) -> str:
+    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
