@@ -78,10 +78,11 @@ class Asker:
             answer = await self._get(way, path)
             if not answer.unrouted:
                 break
-        self._unreached.pop(way.gateway, None)
-        if not answer.connected:
-            now = self.now()
-            self._unreached[way.gateway] = _Unreached(before.first if before else now, now, answer)
+        if answer.connected:
+            self._unreached.pop(way.gateway, None)
+        else:
+            now, known = self.now(), self._unreached.get(way.gateway)  # another may have been answered meanwhile
+            self._unreached[way.gateway] = _Unreached(known.first if known else now, now, answer)
         return answer
 
     def is_unreachable(self, way: Way) -> bool:

@@ -69,7 +69,7 @@ def controller(
         children = tuple(applied(clients.hub, CHILDREN, endpoint.metadata.uid or "", (endpoint.key.namespace,)))
         site = _site(endpoint, clients.hub)
         hub = await ranges.find() if site is None else None
-        of_users = reach.of_users(hub.services, hub.pods) if hub else reach
+        of_users = reach.of_users(hub.services, hub.pods, hub.nodes) if hub else reach
         place = place_of(endpoint, of_users) if hub and not endpoint.metadata.deletion_timestamp else None
         if places and not place:
             places.forget(endpoint.key)

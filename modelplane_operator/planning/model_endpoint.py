@@ -32,6 +32,7 @@ from modelplane_operator.rendering.backend_url import (
     Fault,
     InvalidUrl,
     Reach,
+    leads_nowhere,
     misled,
     parse_url,
     path_of,
@@ -197,6 +198,8 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(Fault.FORBIDDEN, words)
+    if found and found.unknown and not found.addresses and backend != _led_to(seen):
+        return leads_nowhere(backend.host)
     return backend
 
 

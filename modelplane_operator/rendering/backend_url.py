@@ -73,18 +73,22 @@ class Reach:
     """More that may not be: the hub's own pod and Service networks, and its cluster domain."""
     inward: tuple[tuple[Network, str], ...] = ()
     """Networks that are nobody's but the platform team's, and what their addresses are."""
+    nodes: frozenset[Address] = frozenset()
+    """Addresses of the hub's nodes, of which many are public."""
 
     def allows(self, host: Address | str) -> bool:
         """Whether the settings let endpoints lead there whatever the rules say."""
         return any(_covers(entry, host) for entry in self.allowed)
 
-    def of_users(self, services: Iterable[Network], pods: Iterable[Network]) -> Reach:
-        """The same for what users write, given the hub's ranges for Services and pods."""
+    def of_users(
+        self, services: Iterable[Network], pods: Iterable[Network], nodes: frozenset[Address] = frozenset()
+    ) -> Reach:
+        """The same for what users write, given the hub's ranges for Services and pods, and its nodes."""
         hub = [
             *((network, "an address of the hub's Services") for network in services),
             *((network, "an address of the hub's pods") for network in pods),
         ]
-        return replace(self, inward=(*hub, *PRIVATE))
+        return replace(self, inward=(*hub, *PRIVATE), nodes=nodes)
 
 
 EVERYWHERE = Reach()
@@ -166,12 +170,21 @@ def misled(name: str, addresses: Collection[Address], reach: Reach) -> InvalidUr
     """Why a name may not be dialled, given what it stands for; None when it may."""
     if reach.allows(name):
         return None
-    if len(addresses) > MOST_ADDRESSES:
-        return InvalidUrl(Fault.FORBIDDEN, f"{name} has more than {MOST_ADDRESSES} addresses")
-    if not any(_refusal(address, reach) for address in addresses):
-        return None
-    # Which address, is not for tenants: they would learn what only the hub's own name servers tell.
-    return InvalidUrl(Fault.FORBIDDEN, f"{name} leads to an address inside, where no endpoint may lead")
+    if len(addresses) > MOST_ADDRESSES or any(_refusal(address, reach) for address in addresses):
+        return leads_nowhere(name)
+    return None
+
+
+def leads_nowhere(name: str) -> InvalidUrl:
+    """What is said of a name that does not exist and of one that leads inside alike.
+
+    Tenants would otherwise learn what only the hub's own name servers tell.
+    """
+    return InvalidUrl(
+        Fault.FORBIDDEN,
+        f"{name} does not lead to 1 to {MOST_ADDRESSES} addresses outside: correct the name, or, for a place of your "
+        "own network, have the operator's setting allow-endpoints name it",
+    )
 
 
 def _port(text: str | None, default: int) -> int | InvalidUrl:
@@ -232,7 +245,8 @@ def _carried(address: Address) -> tuple[IPv4Address, ...]:
 
 
 def _inward(address: Address, reach: Reach) -> str:
-    words = next((words for network, words in reach.inward if address in network), "")
+    node = "an address of one of the hub's nodes" if address in reach.nodes else ""
+    words = node or next((words for network, words in reach.inward if address in network), "")
     return f"{words}: the operator's setting allow-endpoints would have to name it" if words else ""
 
 

@@ -88,6 +88,33 @@ async def test_a_gateway_that_takes_no_connection_is_not_tried_for_each_service(
         assert await asker.ask(gateway.way()) == Answer(200)
 
 
+async def test_one_answer_ends_what_was_noted_of_a_silent_gateway(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that began before that answer and fails after it does not bring it back."""
+    now, way = [0.0], gateway.way()
+    asker, late = Asker(lambda: now[0]), asyncio.Event()
+    silent = Answer(lack="takes no connection", connected=False)
+
+    async def slowly(_: Asker, __: Way, ___: str) -> Answer:
+        await late.wait()
+        return silent
+
+    with monkeypatch.context() as before:
+        before.setattr(Asker, "_get", slowly)
+        late.set()
+        await asker.ask(way)
+        now[0] = hub_gateway.PATIENCE
+        late.clear()
+        slow = asyncio.create_task(asker.ask(way))
+        await asyncio.sleep(0)
+    assert await asker.ask(way) == Answer(200)
+    late.set()
+
+    assert await slow == silent
+    assert not asker.is_unreachable(way)
+
+
 async def test_a_gateway_is_unreachable_when_it_has_been_for_a_while() -> None:
     now, way = [0.0], Way("127.0.0.1", "http", "127.0.0.1", unused(), PREFIX)
     asker = Asker(lambda: now[0])

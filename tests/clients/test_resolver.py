@@ -7,13 +7,19 @@ import socket
 import threading
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from modelplane_operator.clients.ranges import joined
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ranges import LIFETIME as RANGES_LIFETIME
+from modelplane_operator.clients.ranges import HubRanges, joined
 from modelplane_operator.clients.resolver import LIFETIME, OF_A_NAMESPACE, PATIENCE, OwnThreads, Resolver
+from modelplane_operator.kube.errors import Forbidden
+from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.resolved import Resolved
+from modelplane_operator.kube.resources import NODE, ResourceType
 from tests.support.waiting import until
 
 
@@ -98,6 +104,27 @@ def test_ranges_of_many_nodes_are_few() -> None:
 
     assert found[0] == ip_network("10.1.0.0/16")
     assert len(found) == 1 + 256
+
+
+async def test_the_hubs_own_addresses_are_read_of_its_nodes_and_kept_while_it_does_not_tell() -> None:
+    told = [{"type": "InternalIP", "address": "10.0.0.7"}, {"type": "ExternalIP", "address": "2001:db8::7"}]
+    node = {"spec": {}, "status": {"addresses": [*told, {"type": "Hostname", "address": "node-7"}, {}]}}
+
+    class Hub:
+        nodes: ClassVar[list[Manifest] | None] = [node, {}]
+
+        async def list(self, kind: ResourceType) -> SimpleNamespace:
+            if self.nodes is None:
+                raise Forbidden("no")
+            return SimpleNamespace(items=self.nodes if kind == NODE else [])
+
+    hub, now = Hub(), [0.0]
+    ranges = HubRanges(lambda: cast(Kube, hub), lambda: now[0])
+    known = {ip_address("10.0.0.7"), ip_address("2001:db8::7")}
+
+    assert (await ranges.find()).nodes == known
+    Hub.nodes, now[0] = None, RANGES_LIFETIME
+    assert (await ranges.find()).nodes == known
 
 
 async def test_names_of_many_silent_clusters_hold_up_no_other_and_are_asked_for_once(names: Names) -> None:

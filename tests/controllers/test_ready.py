@@ -153,6 +153,5 @@ async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) 
 
 async def test_a_host_that_does_not_exist_is_told_by_its_endpoint(hub: Hub) -> None:
     await hub.make("ModelEndpoint", "away", {}, url="https://away.example", rewritePath="/")
-    away = ("Unknown", "Unreachable", "away.example does not resolve: Name or service not known")
-    await until(lambda: hub.said(ModelEndpoint, "away") == away, "the endpoint to say so")
-    assert hub.said(ModelEndpoint, "away", "RoutingReady")[0] == "True"
+    await until(lambda: hub.said(ModelEndpoint, "away", "RoutingReady")[1] == "InvalidURL", "the endpoint to say so")
+    assert "away.example does not lead to 1 to 64 addresses outside" in hub.said(ModelEndpoint, "away")[2]

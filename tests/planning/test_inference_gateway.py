@@ -14,8 +14,9 @@ from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
-from modelplane_operator.planning.plan import Create, Issue
+from modelplane_operator.planning.plan import Create, Issue, Replace
 from modelplane_operator.rendering.inference_gateway import hosts_of
+from modelplane_operator.rendering.owned import on_hub
 from tests.support.builders import EPOCH
 from tests.support.plans import carried_out, told
 
@@ -150,6 +151,26 @@ def test_an_authority_outlives_its_hub_gateway_and_a_certificate_does_not() -> N
     then = plan(replace(seen(gateway(conditions=told, mutual_tls="Always")), secrets=(authority,)))
     (leaf,) = [one for one in then.steps if isinstance(one, Issue)]
     assert (leaf.key.name, "ownerReferences" in leaf.metadata) == (names.GATEWAY_CERTIFICATE, True)
+
+
+@pytest.mark.parametrize("mutual_tls", ["Auto", "Never"])
+def test_an_authority_of_an_older_version_is_freed_from_its_hub_gateway_and_not_made_anew(mutual_tls: str) -> None:
+    owned = on_hub(seen(gateway()).gateway, names.GATEWAY_AUTHORITY, namespace=names.SYSTEM_NAMESPACE)
+    made = new_authority((), EPOCH, owned)
+    assert made is not None
+    known = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {**made.metadata, "uid": "s", "resourceVersion": "7"},
+        "data": secret_data(made.certificate, None),
+    }
+    asked = gateway(mutual_tls=mutual_tls)
+
+    (freed,) = [one.manifest for one in plan(replace(seen(asked), secrets=(known,))).steps if isinstance(one, Replace)]
+    metadata = {name: value for name, value in known["metadata"].items() if name != "ownerReferences"}
+    assert freed == {**known, "metadata": metadata}, "nothing else of it changes, and only that version of it"
+    after = plan(replace(seen(asked), secrets=(freed,))).steps
+    assert not [one for one in after if isinstance(one, Replace)]
 
 
 def test_other_servers_below_a_wildcard_of_the_certificate_are_not_the_hub_gateway() -> None:

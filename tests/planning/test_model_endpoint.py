@@ -424,7 +424,7 @@ def test_a_name_that_turns_out_to_lead_inward_gets_no_requests_any_more() -> Non
     inward = settled(users(PROVIDER, *outside.children, names=names("34.55.100.10", "10.0.0.7")))
 
     assert kinds(inward.children) == []
-    assert "api.together.xyz leads to an address inside" in reported(inward)
+    assert "api.together.xyz does not lead to 1 to 64 addresses outside" in reported(inward)
     assert "10.0.0.7" not in str(reported(inward)), "nobody learns what only the hub's name servers tell"
 
 
@@ -438,12 +438,32 @@ def test_what_led_outside_before_gets_requests_while_another_name_is_resolved() 
     assert reported(changing) == "api.groq.com is being resolved; requests go on to https://api.together.xyz:443"
 
 
-def test_a_name_that_nobody_knows_is_told_and_holds_nothing_up() -> None:
+def test_a_name_that_nobody_can_tell_of_is_told_and_holds_nothing_up() -> None:
     """The gateway may know it: the operator does not always run beside it."""
-    unknown = settled(users(PROVIDER, names=names(error="Name or service not known")))
+    busy = settled(users(PROVIDER, names=names(error="Temporary failure in name resolution")))
 
-    assert routing(unknown) == (BACKEND, "https://api.together.xyz:443")
-    assert reported(unknown).endswith("the operator cannot resolve api.together.xyz: Name or service not known")
+    assert routing(busy) == (BACKEND, "https://api.together.xyz:443")
+    assert reported(busy).endswith("cannot resolve api.together.xyz: Temporary failure in name resolution")
+
+
+UNKNOWN = {"api.together.xyz": Resolved(error="Name or service not known", unknown=True)}
+
+
+def test_a_tenant_does_not_learn_which_names_exist_inside() -> None:
+    """Not by the message, and not by anything else that the status says."""
+    inside, unknown = (users(PROVIDER, names=known) for known in (names("10.0.0.7"), UNKNOWN))
+
+    assert told(plan(inside)) == told(plan(unknown))
+    assert kinds(settled(inside).children) == kinds(settled(unknown).children) == []
+
+
+def test_a_provider_whose_name_is_lost_goes_on() -> None:
+    before = settled(users(PROVIDER, names=names("34.55.100.10")))
+
+    assert routing(settled(users(PROVIDER, *before.children, names=UNKNOWN))) == (
+        BACKEND,
+        "https://api.together.xyz:443",
+    )
 
 
 # The gateway of a cluster, which answers nobody but the hub's ---------------------------------------------------------

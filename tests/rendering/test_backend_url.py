@@ -187,6 +187,19 @@ def test_users_lead_to_addresses_outside(host: str) -> None:
     assert isinstance(parse_url(f"http://{host}", USERS), Backend)
 
 
+def test_users_do_not_lead_to_the_hubs_nodes_by_any_of_their_addresses() -> None:
+    nodes = frozenset({ip_address("34.55.100.10"), ip_address("2001:db8::7")})
+    users = EVERYWHERE.of_users([], [], nodes)
+
+    for host in ("34.55.100.10", "[2001:db8::7]", "[64:ff9b::34.55.100.10]"):
+        found = parse_url(f"http://{host}:10250", users)
+        assert isinstance(found, InvalidUrl)
+        assert "is an address of one of the hub's nodes" in found.message
+    assert misled("node.nip.io", [ip_address("34.55.100.10")], users) is not None
+    assert isinstance(parse_url("http://34.55.100.10", replace(users, allowed=("34.55.100.10/32",))), Backend)
+    assert isinstance(parse_url("http://34.55.100.11", users), Backend)
+
+
 def test_a_refusal_says_what_the_address_is_and_which_setting_would_allow_it() -> None:
     found = parse_url("http://203.0.113.9", USERS)
     assert isinstance(found, InvalidUrl)

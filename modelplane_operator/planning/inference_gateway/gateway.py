@@ -18,11 +18,11 @@ from modelplane_operator.api.inference_gateway import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of
+from modelplane_operator.kube.objects import Key, Manifest, Section, entries, is_terminating, key_of
 from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceType
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.inference_gateway.observed import Observed
-from modelplane_operator.planning.plan import Apply, Create, Plan, Step, delete, prune
+from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete, prune
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
     data_plane,
@@ -59,13 +59,14 @@ def _certificates(seen: Observed) -> Iterator[Step]:
     Where it was on and nobody has said that it is to end, clusters are closed still: what is there is renewed.
     """
     gateway, known = seen.gateway, authorities(seen.secrets)
+    # Clusters trust an authority longer than an InferenceGateway lives that is deleted to be applied again.
+    yield from (Replace(_unowned(one)) for one in seen.secrets if _goes_with_its_owner(one))
     reason = _mutual_tls(seen)[0]
     lost = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik" and bool(known)
     if not (reason.wanted or lost):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
-    # Clusters trust an authority longer than an InferenceGateway lives that is deleted to be applied again.
-    unowned = {name: value for name, value in metadata.items() if name != "ownerReferences"}
+    unowned = _unowned({"metadata": metadata})["metadata"]
     if (authority := new_authority(seen.secrets, seen.now, unowned)) is not None:
         yield authority
     if (trusted := trust(known, seen.now)) is not None:
@@ -74,6 +75,17 @@ def _certificates(seen: Observed) -> Iterator[Step]:
             yield wanted
     over = {one.secret for one in spare(known, seen.now)}
     yield from (delete(one) for one in seen.secrets if key_of(one) in over)
+
+
+def _goes_with_its_owner(secret: Manifest) -> bool:
+    """Whether it is an authority that Kubernetes deletes with its InferenceGateway, as those of before were made."""
+    authority = key_of(secret).name.startswith(names.GATEWAY_AUTHORITY)
+    return authority and not is_terminating(secret) and bool(secret["metadata"].get("ownerReferences"))
+
+
+def _unowned(secret: Manifest) -> Manifest:
+    metadata = {name: value for name, value in secret["metadata"].items() if name != "ownerReferences"}
+    return {**secret, "metadata": metadata}
 
 
 def _secret(seen: Observed, name: str) -> Manifest | None:
