@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from localfleet.__main__ import app
 from modelplane_operator.api import KINDS
+from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
 
@@ -164,3 +165,21 @@ def test_tenants_may_write_what_tenants_write_and_nothing_else() -> None:
 
     assert set(edit["resources"]) == {*ours - {"modelreplicas"}, "modeldeployments/scale"}
     assert set(view["resources"]) == {*ours, "modeldeployments/scale"}
+
+
+def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
+    """By what was measured, with two Helms that take all they may."""
+    measured = (ROOT / "docs/performance.md").read_text()
+    found = re.search(r"^\| B13 \| at its peak \| \S+ MB \| (\S+) MB \| (\S+) MB \|", measured, re.MULTILINE)
+    assert found
+    hundred, thousand = (float(figure.replace(",", "")) * 10**6 for figure in found.groups())
+    a_cluster = (thousand - hundred) / 900
+    memory = (ROOT / "docs/operations.md").read_text()
+    told = re.search(r"The chart's limit, (\S+), holds .* (\d+) clusters; for 1,000 give it (\S+) ", memory)
+    assert told
+    limit, more = (quantity.parse(size).as_float() for size in told.group(1, 3))
+    helms = 2 * Settings().helm_memory
+
+    assert quantity.parse(VALUES["resources"]["limits"]["memory"]).as_float() == limit
+    assert helms + hundred + (int(told[2]) - 100) * a_cluster <= limit
+    assert helms + thousand <= more
