@@ -25,6 +25,7 @@ from modelplane_operator.kube.errors import KubeconfigError
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.rendering.images import REFERENCE, REGISTRY, Images
 from modelplane_operator.rendering.inference_gateway import KEYS
+from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.rendering.model_replica import Lifecycle
 
 LogFormat = Literal["auto", "json", "console"]
@@ -103,6 +104,12 @@ def _optional_name(text: str) -> str:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(sorted({_name(entry.strip()) for entry in text.split(",") if entry.strip()}))
+
+
+def _http(text: str) -> str:
+    if not re.fullmatch(r"https?://[-a-zA-Z0-9.:\[\]]+(/[-\w./~]*)?", text, re.ASCII):
+        raise ValueError("it must be http:// or https:// with a host, and at most a path")
+    return text
 
 
 def _registry(text: str) -> str:
@@ -234,6 +241,12 @@ class Settings:
     image_registry: str = _option("", _registry, "where the images of pickers and sidecars are mirrored: HOST[/PATH]")
     picker_image: str = _option("", _image, "of the endpoint picker beside a model: HOST/NAME:TAG or @sha256:...")
     sidecar_image: str = _option("", _image, "of the sidecar before a decoding engine; another one restarts those")
+    hydrator_image: str = _option(
+        "", str, "the operator's own image, as workload clusters pull it: it fills the volumes of ModelCaches"
+    )
+    hugging_face: str = _option(
+        "https://huggingface.co", _http, "where ModelCaches find Hugging Face, or a mirror that speaks its protocol"
+    )
     crash_record: Path | None = _option(
         None,
         Path,
@@ -295,6 +308,10 @@ class Settings:
     @property
     def images(self) -> Images:
         return Images(self.image_registry, self.picker_image, self.sidecar_image)
+
+    @property
+    def hydrator(self) -> Hydrator:
+        return Hydrator(self.hydrator_image, self.hugging_face.rstrip("/"))
 
     @property
     def reach(self) -> Reach:

@@ -63,7 +63,7 @@ POOL_DEFINITION: Manifest = {
         ],
     },
 }
-QUICK = ("--drain-grace=1", "--engine-drain=1", "--engine-grace=10")
+QUICK = ("--drain-grace=1", "--engine-drain=1", "--engine-grace=10", "--hydrator-image=operator:test")
 
 
 class Right(NamedTuple):
@@ -135,17 +135,17 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "no service here asks for API keys: tests/controllers/test_routing.py": every(
         "get create patch delete", "traefik.io", "middlewares"
     ),
-    "for the controllers of clouds and caches, which are still to come": [
+    "for the controllers of clouds, which are still to come": [
         *every("get create patch delete", CLOUDS, *OF_CLOUDS),
         *every("update", CLOUDS, *(f"{resource}/status" for resource in OF_CLOUDS)),
-        *every("patch", OURS, "modelcaches"),
-        *every("update", OURS, "modelcaches/status"),
     ],
 }
 IDLE: Mapping[str, Iterable[str]] = {
     "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
         *every("get", "", "configmaps", "limitranges", "secrets", "serviceaccounts", "services"),
+        *every("get", "", "persistentvolumeclaims"),
         *every("get", "apps", "deployments"),
+        *every("get", "batch", "jobs"),
         *every("get", "gateway.envoyproxy.io", "envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies"),
         *every("get", "networking.k8s.io", "networkpolicies"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes"),
@@ -168,10 +168,6 @@ IDLE: Mapping[str, Iterable[str]] = {
     ],
     "a token lasts longer than the test: tests/controllers/test_clusters.py": [
         f"create serviceaccounts/token in {ACCESS}",
-    ],
-    "they are watched as soon as there is one, which caches will make": [
-        *every("watch", "batch", "jobs"),
-        *every("watch", "", "persistentvolumeclaims"),
     ],
 }
 
@@ -328,7 +324,7 @@ def comes(hub: Hub) -> None:
     """A platform, and models that need everything that the operator can make of one."""
     gateway = kinds.gateway()
     secured = {**gateway, "spec": {**gateway["spec"], "mutualTLS": "Always"}}
-    for manifest in (secured, *map(kinds.inference_class, kinds.POOLS), kinds.cluster("worker-1")):
+    for manifest in (secured, *map(kinds.inference_class, kinds.POOLS), with_storage()):
         hub.apply(manifest)
     hub.says("worker-1", "Ready", "Available")
     hub.says("worker-1", "GatewaySecured", "MutualTLS")
@@ -343,10 +339,18 @@ def comes(hub: Hub) -> None:
         kinds.service(TEAM, "one"),
         elsewhere,
         kinds.service(TEAM, "elsewhere"),
+        kinds.cache(TEAM, "weights"),
     ):
         hub.apply(manifest)
-    waits(hub, "Ready", "md/one", "md/several", "ms/one")
+    waits(hub, "Ready", "md/one", "md/several", "ms/one", "mc/weights")
     waits(hub, "RoutingReady", "me/elsewhere", "ms/elsewhere")  # nobody answers there
+
+
+def with_storage() -> Manifest:
+    """The cluster, with storage for caches."""
+    cluster = kinds.cluster("worker-1")
+    cluster["spec"]["cluster"]["existing"]["cache"] = {"storageClassName": "standard"}
+    return cluster
 
 
 def picks(hub: Hub) -> None:
@@ -408,6 +412,6 @@ def change(hub: Hub, what: str, spec: Manifest) -> None:
 
 
 def goes(hub: Hub) -> None:
-    hub.kubectl("delete", "ms,md,me", "--all", "-n", TEAM, "--timeout=120s")
+    hub.kubectl("delete", "ms,md,me,mc", "--all", "-n", TEAM, "--timeout=120s")
     hub.kubectl("delete", "ic,icl,ig", "--all", "--timeout=120s")
     assert pools(hub) == ""

@@ -39,6 +39,10 @@ RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: nodes by pool that a replica has of an earlier shape, as JSON
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too
+CONTENT = f"{PREFIX}content"  # annotation: what a volume of a ModelCache is for
+STAGED = f"{PREFIX}staged"  # annotation: the revision that such a volume holds all of
+PROGRESS = f"{PREFIX}progress"  # annotation: how far a hydration is, as JSON, written by itself
+ATTEMPT = f"{PREFIX}attempt"  # annotation: the how manieth hydration of a volume a Job is
 FINALIZER = f"{PREFIX}finalizer"
 
 # What the picker of a replica with split prefill and decode tells the engines apart by.

@@ -25,7 +25,7 @@ from modelplane_operator.api.engines import (
 )
 from modelplane_operator.api.model import ATOMIC, Model, Rule, list_map, must
 from modelplane_operator.api.pods import PodTemplate
-from modelplane_operator.api.shared import Amounts, ModelCacheRef, QualifiedName
+from modelplane_operator.api.shared import Amounts, PlacedCacheRef, QualifiedName
 
 
 class ResolvedRequest(Model):
@@ -99,7 +99,7 @@ class ModelReplicaSpec(Spec):
 
     cluster_name: Annotated[OurName, must(STAYS)]
     """InferenceCluster that runs the replica, for as long as the replica exists."""
-    model_cache_ref: ModelCacheRef | None = None
+    model_cache_ref: PlacedCacheRef | None = None
     """Weights to start from."""
     serving: PlacedServing | None = None
     """How the engines share the work. Without it, Unified."""
@@ -149,6 +149,12 @@ class ModelAccepted(ConditionType):
 
     WAITING_FOR_CLUSTER = "WaitingForCluster", "False", "The cluster does not exist or cannot be reached yet.", STEP
     DEPLOYING = "Deploying", "False", "The workloads are being written.", STEP
+    MODEL_CACHE_HYDRATING = (
+        "ModelCacheHydrating",
+        "False",
+        "The weights are still on their way to the cluster; the workloads are written when all of them are there.",
+        STEP,
+    )
     INVALID_ENGINE = "InvalidEngine", "False", "An engine cannot run as it is asked for; the message says why.", WARNING
     SOURCE_NOT_FOUND = "SourceNotFound", "False", "The namespace lacks a Secret or ConfigMap of an engine.", WARNING
     ACCEPTED = "Accepted", "True", "Every engine has its workload."

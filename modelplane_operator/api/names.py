@@ -174,6 +174,11 @@ def is_picker(name: str) -> bool:
     return name.endswith(_PICKER)
 
 
-def cache_volume(namespace: str, cache: str) -> str:
-    """The volume of a ModelCache."""
-    return derived("cache", namespace, cache, show=f"modelcache-{cache}")
+def cache_volume(namespace: str, cache: str, content: str = "") -> str:
+    """The volume of a ModelCache; of what it was changed to since, with its content."""
+    return derived("cache", namespace, cache, *filter(None, [content]), show=f"modelcache-{cache}")
+
+
+def hydration(namespace: str, cache: str, content: str) -> str:
+    """The Job that fills a volume of a ModelCache with that content, and all that it needs."""
+    return derived("hydration", namespace, cache, content, show=f"hydrate-{cache}", room=_WORKLOAD_ROOM)

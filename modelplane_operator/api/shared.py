@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.bounds import LabelsToMatch, ObjectName, OurName
+from modelplane_operator.api.bounds import DnsLabel, LabelsToMatch, ObjectName, OurName
 from modelplane_operator.api.model import Model
 
 Bytes = Annotated[str, Field(max_length=9, pattern="^[1-9][0-9]{0,6}(Mi|Gi|Ti)$")]
@@ -47,6 +47,14 @@ class ModelCacheRef(Model):
 
     name: OurName
     """Name of the ModelCache."""
+
+
+class PlacedCacheRef(ModelCacheRef):
+    """A ModelCache, and which of its volumes."""
+
+    volume: DnsLabel | None = None
+    """PersistentVolumeClaim to start from. Without one, the cache's first: another one holds what the cache was changed
+    to since."""
 
 
 class Credentials(Model):

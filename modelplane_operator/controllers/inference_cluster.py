@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import (
     InferenceClass,
     InferenceCluster,
+    ModelCache,
     ModelEndpoint,
     ModelReplica,
     ServingStack,
@@ -40,7 +41,7 @@ from modelplane_operator.controllers.on_cluster import (
     is_synced,
     observe_there,
 )
-from modelplane_operator.controllers.orphans import Sweeps
+from modelplane_operator.controllers.orphans import Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
@@ -71,6 +72,7 @@ INDEXES: Indexes = {
     **connections.INDEXES,
     CLUSTERS: {**connections.INDEXES[CLUSTERS], "class": class_names, "identity": identity_of},
     REPLICAS: {"cluster": placed_on},
+    of(ModelCache): {"cluster": staged_on},
     ENDPOINTS: {"cluster": _cluster_of},
     SECRET: {"guarded": _guarded},
 }

@@ -15,6 +15,7 @@ from modelplane_operator.controllers import (
     inference_class,
     inference_cluster,
     inference_gateway,
+    model_cache,
     model_deployment,
     model_endpoint,
     model_replica,
@@ -55,6 +56,7 @@ def kinds(world: World) -> Controllers:
         ),
         model_deployment.controller(FleetView(world.now), drain_grace, world.scheduled),
         model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
+        model_cache.controller(referenced, settings.hydrator),
         model_endpoint.controller(
             settings.reach,
             referenced,

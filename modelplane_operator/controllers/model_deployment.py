@@ -21,7 +21,7 @@ from modelplane_operator.api.model_deployment import Progressing, ReplicasSchedu
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, section
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Plan
@@ -141,7 +141,9 @@ def _find_cache(deployment: ModelDeployment, hub: Cluster) -> ModelCache | NoCac
     if reference is None:
         return NoCache.NOT_READ  # nothing asks for one
     found = find(hub, of(ModelCache), Key(deployment.key.namespace, reference.name))
-    return ModelCache.parse(found) if found else NoCache.NOT_FOUND
+    if found is None or is_terminating(found):  # it waits for those that start from it: no more are to come
+        return NoCache.NOT_FOUND
+    return ModelCache.parse(found)
 
 
 def _rotation(hub: Cluster, replicas: Iterable[Manifest]) -> tuple[frozenset[Key], frozenset[Key]]:
@@ -215,12 +217,18 @@ def _waiting(hub: Cluster) -> Iterable[Key]:
 
 
 def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
-    """Deployments that name it, when it appears, goes, or selects other clusters."""
-    before, after = (one and (one["metadata"]["uid"], one["spec"].get("clusterSelector")) for one in change)
+    """Deployments that name it, when it appears, goes, selects other clusters, or has another volume on one."""
+    before, after = (one and _kept(one) for one in change)
     deployments = hub.find(DEPLOYMENTS)
     if before == after or deployments is None:
         return ()
     return [key_of(one) for one in deployments.by("cache", key_of(change.latest))]
+
+
+def _kept(cache: Manifest) -> tuple[Any, ...]:
+    metadata, clusters = section(cache, "metadata"), entries(cache, "status", "clusters")
+    volumes = [(one.get("name"), one.get("volume")) for one in clusters]
+    return metadata["uid"], metadata.get("deletionTimestamp"), cache["spec"].get("clusterSelector"), volumes
 
 
 def _on_route(change: Change, hub: Cluster) -> Iterable[Key]:

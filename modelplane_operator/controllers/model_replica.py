@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.gateways import Gateways
@@ -35,6 +35,7 @@ from modelplane_operator.kube.resources import (
     SERVICE_ACCOUNT,
     ResourceType,
 )
+from modelplane_operator.planning.cache_status import awaited
 from modelplane_operator.planning.model_replica import ClusterState, Observed, plan
 from modelplane_operator.planning.nodes import Unfit, pools_of, unfit
 from modelplane_operator.planning.symptoms import (
@@ -88,8 +89,14 @@ _OPTIONAL = {
 REPLICAS = of(ModelReplica)
 
 
+def started_from(replica: Manifest) -> Iterator[Key]:
+    """The cache of a replica: what replicas are found by."""
+    if name := section(replica, "spec", "modelCacheRef").get("name"):
+        yield Key(key_of(replica).namespace, name)
+
+
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": placed_on},
+    REPLICAS: {"cluster": placed_on, "cache": started_from},
     NODE: {"unfit": lambda node: (True,) if unfit(node) else ()},
 }
 WATCHED_REMOTELY = (
@@ -136,13 +143,16 @@ def controller(
                 site = replace(site, connected=False)  # its namespace has not been seen yet
         nodes = _unfit(cluster) if cluster is not None and site.connected else ALL_FIT
         now = clients.now()
-        return Observed(replica, site, around, children, pods, namespace, fences, lifecycle, now, nodes, of_others)
+        held = _awaited(replica, clients.hub)
+        return Observed(
+            replica, site, around, children, pods, namespace, fences, lifecycle, now, nodes, held, of_others
+        )
 
     return Controller(
         ModelReplica,
         observe,
         plan,
-        watches={of(InferenceCluster): _on_cluster},
+        watches={of(InferenceCluster): _on_cluster, of(ModelCache): _on_cache},
         remote_watches={
             **dict.fromkeys(CHILDREN, _owner),
             **dict.fromkeys((NAMESPACE, *FENCES), _in_namespace),
@@ -215,6 +225,21 @@ async def _referenced(replica: ModelReplica, referenced: ReferencedObjects) -> t
     return tuple(filter(None, found))
 
 
+def _awaited(replica: ModelReplica, hub: Cluster) -> str:
+    """Why the replica is better not begun: what of its weights is on its cluster is not all of them."""
+    reference = replica.spec.model_cache_ref
+    cache = find(hub, of(ModelCache), Key(replica.key.namespace, reference.name)) if reference else None
+    cluster = find(hub, of(InferenceCluster), Key("", replica.spec.cluster_name))
+    return awaited(cache, cluster) if cache and cluster else ""
+
+
+def _on_cache(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The replicas that start from a cache, when something else is known of it on its clusters."""
+    before, after = (one and section(one, "status").get("clusters") for one in change)
+    replicas = hub.find(REPLICAS)
+    return replicas.keys_by("cache", key_of(change.latest)) if replicas and before != after else ()
+
+
 def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest | None:
     """The replica's namespace on its cluster, when no other replica needs it.
 
@@ -222,11 +247,11 @@ def _vacant(replica: ModelReplica, hub: Cluster, cluster: Cluster) -> Manifest |
     """
     namespace = replica.key.namespace
     neighbours = (one for one in _replicas_on(replica.spec.cluster_name, hub) if one.namespace == namespace)
-    needed = any(one != replica.key and _is_there(one, hub, cluster) for one in neighbours)
+    needed = any(one != replica.key and is_there(one, hub, cluster) for one in neighbours)
     return None if needed else find(cluster, NAMESPACE, Key("", names.remote_namespace(namespace)))
 
 
-def _is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
+def is_there(key: Key, hub: Cluster, cluster: Cluster) -> bool:
     """Whether a replica has or will have objects on its cluster. Two that go together must not wait for each other."""
     found, homes = find(hub, REPLICAS, key), (names.remote_namespace(key.namespace),)
     if found is None or not is_terminating(found):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
 from modelplane_operator.runtime.reading import Cluster, placed_on
 
@@ -40,7 +40,7 @@ class Sweeps:
 
 
 def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: Iterable[str] = ()) -> Iterator[str]:
-    """What we applied there whose owner is not on the hub, and namespaces of tenants that no replica needs."""
+    """What we applied there whose owner is not on the hub, and namespaces of tenants that nobody needs."""
     kept = frozenset[str]().union(*(namespaces_in_use(name, hub) for name in (site.name, *called)))
     for kind in kinds:
         for one in ours(site.find(kind)):
@@ -50,10 +50,15 @@ def orphans(site: Cluster, kinds: Iterable[ResourceType], hub: Cluster, called: 
 
 
 def namespaces_in_use(cluster: str, hub: Cluster) -> frozenset[str]:
-    """The namespaces of tenants on a cluster that replicas need."""
-    replicas = hub.find(of(ModelReplica))
-    keys = replicas.keys_by("cluster", cluster) if replicas else ()
+    """The namespaces of tenants on a cluster that replicas or caches need."""
+    found = (hub.find(of(kind)) for kind in (ModelReplica, ModelCache))
+    keys = [key for users in found if users for key in users.keys_by("cluster", cluster)]
     return frozenset(names.remote_namespace(key.namespace) for key in keys)
+
+
+def staged_on(cache: Manifest) -> tuple[str, ...]:
+    """The clusters that a cache has something on: what caches are found by."""
+    return tuple(str(one.get("name")) for one in entries(cache, "status", "clusters"))
 
 
 def is_tenants(namespace: Manifest) -> bool:

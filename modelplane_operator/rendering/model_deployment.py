@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, Member, ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
+from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
 from modelplane_operator.rendering.inference_gateway import url_of
@@ -23,7 +25,9 @@ def replica_key(deployment: ModelDeployment, placement: Placement) -> Key:
     return Key(namespace, names.replica(namespace, name, placement.cluster, placement.index))
 
 
-def render_replica(deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None) -> Manifest:
+def render_replica(
+    deployment: ModelDeployment, placement: Placement, cluster: InferenceCluster | None, cache: ModelCache | None = None
+) -> Manifest:
     """The replica that stands for a placement, made from what the deployment says now, and its cluster allows."""
     wanted = deployment.replica
     engines = {engine.name: engine for engine in wanted.engines}
@@ -33,12 +37,21 @@ def render_replica(deployment: ModelDeployment, placement: Placement, cluster: I
         "metadata": {**_metadata(deployment, placement), "finalizers": [labels.FINALIZER]},
         "spec": {
             "clusterName": placement.cluster,
-            **({"modelCacheRef": {"name": wanted.model_cache_ref.name}} if wanted.model_cache_ref else {}),
+            **_cache_ref(wanted.model_cache_ref, placement, cache),
             **({"serving": {"mode": wanted.serving.mode}} if wanted.serving else {}),
             "podRevision": REVISION,
             "engines": [_engine(engines[placed.name], placed, cluster) for placed in placement.engines],
         },
     }
+
+
+def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCache | None) -> Manifest:
+    """The cache, and the volume of it that is complete, where that is not its first."""
+    if ref is None:
+        return {}
+    told = cache.on(placement.cluster) if cache else None
+    other = told and told.volume and cache and told.volume != names.cache_volume(*cache.key)
+    return {"modelCacheRef": {"name": ref.name, **({"volume": told.volume} if told and other else {})}}
 
 
 def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:

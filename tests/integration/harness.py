@@ -64,6 +64,7 @@ FLAGS = (
     "--listen=127.0.0.1:8080",
     "--allow-endpoints=10.90.0.1",  # where test_traffic.py has its providers
     "--log-format=json",
+    "--hydrator-image=modelplane-operator:test",
 )
 PLURALS = {
     "ModelDeployment": "modelplane.ai/v1alpha1/modeldeployments",
@@ -90,6 +91,9 @@ PLURALS = {
     "Secret": "v1/secrets",
     "ConfigMap": "v1/configmaps",
     "Service": "v1/services",
+    "Job": "batch/v1/jobs",
+    "PersistentVolumeClaim": "v1/persistentvolumeclaims",
+    "StorageClass": "storage.k8s.io/v1/storageclasses",
     "Pod": "v1/pods",
     "Event": "v1/events",
     "Node": "v1/nodes",

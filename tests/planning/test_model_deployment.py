@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica, labels, names
+from modelplane_operator.api.model_cache import CachedCluster, ModelCacheStatus
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.planning.model_deployment import Observed, plan
 from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace
@@ -16,7 +17,7 @@ from modelplane_operator.rendering.model_deployment import render_replica
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
-from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, model_cache, pool, request, taint
+from tests.support.builders import EPOCH, NAMESPACE, cluster, deployment, engine, gpu, model_cache, pool, request, taint
 from tests.support.manifests import change
 from tests.support.plans import told
 
@@ -207,6 +208,20 @@ def test_a_replica_is_not_changed_to_name_a_cache_that_does_not_exist() -> None:
     assert [type(step) for step in decided.steps] == [Apply]
     assert told(decided)["Progressing"][1] == "Settled"
     assert told(decided)["Ready"][0] == "False"
+
+
+def test_replicas_start_from_the_volume_that_is_complete_and_say_so_only_of_another_than_the_first() -> None:
+    def volumes(volume: str) -> list[str | None]:
+        status = ModelCacheStatus(clusters=(CachedCluster(name="a", phase="Ready", volume=volume),))
+        cache = model_cache().model_copy(update={"status": status})
+        decided = plan(seen(deployment(cache="qwen"), cluster("a"), cache=cache))
+        made = [step.manifest for step in decided.steps if isinstance(step, Create)]
+        return [one["spec"]["modelCacheRef"].get("volume") for one in made]
+
+    first = names.cache_volume(NAMESPACE, "qwen")
+
+    assert volumes(first) == [None], "a replica of before says nothing of a volume"
+    assert volumes(f"{first}-other") == [f"{first}-other"]
 
 
 def test_a_cache_that_is_there_is_told() -> None:

@@ -649,3 +649,20 @@ def test_a_secret_that_is_missing_has_a_reason_of_its_own() -> None:
 
     assert decided["Ready"][1] == "SourceNotFound"
     assert decided["Ready"][2].startswith("namespace ml-team has no Secret hf")
+
+
+def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
+    waiting = plan(replace(seen(), held="the weights of ModelCache qwen are not on cluster a yet"))
+
+    assert "Deployment" not in [made["kind"] for made in applied(waiting)]
+    assert told(waiting)["ModelAccepted"] == (
+        "False",
+        "ModelCacheHydrating",
+        "the weights of ModelCache qwen are not on cluster a yet",
+    )
+
+
+def test_what_runs_is_left_alone_while_its_cache_is_filled_anew() -> None:
+    running = serving()
+
+    assert plan(replace(running, held="not yet")) == plan(running)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import yaml
 
+from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
@@ -23,6 +25,13 @@ from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
 from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
+from modelplane_operator.rendering.model_cache import (
+    Hydrator,
+    render_account,
+    render_job,
+    render_token,
+    render_volume,
+)
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
@@ -59,6 +68,18 @@ def _model_replica(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     )
     found = render_model_replica(ModelReplica.parse(documents[0]), surroundings)
     return [{"cause": str(found.cause), "message": found.message}] if isinstance(found, CannotRender) else found
+
+
+def _model_cache(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    cache, seen = ModelCache.parse(documents[0]), _seen(documents)
+    volume = names.cache_volume(*cache.key)
+    hydrator = Hydrator("registry.example.com/modelplane-operator:v1", "https://mirror.example.com")
+    return [
+        render_volume(cache, volume, seen["storageClass"], 20, seen.get("staged", "")),
+        *([render_token(cache, seen["token"])] if "token" in seen else []),
+        *render_account(cache),
+        render_job(cache, volume, hydrator, attempt=1, revision=seen.get("revision", "")),
+    ]
 
 
 def _model_deployment(documents: Sequence[Manifest]) -> Sequence[Manifest]:
@@ -145,6 +166,7 @@ def _gateway_relay(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 
 
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
+    "model_cache": _model_cache,
     "cluster_gateway": _cluster_gateway,
     "gateway_relay": _gateway_relay,
     "inference_gateway": _inference_gateway,

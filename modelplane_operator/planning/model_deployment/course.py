@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import Rollout
 from modelplane_operator.api.model_replica import ModelReplica, ModelReplicaSpec
 from modelplane_operator.kube.objects import Key, Manifest
@@ -93,9 +94,9 @@ def _must_go(removal: Removal) -> bool:
 
 
 def _wanted(seen: Observed, decision: Decision) -> Mapping[Key, Manifest]:
-    deployment = seen.deployment
+    deployment, cache = seen.deployment, seen.cache if isinstance(seen.cache, ModelCache) else None
     return {
-        replica_key(deployment, each): render_replica(deployment, each, seen.clusters.get(each.cluster))
+        replica_key(deployment, each): render_replica(deployment, each, seen.clusters.get(each.cluster), cache)
         for each in (decision.new if seen.frozen else decision.placements)
     }
 

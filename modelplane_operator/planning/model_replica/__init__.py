@@ -7,8 +7,9 @@ the rest is deleted, then the namespace when no other replica needs it and nobod
 from __future__ import annotations
 
 from modelplane_operator.api.model_replica import ModelAccepted
+from modelplane_operator.api.types import type_of
 from modelplane_operator.planning.model_replica.engines import engines
-from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, ClusterState, Observed
+from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, ClusterState, Observed
 from modelplane_operator.planning.model_replica.out_of_reach import out_of_sight, waiting
 from modelplane_operator.planning.model_replica.referenced import keeps, missing, whole
 from modelplane_operator.planning.model_replica.status import Problem, judged
@@ -36,12 +37,14 @@ def plan(seen: Observed) -> Plan:
         return Plan(status=judged(seen, engines(seen, ()), Problem(ModelAccepted.INVALID_ENGINE, rendered.message)))
     found = engines(seen, rendered)
     cluster = seen.replica.spec.cluster_name
-    steps: list[Step] = [Apply(manifest, cluster) for manifest in rendered]
+    held = "" if any(type_of(child) in WORKLOADS for child in seen.children) else seen.held
+    steps: list[Step] = [Apply(one, cluster) for one in rendered if not held or type_of(one) not in WORKLOADS]
     complete = not any(engine.lacks for engine in found)
     spare = [child for child in seen.children if not keeps(child, seen, complete=complete)]
     steps += prune(spare, rendered, owner=seen.replica.metadata.uid or "", cluster=cluster)
     steps += prune(seen.fences, rendered, owner=seen.around.namespace_uid, cluster=cluster)
     again = REFRESH if sources(seen.replica) else None
     absent = missing(seen, copied=False)
-    problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else None
+    problem = Problem(ModelAccepted.MODEL_CACHE_HYDRATING, held) if held else None
+    problem = Problem(ModelAccepted.SOURCE_NOT_FOUND, absent) if absent else problem
     return Plan(tuple(steps), judged(seen, found, problem), requeue_after=again)

@@ -52,6 +52,8 @@ class Observed:
     now: datetime
     nodes: Unfit = ALL_FIT
     """The nodes of its cluster on which pods do not run, or get no more."""
+    held: str = ""
+    """Why its workloads are not to be made yet: the weights are not there. What runs already is left to it."""
     of_others: tuple[str, ...] = ()
     """What others have in that namespace, which then stays: nobody else's is deleted with ours."""
 

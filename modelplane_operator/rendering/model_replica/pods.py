@@ -291,7 +291,7 @@ def _ephemeral(number: int, volume: EphemeralVolume) -> Manifest:
 def _cache_volume(replica: ModelReplica) -> list[Manifest]:
     if not (cache := replica.spec.model_cache_ref):
         return []
-    claim = names.cache_volume(replica.key.namespace, cache.name)
+    claim = cache.volume or names.cache_volume(replica.key.namespace, cache.name)
     return [{"name": "model-cache", "persistentVolumeClaim": {"claimName": claim}}]
 
 

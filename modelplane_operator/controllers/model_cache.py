@@ -1,0 +1,183 @@
+"""ModelCache: what to read of it on all of its clusters, and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
+from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.controllers import model_replica, tenancy
+from modelplane_operator.controllers.orphans import staged_on
+from modelplane_operator.kube.errors import ClientError, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
+from modelplane_operator.kube.resources import (
+    JOB,
+    NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
+from modelplane_operator.planning.cache_status import is_meant
+from modelplane_operator.planning.model_cache import Observed, Site, User, plan
+from modelplane_operator.planning.symptoms import symptoms, told
+from modelplane_operator.rendering.model_cache import Hydrator
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
+from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
+from modelplane_operator.runtime.reading import children as labelled
+from modelplane_operator.runtime.wiring import owner_of_kind
+
+CACHES, CLUSTERS, REPLICAS = of(ModelCache), of(InferenceCluster), of(ModelReplica)
+CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+
+
+INDEXES: Indexes = {
+    REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on},
+    CACHES: {"cluster": staged_on},
+}
+
+
+def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[ModelCache, Observed]:
+    """`referenced`: how tokens are read."""
+
+    async def observe(cache: ModelCache, clients: Clients) -> Observed:
+        home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
+        uid = home["metadata"]["uid"] if home else ""
+        sites = await _sites(cache, uid, clients)
+        token = "" if cache.metadata.deletion_timestamp else await _token(cache, referenced)
+        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), token, referenced.recheck)
+
+    return Controller(
+        ModelCache,
+        observe,
+        plan,
+        watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica},
+        remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
+        on_connection=_on_connection,
+        while_paused=its_deletion,
+        indexes=INDEXES,
+        while_leading=(referenced.run,),
+    )
+
+
+async def _token(cache: ModelCache, referenced: ReferencedObjects) -> str:
+    """As the Secret has it; empty when there is none, or nothing in it."""
+    source = cache.spec.hugging_face
+    if source is None or source.auth_secret is None:
+        return ""
+    key, name = Key(cache.key.namespace, source.auth_secret.name), source.auth_secret.key
+    needed = frozenset((name,))
+    found = await referenced.find(SECRET, key, needed, waiting=(CACHES, cache.key), needed=needed)
+    return section(found or {}, "data").get(name) or ""
+
+
+async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
+    """The clusters that it is meant for, and those that have something of it."""
+    known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
+    users, found = _users(cache, clients.hub), list[Site]()
+    for cluster in clients.hub.find(CLUSTERS) or ():
+        name = cluster["metadata"]["name"]
+        storage = section(cluster, "status", "cache").get("storageClassName") or ""
+        site = Site(
+            name,
+            is_meant(cache.to_manifest(), cluster),
+            storage,
+            users=users.get(name, ()),
+        )
+        site = _seen(site, cache, uid, clients)
+        if not (site.meant or site.users or site.children or name in known):
+            continue
+        if name in known and site.connected and not site.children and not site.users:
+            home = names.remote_namespace(cache.key.namespace)
+            site = replace(site, namespace=await _vacant(home, clients.fleet(name), clients.hub))
+        isolation = InferenceCluster.parse(cluster).spec.isolation
+        found.append(replace(site, isolation=isolation or Isolation()))
+    return sorted(found, key=lambda one: one.name)
+
+
+def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
+    """The same with what is on the cluster."""
+    try:
+        there = clients.fleet(site.name)
+    except Unreachable as error:
+        return replace(site, connected=False, error=error)
+    if there.health.error or not there.synced:
+        return replace(site, connected=False, error=there.health.error)
+    uid, homes = cache.metadata.uid or "", (names.remote_namespace(cache.key.namespace),)
+    return replace(
+        site,
+        children=tuple(applied(there, CHILDREN, uid, homes)),
+        pods=tuple(labelled(there, (POD,), uid, homes)),
+        fences=tuple(applied(there, model_replica.FENCES, home, homes)) if home else (),
+    )
+
+
+async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
+    """The namespace of the cache there, when neither a replica nor anybody else has something in it."""
+    found, replicas = find(there, NAMESPACE, Key("", home)), hub.find(REPLICAS)
+    if found is None:
+        return None
+    placed = (key_of(one) for one in replicas.by("cluster", there.name)) if replicas else ()
+    neighbours = (key for key in placed if names.remote_namespace(key.namespace) == home)
+    try:
+        needed = any(model_replica.is_there(key, hub, there) for key in neighbours)
+        return None if needed or await tenancy.of_others(there.kube, home) else found
+    except ClientError:  # it stays, and InferenceClusters tell of it
+        return None
+
+
+def _users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:
+    """The replicas that start from it, by cluster."""
+    replicas, found = hub.find(REPLICAS), dict[str, tuple[User, ...]]()
+    for replica in replicas.by("cache", cache.key) if replicas else ():
+        volume = section(replica, "spec", "modelCacheRef").get("volume") or names.cache_volume(*cache.key)
+        cluster = replica["spec"].get("clusterName", "")
+        found[cluster] = (*found.get(cluster, ()), User(key_of(replica).name, volume))
+    return {cluster: tuple(sorted(users, key=lambda one: one.name)) for cluster, users in found.items()}
+
+
+# Who is woken ---------------------------------------------------------------------------------------------------------
+
+_owner = owner_of_kind("ModelCache")
+
+
+def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    """The caches that a cluster is meant for, or was, when it is another one to them."""
+    before, after = (_offer(one) if one else None for one in change)
+    if before != after:
+        for one in filter(None, change):
+            yield from _concerned(one, hub)
+
+
+def _offer(cluster: Manifest) -> tuple[object, ...]:
+    status = section(cluster, "status", "cache").get("storageClassName")
+    return status, labels_of(cluster), is_terminating(cluster), section(cluster, "spec", "isolation")
+
+
+def _concerned(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
+    name = cluster["metadata"]["name"]
+    return [key_of(one) for one in hub.find(CACHES) or () if name in staged_on(one) or is_meant(one, cluster)]
+
+
+def _on_connection(name: str, hub: Cluster) -> Iterable[Key]:
+    cluster = find(hub, CLUSTERS, Key("", name))
+    return _concerned(cluster, hub) if cluster else ()
+
+
+def _on_replica(change: Change, _: Cluster) -> Iterable[Key]:
+    """Its cache, when there is a replica more or less that starts from it, or from another volume of it."""
+    before, after = (one and (section(one, "spec", "modelCacheRef"), one["spec"].get("clusterName")) for one in change)
+    if before != after:
+        for one in filter(None, change):
+            yield from model_replica.started_from(one)
+
+
+def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
+    """Its cache, when it ends, or something else is the matter with it."""
+    before, after = (one and (section(one, "status").get("phase"), told(symptoms([one]))) for one in change)
+    return _owner(change, hub) if before != after else ()

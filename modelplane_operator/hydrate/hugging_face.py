@@ -1,0 +1,110 @@
+"""Hugging Face, and mirrors that speak its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+from huggingface_hub import HfApi
+from huggingface_hub import hf_hub_download as _download  # pyright: ignore[reportUnknownVariableType]
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import filter_repo_objects
+
+from modelplane_operator.hydrate.source import Broken, File, Listing, Refused
+
+# Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
+_PASSING: Final = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFace:
+    """A repository. A revision is pinned by `listing`: all files are of one commit."""
+
+    endpoint: str
+    repo: str
+    revision: str | None = None
+    allow: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
+
+    def listing(self) -> Listing:
+        with self._errors():
+            found = HfApi(self.endpoint, token=self.token or False).model_info(
+                self.repo, revision=self.revision, files_metadata=True
+            )
+        wanted = filter_repo_objects(
+            found.siblings or (),
+            allow_patterns=list(self.allow) or None,
+            ignore_patterns=list(self.ignore) or None,
+            key=lambda one: one.rfilename,
+        )
+        files = tuple(
+            File(one.rfilename, one.size or 0, one.lfs.sha256 if one.lfs else None, one.blob_id) for one in wanted
+        )
+        if not files:
+            left = ": no file matches allowPatterns and ignorePatterns" if found.siblings else ""
+            raise Refused(f"{self._named} has no files{left}")
+        if found.sha is None:
+            raise Broken(f"{self.endpoint} does not say which commit {self._named} is")
+        return Listing(found.sha, files)
+
+    def fetch(self, listing: Listing, file: File, folder: Path) -> None:
+        with self._errors():
+            _download(
+                self.repo,
+                file.path,
+                revision=listing.revision,
+                local_dir=folder,
+                endpoint=self.endpoint,
+                token=self.token or False,
+            )
+
+    @property
+    def _named(self) -> str:
+        return f"repository {self.repo}{f' at {self.revision}' if self.revision else ''}"
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        """Whatever the library raises, as ours. What servers say is left out: it may be anything."""
+        asked = "with the token of authSecret" if self.token else "without a token: name one in authSecret"
+        try:
+            yield
+        except GatedRepoError as error:
+            raise Refused(
+                f"{self._named} is gated, and was asked for {asked}; its licence has to be accepted by that account"
+            ) from error
+        except RevisionNotFoundError as error:
+            raise Refused(f"{self._named} does not exist: name a branch, tag or commit of it") from error
+        except RepositoryNotFoundError as error:
+            raise Refused(f"{self._named} does not exist or is private, and was asked for {asked}") from error
+        except HFValidationError as error:
+            raise Refused(f"{self.repo} is no name of a repository") from error
+        except HfHubHTTPError as error:
+            raise self._answered(error, asked) from error
+        except OSError as error:
+            if error.errno is not None and not isinstance(error, ConnectionError | TimeoutError):
+                raise  # the volume's trouble, and not the hub's
+            raise Broken(f"{self.endpoint} does not answer as it should: {type(error).__name__}") from error
+        except httpx.HTTPError as error:
+            raise Broken(f"{self.endpoint} does not answer: {type(error).__name__}") from error
+
+    def _answered(self, error: HfHubHTTPError, asked: str) -> Refused | Broken:
+        status = error.response.status_code
+        if status in {401, 403}:
+            return Refused(f"{self._named} is refused with {status}; it was asked for {asked}")
+        if status < 500 and status not in _PASSING:
+            return Refused(f"{self.endpoint} answers {status} to what is asked of {self._named}")
+        wait = error.response.headers.get("Retry-After", "")
+        return Broken(
+            f"{self.endpoint} answers {status}", retry_after=float(wait) if wait.isascii() and wait.isdigit() else None
+        )

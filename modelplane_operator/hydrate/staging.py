@@ -1,0 +1,182 @@
+"""Staging: all files beside their places first, each one verified, and in their places when all of them are there.
+
+Whoever mounts the volume meanwhile finds no model, and never half of one. A process that is ended anywhere goes on
+where the one before was: what is in its place was verified before it was put there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, Source
+
+HOME: Final = ".modelplane"  # in the volume: what is ours
+MARKER: Final = "complete.json"
+AT_ONCE: Final = 4  # files: more fill no disk sooner, and each takes some 30 MB
+TRIES: Final = 4  # of one file, in this process; then Kubernetes starts another
+CHUNK: Final = 1 << 20
+SPARE: Final = 64 << 20  # bytes that file systems need for themselves
+LAST: Final = ("config.json", "model_index.json")  # what engines look for first is put in its place last
+
+
+@dataclass(slots=True)
+class Done:
+    """How far it is; written here, and read by whoever tells of it."""
+
+    listing: Listing | None = None
+    files: int = 0
+    verified: int = 0
+    """Bytes of those files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The volume, and what it is to hold; `content` names that, as the operator does."""
+
+    volume: Path
+    content: str
+    pause: Callable[[float], None] = time.sleep
+    done: Done = field(default_factory=Done)
+
+    @property
+    def folder(self) -> Path:
+        return self.volume / HOME / self.content
+
+    @property
+    def marker(self) -> Path:
+        return self.volume / HOME / MARKER
+
+    def complete(self) -> str:
+        """The revision that the volume holds all of; empty when it does not."""
+        try:
+            told = json.loads(self.marker.read_text())
+        except (FileNotFoundError, ValueError):
+            return ""
+        return str(told["revision"]) if told.get("content") == self.content else ""
+
+    def fill(self, source: Source) -> Listing:
+        """Bring the volume to the content; raises Refused, Broken, and OSError for what is the volume's."""
+        listing = source.listing()
+        for file in listing.files:
+            _check(file)
+        self.done.listing = listing
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._check_room(listing)
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            under_way = [pool.submit(self._have, source, listing, file) for file in listing.files]
+            for one in wait(under_way, return_when=FIRST_EXCEPTION).done:
+                one.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # a process that fails leaves what it has to the next
+        self._promote(listing)
+        return listing
+
+    def staged(self) -> int:
+        """The bytes that are there, verified or not."""
+        placed = self.done.listing.files if self.done.listing else ()
+        in_place = sum(file.size for file in placed if self._is_placed(file))
+        return in_place + _size(self.folder)
+
+    def _check_room(self, listing: Listing) -> None:
+        needed = listing.size - self.staged() + SPARE
+        free = shutil.disk_usage(self.volume).free
+        if needed > free:
+            raise Refused(
+                f"{len(listing.files)} files need {_told(listing.size)}, and the volume has room for "
+                f"{_told(max(free + listing.size - needed, 0))} of that: raise sizeGiB, or leave files out by "
+                "ignorePatterns"
+            )
+
+    def _have(self, source: Source, listing: Listing, file: File) -> None:
+        """One file, verified."""
+        for tried in range(1, TRIES + 1):
+            if self._is_placed(file):
+                break
+            try:
+                source.fetch(listing, file, self.folder)
+                _verify(file, self.folder / file.path)
+                break
+            except Broken as error:
+                if tried == TRIES:
+                    raise
+                self.pause(min(error.retry_after or 2.0**tried, 60.0))
+        self.done.files += 1
+        self.done.verified += file.size
+
+    def _is_placed(self, file: File) -> bool:
+        """Whether it is in its place: a process that was ended meanwhile had verified all of them."""
+        place = self.volume / file.path
+        placing = self._placing.exists() and not (self.folder / file.path).exists()
+        return placing and place.is_file() and place.stat().st_size == file.size
+
+    @property
+    def _placing(self) -> Path:
+        return self.volume / HOME / f"{self.content}.placing"
+
+    def _promote(self, listing: Listing) -> None:
+        self._placing.touch()
+        for file in sorted(listing.files, key=lambda one: (one.path in LAST, one.path)):
+            staged, place = self.folder / file.path, self.volume / file.path
+            if staged.exists():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                staged.replace(place)
+        told = {
+            "content": self.content,
+            "revision": listing.revision,
+            "files": [{"path": one.path, "size": one.size, "sha256": one.sha256} for one in listing.files],
+        }
+        written = self.marker.with_suffix(".new")
+        with written.open("w") as file:
+            json.dump(told, file)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(self.marker)
+        self._placing.unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _check(file: File) -> None:
+    """That a path that a server names leads nowhere else."""
+    parts = PurePosixPath(file.path).parts
+    if not parts or file.path.startswith("/") or "\\" in file.path or {"..", "."} & {*parts} or parts[0] == HOME:
+        raise Refused(f"the source names a file that leads out of the volume: {file.path[:100]!r}")
+
+
+def _verify(file: File, path: Path) -> None:
+    """Raises Broken, and has it fetched anew, when it is not that file."""
+    size = path.stat().st_size
+    digest = hashlib.sha256() if file.sha256 else hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    with path.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            digest.update(chunk)
+    wanted = file.sha256 or file.git
+    if size == file.size and wanted in {None, digest.hexdigest()}:
+        return
+    path.unlink()
+    raise Broken(f"file {file.path} has come with another content than the source says it has")
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files below; they may go while they are counted."""
+    found = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            try:
+                found += (Path(path) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def _told(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,90 @@
+"""What is said of a cache: its conditions, its figures, and what whoever starts from it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
+from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
+from modelplane_operator.rendering.model_cache import source_of
+
+TOLD: Final = 3  # clusters and replicas that a message names
+
+
+def judged(
+    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, token_missing: bool
+) -> tuple[Condition, Condition]:
+    """Whether there are clusters for it, and whether the weights are on all of them."""
+    source = source_of(cache)
+    if not meant:
+        why = (
+            "No cluster matches clusterSelector and has storage for caches: "
+            "see spec.cluster.existing.cache of the InferenceClusters"
+        )
+        return (
+            ClustersMatched.NO_CLUSTERS.condition(now, message=why),
+            ArtifactReady.NO_CLUSTERS.condition(now, message=why),
+        )
+    matched = ClustersMatched.MATCHED.condition(now, message=f"{count(meant, 'cluster')}: {_names(meant)}")
+    ready = [one for one in meant if one.phase == "Ready"]
+    broken = [one for one in meant if one.phase == "Failed"]
+    secret = source.auth_secret
+    if len(ready) == len(meant):
+        told = f"{source.repo} is staged on {count(meant, 'cluster')}"
+        return matched, ArtifactReady.STAGED.condition(now, message=told)
+    counted = f"{len(ready)} of {count(meant, 'cluster')} ready"
+    if secret and token_missing:
+        told = f"Secret {cache.key.namespace}/{secret.name} has no key {secret.key}, or does not exist; {counted}"
+        return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
+    waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
+    told = "; ".join([counted, *waiting[:TOLD]])
+    if broken:
+        return matched, ArtifactReady.FAILED.condition(now, message=told)
+    return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
+
+
+def ready_of(meant: Sequence[CachedCluster]) -> str:
+    return f"{sum(one.phase == 'Ready' for one in meant)}/{len(meant)}"
+
+
+def progress_of(meant: Iterable[CachedCluster]) -> str | None:
+    coming = [one.progress for one in meant if one.progress and one.phase != "Ready"]
+    whole = sum(one.total_bytes or 0 for one in coming)
+    return f"{100 * sum(one.bytes or 0 for one in coming) // whole}%" if whole else None
+
+
+def _names(found: Sequence[CachedCluster]) -> str:
+    more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+    return ", ".join(one.name for one in found[:TOLD]) + more
+
+
+def count(found: Sequence[object], noun: str) -> str:
+    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
+
+
+def is_meant(cache: Manifest, cluster: Manifest) -> bool:
+    """Whether a cluster is to hold the weights of a cache."""
+    storage = section(cluster, "status", "cache").get("storageClassName")
+    wanted = section(cache, "spec", "clusterSelector", "matchLabels")
+    matches = all(labels_of(cluster).get(key) == value for key, value in wanted.items())
+    return bool(storage) and not is_terminating(cluster) and matches
+
+
+def awaited(cache: Manifest, cluster: Manifest) -> str:
+    """That the weights are still on their way to a cluster; empty when they are there, or none come."""
+    name, where = cache["metadata"]["name"], cluster["metadata"]["name"]
+    told = ModelCache.parse(cache).on(where)
+    if told is None:
+        known = not is_meant(cache, cluster)
+        return "" if known else f"the weights of ModelCache {name} are to come to cluster {where}"
+    if told.volume:
+        return ""
+    progress = told.progress
+    there = f": {100 * (progress.bytes or 0) // progress.total_bytes}%" if progress and progress.total_bytes else ""
+    end = progress.estimated_completion if progress else None
+    until = f", until about {end:%H:%M} UTC" if end else ""
+    wrong = f"; {told.message}" if told.message else ""
+    return f"the weights of ModelCache {name} are not on cluster {where} yet{there}{until}{wrong}"

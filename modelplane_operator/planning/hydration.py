@@ -1,0 +1,115 @@
+"""What the objects of a hydration tell: how far it is, whether it has ended, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.model_cache import CacheProgress
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, section
+from modelplane_operator.planning.symptoms import symptoms, told
+
+MOST: Final = 1 << 53  # of anything that is counted
+FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
+SHOWN: Final = 600  # characters of what a cluster says
+REVISION: Final = re.compile(r"[\w][-\w./:@+]{0,252}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the hydrator says; nothing of it is taken for more than words."""
+
+    progress: CacheProgress | None = None
+    revision: str = ""
+
+
+def succeeded(job: Manifest) -> bool:
+    return condition(job, "Complete").is_true
+
+
+def failed(job: Manifest) -> bool:
+    return condition(job, "Failed").is_true
+
+
+def attempt(job: Manifest) -> int:
+    """The how manieth it is."""
+    text = annotations_of(job).get(labels.ATTEMPT, "")
+    return int(text) if re.fullmatch("[1-9][0-9]{0,6}", text) else 1
+
+
+def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
+    """The last word of the pod that has succeeded, or what stands on the Job."""
+    words = [_last_word(pod) for pod in pods if section(pod, "status").get("phase") == "Succeeded"]
+    for text in (*words, annotations_of(job).get(labels.PROGRESS, "")):
+        if facts := _read(text):
+            return _reported(facts)
+    return Reported()
+
+
+def trouble(pods: Sequence[Manifest]) -> str:
+    """What keeps the pods of a Job from ending well; empty when nothing does."""
+    alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
+    said = [word for pod in _latest_last(pods) if not is_terminating(pod) and (word := _last_word(pod))]
+    before = f"tried again after: {said[-1]}" if said and alive else said[-1] if said else ""
+    return "; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN]
+
+
+def _latest_last(pods: Iterable[Manifest]) -> list[Manifest]:
+    def began(pod: Manifest) -> str:
+        states = (section(one, "state", "terminated") for one in entries(pod, "status", "containerStatuses"))
+        return max((str(state.get("startedAt") or "") for state in states), default="")
+
+    failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
+    return sorted(failed, key=lambda pod: (began(pod), pod["metadata"]["name"]))
+
+
+def _last_word(pod: Manifest) -> str:
+    """The termination message of its container, or else how it ended."""
+    for container in entries(pod, "status", "containerStatuses"):
+        if ended := section(container, "state", "terminated"):
+            return str(ended.get("message") or f"exit code {ended.get('exitCode')}").strip()[:SHOWN]
+    status = section(pod, "status")
+    return ": ".join(str(status[name]) for name in ("reason", "message") if status.get(name))[:SHOWN]
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    try:
+        facts = json.loads(text)
+    except ValueError:
+        return {}
+    return cast(Section, facts) if isinstance(facts, dict) else {}
+
+
+def _reported(facts: Mapping[str, Any]) -> Reported:
+    def count(name: str) -> int | None:
+        found = facts.get(name)
+        return found if type(found) is int and 0 <= found <= MOST else None
+
+    revision = facts.get("revision")
+    known = isinstance(revision, str) and REVISION.fullmatch(revision)
+    there, whole = count("bytes"), count("totalBytes")
+    progress = CacheProgress(
+        files=count("files"),
+        total_files=count("totalFiles"),
+        bytes=there,
+        total_bytes=whole,
+        estimated_completion=_estimate(facts.get("at"), (whole or 0) - (there or 0), count("bytesPerSecond") or 0),
+    )
+    return Reported(progress if whole else None, str(revision) if known else "")
+
+
+def _estimate(at: Any, left: int, rate: int) -> datetime | None:
+    """To the minute: it is a guess."""
+    if left <= 0 or rate <= 0 or left / rate > FARTHEST or not isinstance(at, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(at).astimezone(UTC) + timedelta(seconds=left / rate)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(second=0, microsecond=0)

@@ -1,0 +1,199 @@
+"""What a ModelCache is on a workload cluster: a volume, and for as long as the weights come, the Job that fills it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model_cache import HuggingFace, ModelCache
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.owned import on_cluster, owner_labels
+
+DIGITS: Final = 16  # of a digest: two contents of one cache, not a birthday party
+TOKEN: Final = "HF_TOKEN"  # noqa: S105 - the variable that has it
+VOLUME: Final = "/mnt/artifact"
+USER: Final = 65532
+REFUSED: Final = 3  # exit code of the hydrator: another pod would end in the same way
+TRIES: Final = 6  # pods of one Job, with pauses up to six minutes between them
+# It streams: `docs/performance.md`. What it has written counts too until it is on the disk.
+RESOURCES: Final = {"requests": {"cpu": "500m", "memory": "300Mi"}, "limits": {"memory": "1Gi"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Hydrator:
+    """What fills volumes, and from where."""
+
+    image: str = ""
+    """The operator's own, under the name by which clusters pull it. Empty: nobody has said."""
+    endpoint: str = "https://huggingface.co"
+    """Where Hugging Face, or a mirror of it, answers."""
+
+
+def content_of(cache: ModelCache) -> str:
+    """What a volume is to hold, in short: another one when it is to hold something else. Its size is none of it."""
+    source = source_of(cache)
+    told = [cache.spec.source, source.repo, source.revision or "", source.allow_patterns, source.ignore_patterns]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:DIGITS]
+
+
+def source_of(cache: ModelCache) -> HuggingFace:
+    """Raises ValueError for a cache whose rules the API server did not know."""
+    if cache.spec.hugging_face is None:
+        raise ValueError(f"ModelCache {cache.key} has no block huggingFace")
+    return cache.spec.hugging_face
+
+
+def render_volume(cache: ModelCache, name: str, storage_class: str, gib: int, staged: str = "") -> Manifest:
+    """The volume of the present content; `staged`: the revision that it holds all of."""
+    metadata = on_cluster(cache, name)
+    annotations = {labels.CONTENT: content_of(cache), **({labels.STAGED: staged} if staged else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": f"{gib}Gi"}},
+        },
+    }
+
+
+def render_token(cache: ModelCache, encoded: str) -> Manifest:
+    """The token, for as long as the Job is there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(cache),
+        "type": "Opaque",
+        "data": {TOKEN: encoded},
+    }
+
+
+def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
+    """Who the Job's pod is: somebody who may say on that Job how far it is, and nothing else."""
+    metadata = _metadata(cache)
+    name, namespace = metadata["name"], metadata["namespace"]
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [name], "verbs": ["patch"]}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": metadata,
+            "automountServiceAccountToken": False,
+        },
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    )
+
+
+def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, revision: str = "") -> Manifest:
+    """The Job that fills a volume. `revision`: the commit that another cluster has found the branch to be."""
+    source, metadata = source_of(cache), _metadata(cache)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**metadata, "annotations": {labels.ATTEMPT: str(attempt)}},
+        "spec": {
+            "backoffLimit": TRIES,
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {"containerName": "hydrator", "operator": "In", "values": [REFUSED]},
+                    },
+                    {  # an eviction is nobody's failure
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    },
+                ]
+            },
+            "template": {
+                "metadata": {"labels": owner_labels(cache)},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": metadata["name"],
+                    "automountServiceAccountToken": True,
+                    "enableServiceLinks": False,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": USER,
+                        "runAsGroup": USER,
+                        "fsGroup": USER,
+                        "fsGroupChangePolicy": "OnRootMismatch",
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    **_ELSEWHERE,
+                    "volumes": [
+                        {"name": "artifact", "persistentVolumeClaim": {"claimName": volume}},
+                        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+                    ],
+                    "containers": [
+                        {
+                            "name": "hydrator",
+                            "image": hydrator.image,
+                            "command": ["/opt/modelplane/bin/python", "-m", "modelplane_operator.hydrate"],
+                            "args": [
+                                f"--volume={VOLUME}",
+                                f"--content={content_of(cache)}",
+                                f"--repo={source.repo}",
+                                *([f"--revision={wanted}"] if (wanted := revision or source.revision) else []),
+                                *(f"--allow={one}" for one in source.allow_patterns),
+                                *(f"--ignore={one}" for one in source.ignore_patterns),
+                                f"--endpoint={hydrator.endpoint}",
+                                f"--job={metadata['name']}",
+                                f"--namespace={metadata['namespace']}",
+                            ],
+                            "env": [{"name": "HOME", "value": "/tmp"}, *_token(cache)],  # noqa: S108
+                            "resources": RESOURCES,
+                            "volumeMounts": [
+                                {"name": "artifact", "mountPath": VOLUME},
+                                {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+                            ],
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "readOnlyRootFilesystem": True,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+# On nodes of accelerators too, where there are no others: some clusters have none.
+_ELSEWHERE: Final[Manifest] = {
+    "affinity": {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "preference": {"matchExpressions": [{"key": labels.POOL, "operator": "DoesNotExist"}]},
+                }
+            ]
+        }
+    },
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+}
+
+
+def _metadata(cache: ModelCache) -> Manifest:
+    return on_cluster(cache, names.hydration(*cache.key, content_of(cache)))
+
+
+def _token(cache: ModelCache) -> list[Manifest]:
+    if source_of(cache).auth_secret is None:
+        return []
+    return [{"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": _metadata(cache)["name"], "key": TOKEN}}}]

@@ -1,0 +1,177 @@
+"""The hydrator as the process that a Job runs, against a hub on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.model_hub import COMMIT, ModelHub, model_hub
+
+CONTENT = "0123456789abcdef"
+TOKEN = "hf_canary7c1e"  # noqa: S105 - of a stand-in
+WEIGHTS = random.Random(1).randbytes(3_000_000)  # noqa: S311 - no secret
+FILES = {
+    "config.json": b'{"model_type": "toy"}',
+    "model.safetensors": WEIGHTS,
+    "original/model.pth": WEIGHTS[:5000],
+    "tokenizer/vocab.txt": b"a\nb\n",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    word: str
+    """The container's termination message."""
+    log: str
+    volume: Path
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What an engine sees."""
+        found = (path for path in self.volume.rglob("*") if path.is_file())
+        named = {str(path.relative_to(self.volume)): path.read_bytes() for path in found}
+        return {name: content for name, content in named.items() if not name.startswith(".modelplane/")}
+
+    @property
+    def is_marked(self) -> bool:
+        return (self.volume / ".modelplane" / "complete.json").exists()
+
+
+def hydrate(hub: ModelHub, folder: Path, *more: str, token: str = "", repo: str = "org/model") -> Ended:
+    volume, word = folder / "volume", folder / "word"
+    volume.mkdir(exist_ok=True)
+    word.write_text("")
+    command = [sys.executable, "-m", "modelplane_operator.hydrate", f"--volume={volume}", f"--content={CONTENT}"]
+    told = [f"--repo={repo}", f"--endpoint={hub.url}", f"--termination-message={word}"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **({"HF_TOKEN": token} if token else {})}
+    done = subprocess.run(
+        [*command, *told, *more], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    return Ended(done.returncode, word.read_text(), done.stdout + done.stderr, volume)
+
+
+def test_a_volume_holds_all_files_and_a_marker_that_names_the_commit(tmp_path: Path) -> None:
+    with model_hub(FILES) as hub:
+        ended = hydrate(hub, tmp_path, "--revision=main")
+
+    assert (ended.code, ended.files) == (0, FILES), ended.log
+    marker = json.loads((ended.volume / ".modelplane" / "complete.json").read_text())
+    assert (marker["content"], marker["revision"]) == (CONTENT, COMMIT)
+    told = json.loads(ended.word)
+    assert (told["revision"], told["files"], told["bytes"]) == (COMMIT, 4, sum(map(len, FILES.values())))
+
+
+def test_what_is_complete_is_not_asked_for_again(tmp_path: Path) -> None:
+    with model_hub(FILES) as hub:
+        hydrate(hub, tmp_path)
+        hub.calls.clear()
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, dict(hub.calls), json.loads(ended.word)["revision"]) == (0, {}, COMMIT)
+
+
+def test_patterns_leave_out_other_formats_of_the_same(tmp_path: Path) -> None:
+    with model_hub(FILES) as hub:
+        ended = hydrate(
+            hub, tmp_path, "--allow=*.json", "--allow=*.safetensors", "--allow=original/*", "--ignore=*.pth"
+        )
+
+    assert (ended.code, sorted(ended.files)) == (0, ["config.json", "model.safetensors"]), ended.log
+
+
+def test_a_transfer_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    large = {"model.safetensors": WEIGHTS * 4}
+    with model_hub(large, broken_after=11 << 20) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.files) == (0, large), ended.log
+    assert hub.ranges == [f"bytes={10 << 20}-"]
+
+
+def test_a_file_with_another_content_is_fetched_anew(tmp_path: Path) -> None:
+    forged = {"model.safetensors": WEIGHTS[:-1] + b"x", "config.json": b'{"model_type": "bad"}'}
+    with model_hub(FILES, wrong=forged) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.files) == (0, FILES), ended.log
+    assert (hub.calls["model.safetensors"], hub.calls["config.json"]) == (2, 2)
+
+
+def test_a_hub_that_asks_for_patience_is_asked_again(tmp_path: Path) -> None:
+    with model_hub(FILES, answers=[429, 503]) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.files) == (0, FILES), ended.log
+
+
+@pytest.mark.parametrize("token", ["", "hf_wrong"])
+def test_a_gated_repository_is_not_tried_again_and_the_remedy_is_told(tmp_path: Path, token: str) -> None:
+    with model_hub(FILES, token=TOKEN) as hub:
+        ended = hydrate(hub, tmp_path, token=token)
+
+    assert (ended.code, ended.files, ended.is_marked) == (3, {}, False)
+    assert "is gated" in ended.word
+    assert "authSecret" in ended.word
+
+
+def test_the_token_is_nowhere_but_in_requests(tmp_path: Path) -> None:
+    with model_hub(FILES, token=TOKEN) as hub:
+        ended = hydrate(hub, tmp_path, token=TOKEN)
+
+    assert (ended.code, ended.files) == (0, FILES)
+    assert TOKEN not in ended.log + ended.word
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert written == []
+
+
+@pytest.mark.parametrize(
+    ("more", "repo", "says"),
+    [
+        (["--revision=other"], "org/model", "at other does not exist"),
+        ([], "org/none", "repository org/none does not exist or is private"),
+        (["--allow=*.gguf"], "org/model", "no file matches allowPatterns"),
+    ],
+)
+def test_what_does_not_exist_is_not_tried_again(tmp_path: Path, more: list[str], repo: str, says: str) -> None:
+    with model_hub(FILES) as hub:
+        ended = hydrate(hub, tmp_path, *more, repo=repo)
+
+    assert ended.code == 3
+    assert says in ended.word
+
+
+def test_a_volume_that_is_too_small_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return 1 << 60
+
+    with model_hub({**FILES, "huge.safetensors": Huge(b"x")}) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, dict(hub.calls)) == (3, {})
+    assert "raise sizeGiB" in ended.word
+
+
+def test_a_hub_cannot_lead_out_of_the_volume(tmp_path: Path) -> None:
+    with model_hub(FILES, paths={"config.json": "../../out"}) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.files) == (3, {})
+    assert "leads out of the volume" in ended.word
+
+
+def test_a_hub_that_is_silent_is_tried_again_later(tmp_path: Path) -> None:
+    with model_hub(FILES) as hub:
+        pass
+    ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.is_marked) == (1, False)
+    assert "does not answer" in ended.word

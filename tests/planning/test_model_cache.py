@@ -1,0 +1,328 @@
+"""What is done for a cache on its clusters, from the first volume to the last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.types import type_of
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Manifest, key_of
+from modelplane_operator.kube.ownership import marked
+from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
+from modelplane_operator.planning.cache_status import awaited
+from modelplane_operator.planning.model_cache import Observed, Site, User, plan
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
+from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+COMMIT, TOKEN = "c" * 40, "aGZfY2FuYXJ5"
+HYDRATOR = Hydrator("operator:v1")
+PLAIN = names.cache_volume("team", "qwen")
+
+
+def cache(**changes: Any) -> ModelCache:
+    source = {"repo": "org/model", "revision": "main", "sizeGiB": 20, **changes.pop("source", {})}
+    metadata = {"name": "qwen", "namespace": "team", "uid": "u", "finalizers": [labels.FINALIZER], **changes}
+    status = metadata.pop("status", {})
+    spec = {"source": "HuggingFace", "huggingFace": source}
+    return ModelCache.parse({"metadata": metadata, "spec": spec, "status": status})
+
+
+def volume(of: ModelCache, name: str = PLAIN, *, staged: str = "", phase: str = "Bound") -> Manifest:
+    return {**live(render_volume(of, name, "fast", 20, staged)), "status": {"phase": phase}}
+
+
+def job(of: ModelCache, state: str = "", *, attempt: int = 1, **told: Any) -> Manifest:
+    made = live(render_job(of, PLAIN, HYDRATOR, attempt=attempt))
+    made["metadata"]["annotations"] |= {labels.PROGRESS: json.dumps(told)} if told else {}
+    conditions = [{"type": state, "status": "True", "reason": "BackoffLimitExceeded"}] if state else []
+    return {**made, "status": {"conditions": conditions}}
+
+
+def rest(of: ModelCache) -> tuple[Manifest, ...]:
+    return tuple(map(live, render_account(of)))
+
+
+def live(manifest: Manifest) -> Manifest:
+    stored = marked(manifest)
+    return {**stored, "metadata": {**stored["metadata"], "uid": stored["metadata"]["name"]}}
+
+
+def ended(message: str, phase: str = "Failed") -> Manifest:
+    state = {"terminated": {"exitCode": 3, "message": message, "startedAt": "2026-11-23T11:00:00Z"}}
+    status = {"phase": phase, "containerStatuses": [{"name": "hydrator", "state": state}]}
+    return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
+
+
+def seen(of: ModelCache, *sites: Site, token: str = "") -> Observed:
+    return Observed(of, sites, "home", HYDRATOR, NOW, token)
+
+
+def site(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> Site:
+    return Site(name, meant, "fast", children=children, **more)
+
+
+def told(decided: Plan, kind: str) -> str:
+    assert decided.status is not None
+    return next(f"{one.status}/{one.reason}" for one in decided.status.conditions if one.type == kind)
+
+
+def applied(decided: Plan) -> Sequence[str]:
+    return [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply)]
+
+
+def deleted(decided: Plan) -> set[str]:
+    return {f"{one.type.kind} {one.key.name}" for one in decided.steps if isinstance(one, Delete)}
+
+
+def phase(decided: Plan) -> str | None:
+    (one,) = decided.status.clusters if decided.status else ()  # type: ignore[attr-defined]
+    return one.phase
+
+
+def test_a_cluster_gets_a_volume_and_a_job_that_fills_it() -> None:
+    decided = plan(seen(cache(), site()))
+
+    fences = ["Namespace", "NetworkPolicy", "NetworkPolicy", "LimitRange"]
+    account = ["ServiceAccount", "Role", "RoleBinding"]
+    assert applied(decided) == [*fences, "PersistentVolumeClaim", *account, "Job"]
+    assert (told(decided, "ArtifactReady"), phase(decided)) == ("False/Hydrating", "Pending")
+    assert told(decided, "ClustersMatched") == "True/Matched"
+
+
+def test_no_cluster_with_storage_is_told() -> None:
+    decided = plan(seen(cache()))
+
+    assert (decided.steps, told(decided, "ArtifactReady"), told(decided, "Ready")) == (
+        (),
+        "False/NoClusters",
+        "False/NoClusters",
+    )
+
+
+def test_without_its_token_there_is_a_volume_and_no_job() -> None:
+    gated = cache(source={"authSecret": {"name": "token"}})
+
+    without, with_it = plan(seen(gated, site())), plan(seen(gated, site(), token=TOKEN))
+
+    assert "Job" not in applied(without)
+    assert "PersistentVolumeClaim" in applied(without)
+    assert told(without, "ArtifactReady") == "False/AuthSecretMissing"
+    assert [one for one in applied(with_it) if one in {"Secret", "Job"}] == ["Secret", "Job"]
+    steps = [one.manifest for one in with_it.steps if isinstance(one, Apply) and one.manifest["kind"] != "Secret"]
+    assert TOKEN not in json.dumps(steps)
+
+
+def test_a_job_is_made_once_and_what_it_says_is_told() -> None:
+    at = "2026-11-23T12:00:00+00:00"
+    running = job(cache(), at=at, files=1, totalFiles=4, bytes=41, totalBytes=100, bytesPerSecond=1, revision=COMMIT)
+    decided = plan(seen(cache(), site(volume(cache()), running, *rest(cache()))))
+
+    assert "Job" not in applied(decided)
+    assert deleted(decided) == set()
+    assert decided.status is not None
+    status = decided.status.to_manifest()
+    assert status["summary"] == {"ready": "0/1", "progress": "41%"}
+    assert status["clusters"][0]["phase"] == "Hydrating"
+    assert status["clusters"][0]["progress"]["estimatedCompletion"] == "2026-11-23T12:00:00Z"
+    assert "volume" not in status["clusters"][0], "it holds not all of it"
+
+
+@pytest.mark.parametrize(
+    "facts", ["[]", "{", '{"totalBytes": "x"}', '{"totalBytes": 1e99, "bytes": -1}', '{"totalBytes": 9, "at": 1}']
+)
+def test_what_is_no_progress_is_none(facts: str) -> None:
+    running = job(cache())
+    running["metadata"]["annotations"][labels.PROGRESS] = facts
+
+    assert phase(plan(seen(cache(), site(volume(cache()), running)))) == "Hydrating"
+
+
+def test_a_volume_is_marked_with_the_commit_before_the_job_goes() -> None:
+    done = job(cache(), "Complete", totalBytes=9, revision="d" * 40)
+    last = ended(json.dumps({"revision": COMMIT, "totalBytes": 9}), "Succeeded")
+
+    decided = plan(seen(cache(), site(volume(cache()), done, *rest(cache()), pods=(last,))))
+    (claim,) = (
+        one.manifest
+        for one in decided.steps
+        if isinstance(one, Apply) and type_of(one.manifest) == PERSISTENT_VOLUME_CLAIM
+    )
+    after = plan(seen(cache(), site(volume(cache(), staged=COMMIT), done, *rest(cache()))))
+
+    assert claim["metadata"]["annotations"][labels.STAGED] == COMMIT
+    assert deleted(decided) == set()
+    assert {one.split()[0] for one in deleted(after)} == {"Job", "ServiceAccount", "Role", "RoleBinding"}
+    assert (told(after, "ArtifactReady"), told(after, "Ready")) == ("True/Staged", "True/Available")
+
+
+def test_a_complete_volume_stays_without_job_token_or_secret() -> None:
+    gated = cache(source={"authSecret": {"name": "token"}})
+    decided = plan(seen(gated, site(volume(gated, staged=COMMIT))))
+
+    assert {"Job", "Secret"}.isdisjoint(applied(decided))
+    assert told(decided, "ArtifactReady") == "True/Staged"
+    assert decided.status is not None
+    assert decided.status.to_manifest()["clusters"][0]["revision"] == COMMIT
+
+
+def test_a_failed_job_is_begun_again_after_a_while_and_the_hydrators_word_is_told() -> None:
+    broken = site(volume(cache()), job(cache(), "Failed", attempt=2), pods=(ended("repository org/model is gated"),))
+    first = plan(seen(cache(), broken))
+    assert first.status is not None
+    later = cache(status=first.status.to_manifest())
+
+    waiting = plan(replace(seen(later, broken), now=NOW + timedelta(seconds=119)))
+    again = plan(replace(seen(later, broken), now=NOW + timedelta(seconds=120)))
+    anew = plan(seen(later, site(volume(cache()))))
+
+    assert (told(first, "ArtifactReady"), first.requeue_after) == ("False/Failed", 120.0)
+    assert "is gated" in json.dumps(first.status.to_manifest())
+    assert (deleted(waiting), waiting.requeue_after) == (set(), 1.0)
+    assert {one.split()[0] for one in deleted(again)} == {"Job"}
+    (made,) = (one.manifest for one in anew.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+    assert made["metadata"]["annotations"][labels.ATTEMPT] == "3"
+
+
+def test_another_token_is_tried_at_once() -> None:
+    gated = cache(source={"authSecret": {"name": "token"}})
+    broken = site(volume(gated), job(gated, "Failed"), live(render_token(gated, TOKEN)))
+
+    same, other = plan(seen(gated, broken, token=TOKEN)), plan(seen(gated, broken, token="b3RoZXI="))  # noqa: S106 - of nobody
+
+    assert deleted(same) == set()
+    assert {one.split()[0] for one in deleted(other)} == {"Job"}
+    assert applied(other) == []
+
+
+def test_a_change_of_revision_is_staged_beside_and_switched_to_when_complete() -> None:
+    old, new = cache(), cache(source={"revision": "v2"})
+    beside = names.cache_volume("team", "qwen", volume(new)["metadata"]["annotations"][labels.CONTENT])
+    users = (User("r", PLAIN),)
+
+    first = plan(seen(new, site(volume(old, staged=COMMIT), users=users)))
+    done = plan(seen(new, site(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=users)))
+    moved = site(volume(old, staged=COMMIT), volume(new, beside, staged="d" * 40), users=(User("r", beside),))
+    after = plan(seen(new, moved))
+
+    claims = [
+        key_of(one.manifest).name
+        for one in first.steps
+        if isinstance(one, Apply) and type_of(one.manifest) == PERSISTENT_VOLUME_CLAIM
+    ]
+    assert (claims, deleted(first)) == ([beside], set())
+    assert [volume_of(one) for one in (first, done)] == [PLAIN, beside]
+    assert deleted(done) == set(), "a replica still starts from the one before"
+    assert deleted(after) == {f"PersistentVolumeClaim {PLAIN}"}
+
+
+def volume_of(decided: Plan) -> str | None:
+    assert decided.status is not None
+    return decided.status.to_manifest()["clusters"][0].get("volume")
+
+
+def test_another_cluster_stages_the_commit_that_the_first_has_found() -> None:
+    decided = plan(seen(cache(), site(volume(cache(), staged=COMMIT)), site(name="paris")))
+
+    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+    assert f"--revision={COMMIT}" in made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert told(decided, "ArtifactReady") == "False/Partial"
+
+
+def test_a_volume_grows_and_never_shrinks_or_changes_its_class() -> None:
+    smaller, larger = cache(source={"sizeGiB": 5}), cache(source={"sizeGiB": 50})
+    sizes = []
+    for one in (smaller, larger):
+        decided = plan(seen(one, replace(site(volume(cache(), staged=COMMIT)), storage_class="other")))
+        (claim,) = (
+            step.manifest
+            for step in decided.steps
+            if isinstance(step, Apply) and type_of(step.manifest) == PERSISTENT_VOLUME_CLAIM
+        )
+        assert claim["spec"]["storageClassName"] == "fast"
+        sizes.append(claim["spec"]["resources"]["requests"]["storage"])
+    assert sizes == ["20Gi", "50Gi"]
+
+
+def test_a_narrower_footprint_keeps_what_replicas_start_from() -> None:
+    used = site(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
+    free = replace(used, users=())
+
+    assert deleted(plan(seen(cache(), used))) == set()
+    assert deleted(plan(seen(cache(), free))) == {f"PersistentVolumeClaim {PLAIN}"}
+
+
+def test_a_cluster_that_is_meant_no_more_gets_nothing_new() -> None:
+    before = plan(seen(cache(), site(volume(cache(), staged=COMMIT))))
+    assert before.status is not None
+    changed = cache(source={"revision": "v2"}, status=before.status.to_manifest())
+    used = site(volume(cache(), staged=COMMIT), meant=False, users=(User("r", PLAIN),))
+
+    decided = plan(seen(changed, used))
+
+    assert decided.steps == ()
+    assert volume_of(decided) == PLAIN
+    assert told(decided, "ClustersMatched") == "False/NoClusters"
+
+
+def test_a_cluster_that_does_not_answer_holds_up_no_other() -> None:
+    silent = site(name="berlin", connected=False, error=Unreachable("connection refused"))
+    decided = plan(seen(cache(), silent, site(name="paris")))
+
+    assert {one.cluster for one in decided.steps if isinstance(one, Apply)} == {"paris"}
+    assert decided.failure is None
+    assert "does not answer" in json.dumps(decided.status and decided.status.to_manifest())
+
+
+def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
+    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    filled = (volume(going, staged=COMMIT), job(going))
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
+
+    used = plan(seen(going, site(*filled, users=(User("r", PLAIN),))))
+    free, empty = plan(seen(going, site(*filled))), plan(seen(going, site(namespace=home)))
+    silent = plan(seen(going, site(connected=False, error=Unreachable("no route"))))
+
+    assert {one.split()[0] for one in deleted(used)} == {"Job"}
+    assert used.status is not None
+    assert "r on cluster berlin start from it" in json.dumps(used.status.to_manifest())
+    assert {one.split()[0] for one in deleted(free)} == {"Job", "PersistentVolumeClaim"}
+    assert LET_GO not in (*free.steps, *silent.steps)
+    assert [one.type for one in empty.steps if isinstance(one, Delete)] == [NAMESPACE]
+    assert empty.steps[-1] == LET_GO
+
+
+def test_without_an_image_the_remedy_is_told() -> None:
+    decided = plan(replace(seen(cache(), site()), hydrator=Hydrator()))
+
+    assert "Job" not in applied(decided)
+    assert "--hydrator-image" in json.dumps(decided.status and decided.status.to_manifest())
+
+
+def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> None:
+    cluster = {"metadata": {"name": "berlin"}, "spec": {}, "status": {"cache": {"storageClassName": "fast"}}}
+    staged = {"clusters": [{"name": "berlin", "phase": "Ready", "volume": PLAIN}]}
+    coming = {"clusters": [{"name": "berlin", "phase": "Hydrating", "progress": {"bytes": 41, "totalBytes": 100}}]}
+
+    def said(status: Manifest, where: Manifest = cluster) -> str:
+        return awaited(cache(status=status).to_manifest(), where)
+
+    assert said(staged) == ""
+    assert said({}, {**cluster, "status": {}}) == ""
+    assert "are to come to cluster berlin" in said({})
+    assert "not on cluster berlin yet: 41%" in said(coming)
+
+
+def test_the_token_goes_with_the_job() -> None:
+    gated = cache(source={"authSecret": {"name": "token"}})
+    filled = site(volume(gated, staged=COMMIT), live(render_token(gated, TOKEN)))
+
+    assert [one.type for one in plan(seen(gated, filled, token=TOKEN)).steps if isinstance(one, Delete)] == [SECRET]
