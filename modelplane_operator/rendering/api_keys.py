@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, assert_never
 
 from modelplane_operator.api import names
@@ -55,9 +56,8 @@ def render_guard(
     host, port = door.keys
     match door.plane.dialect:
         case "GatewayAPI":
-            whole = f"{host.rstrip('.')}."  # else four names with search domains are asked for before it
             asked = {
-                "address": f"http://{whole}:{port}{path}",
+                "address": f"http://{_in_url(host)}:{port}{path}",
                 "authRequestHeaders": [AUTHORIZATION],
                 "trustForwardHeader": False,
                 "maxResponseBodySize": ANSWER,
@@ -74,7 +74,7 @@ def render_guard(
                 "apiVersion": "gateway.envoyproxy.io/v1alpha1",
                 "kind": "Backend",
                 "metadata": on_hub(service, backend),
-                "spec": {"endpoints": [{"fqdn": {"hostname": host, "port": port}}]},
+                "spec": {"endpoints": [_endpoint(host, port)]},
             }
             reference = {"group": "gateway.envoyproxy.io", "kind": "Backend", "name": backend, "port": port}
             yield {
@@ -96,6 +96,29 @@ def render_guard(
             }
         case _:
             assert_never(door.plane.dialect)
+
+
+def _in_url(host: str) -> str:
+    """The key service's host as Traefik is told it. A name is whole, else four with search domains are asked for first;
+    an address with a dot behind it is looked up as a name, and there is none.
+    """
+    address = _address(host)
+    if address is None:
+        return f"{host.rstrip('.')}."
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+def _endpoint(host: str, port: int) -> Manifest:
+    if _address(host) is None:
+        return {"fqdn": {"hostname": host, "port": port}}
+    return {"ip": {"address": host, "port": port}}
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 def guarded(service: Key, rules: Sequence[Manifest], door: HubGateway) -> list[Manifest]:

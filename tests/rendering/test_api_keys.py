@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.api_keys import (
     LARGEST,
@@ -17,8 +18,19 @@ from modelplane_operator.rendering.api_keys import (
     digests,
     matches,
     path_of,
+    render_guard,
     secrets_at,
     sent,
+)
+from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, HubGateway
+
+CHAT = ModelService.model_validate(
+    {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": "chat", "namespace": "team", "uid": "u"},
+        "spec": {"endpoints": [{"selector": {"matchLabels": {"app": "chat"}}}]},
+    }
 )
 
 
@@ -81,3 +93,21 @@ def test_a_secret_that_holds_too_much_holds_no_key_and_is_not_decoded() -> None:
 
 def test_a_path_names_no_more_secrets_than_a_service_may() -> None:
     assert len(secrets_at(path_of("team", [f"s{number}" for number in range(2000)]))) == SECRETS
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "endpoint"),
+    [
+        ("keys.example.com", "keys.example.com.", {"fqdn": {"hostname": "keys.example.com", "port": 8081}}),
+        ("10.90.0.2", "10.90.0.2", {"ip": {"address": "10.90.0.2", "port": 8081}}),
+        ("fd00::2", "[fd00::2]", {"ip": {"address": "fd00::2", "port": 8081}}),
+    ],
+)
+def test_gateways_find_a_key_service_that_is_named_and_one_that_has_an_address_alone(
+    host: str, url: str, endpoint: dict[str, object]
+) -> None:
+    traefik = HubGateway(TRAEFIK, keys=(host, 8081))
+    [middleware] = render_guard(CHAT, ["keys"], ["chat"], traefik)
+    assert middleware["spec"]["forwardAuth"]["address"] == f"http://{url}:8081/keys/team/keys"
+    backend, _ = render_guard(CHAT, ["keys"], ["chat"], HubGateway(ENVOY_GATEWAY, keys=(host, 8081)))
+    assert backend["spec"]["endpoints"] == [endpoint]
