@@ -12,6 +12,8 @@ from modelplane_operator.kube.errors import Forbidden, NotFound
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import (
     CONFIG_MAP,
+    CRON_JOB,
+    DAEMON_SET,
     DEPLOYMENT,
     HTTP_ROUTE,
     INFERENCE_POOL,
@@ -25,6 +27,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    STATEFUL_SET,
     ResourceType,
 )
 
@@ -32,7 +35,10 @@ LOOKED_FOR = (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     DEPLOYMENT,
+    STATEFUL_SET,
+    DAEMON_SET,
     LEADER_WORKER_SET,
+    CRON_JOB,
     JOB,
     SERVICE,
     SECRET,
@@ -44,7 +50,7 @@ LOOKED_FOR = (
     INFERENCE_POOL,
     HTTP_ROUTE,
 )
-"""What others may have there. What belongs to anything else, a StatefulSet for one, counts for its owner."""
+"""What others may have there. What belongs to anything else, a custom resource for one, counts for its owner."""
 
 _KINDS = frozenset(kind.kind for kind in LOOKED_FOR)
 

@@ -77,6 +77,7 @@ DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
 POD_DISRUPTION_BUDGET: Final = ResourceType("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD_MONITOR: Final = ResourceType("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 JOB: Final = ResourceType("batch/v1", "Job", "jobs")
+CRON_JOB: Final = ResourceType("batch/v1", "CronJob", "cronjobs")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
 ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
@@ -134,6 +135,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         STATEFUL_SET,
         DAEMON_SET,
         JOB,
+        CRON_JOB,
         LEASE,
         ROLE,
         ROLE_BINDING,

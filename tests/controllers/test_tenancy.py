@@ -29,9 +29,9 @@ async def test_only_what_somebody_else_has_put_there_counts(kube: Kube, namespac
     await kube.create(made("Secret", "of-something-else", namespace, ownerReferences=[owner]))
     assert await of_others(kube, namespace) == ()
 
-    unseen = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "x"}
-    disk = await kube.create(made("Secret", "of-a-stateful-set", namespace, ownerReferences=[unseen]))
-    assert await of_others(kube, namespace) == ("Secret of-a-stateful-set",)
+    unseen = {"apiVersion": "db.example/v1", "kind": "Database", "name": "x", "uid": "x"}
+    disk = await kube.create(made("Secret", "of-a-database", namespace, ownerReferences=[unseen]))
+    assert await of_others(kube, namespace) == ("Secret of-a-database",)
     await kube.delete(SECRET, key_of(disk), uid=disk["metadata"]["uid"])
 
     volume = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -43,3 +43,18 @@ async def test_only_what_somebody_else_has_put_there_counts(kube: Kube, namespac
         "ConfigMap of-another-replica",
         "ServiceAccount weights-reader",
     )
+
+
+async def test_what_makes_pods_counts_where_it_has_none(kube: Kube, namespace: str) -> None:  # noqa: F811
+    """A StatefulSet of no replicas, a DaemonSet that no node fits, a CronJob between two runs."""
+    pods = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+    fitting = {"selector": {"matchLabels": {"app": "x"}}, "template": pods}
+    never = {**pods, "spec": {**pods["spec"], "restartPolicy": "Never"}}
+    nightly = {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": never}}}
+    await kube.create(
+        {**made("StatefulSet", "db", namespace, spec={**fitting, "replicas": 0}), "apiVersion": "apps/v1"}
+    )
+    await kube.create({**made("DaemonSet", "agent", namespace, spec=fitting), "apiVersion": "apps/v1"})
+    await kube.create({**made("CronJob", "backup", namespace, spec=nightly), "apiVersion": "batch/v1"})
+
+    assert await of_others(kube, namespace) == ("StatefulSet db", "DaemonSet agent", "CronJob backup")

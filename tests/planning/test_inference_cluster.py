@@ -140,7 +140,10 @@ def test_a_cluster_that_works_is_ready_and_publishes_its_pools_and_its_gateway()
         "ClusterReady": ("ClusterRunning", ""),
         "ServerVerified": ("CertificateVerified", ""),
         "BackendReady": ("BackendHealthy", ""),
-        "GatewaySecured": ("Open", ""),
+        "GatewaySecured": (
+            "Open",
+            f"Prompts cross to {ADDRESS} unencrypted, and whoever reaches that asks the models there",
+        ),
         "NodePoolsValid": ("AllValid", ""),
         "GPUReady": ("AllPresent", ""),
         "Ready": ("Available", ""),
@@ -214,7 +217,10 @@ def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
 
 
 def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
-    decided = at(13, renewed(**terminating()), there=there())
+    asking = at(13, renewed(**terminating()), there=there())
+    assert LET_GO not in asking.steps
+    emptied = renewed(**terminating()).model_copy(update={"status": asking.status})
+    decided = at(13, emptied, there=there())
 
     assert decided.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
@@ -464,7 +470,7 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     waits = f"its software is going: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
-    last = plan(seen(cluster(**terminating()), **known))
+    last = let_go(seen(cluster(**terminating()), **known))
     assert last.steps == (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
 
 
@@ -1006,6 +1012,15 @@ def test_kubeconfigs_are_guarded_while_a_cluster_names_them() -> None:
 # Deletion -------------------------------------------------------------------------------------------------------------
 
 
+def let_go(observed: Observed) -> Plan:
+    """The decision after nothing is left on the cluster, and that was said."""
+    first = plan(observed)
+    assert first.steps == ()
+    assert phase(first) == ("UninstallServingStack", [])
+    assert first.status is not None
+    return plan(replace(observed, cluster=observed.cluster.model_copy(update={"status": first.status})))
+
+
 def phase(decided: Plan) -> tuple[str, list[str]] | None:
     found = decided.status.deletion if decided.status else None
     return (found.phase, list(found.waiting_for)) if found else None
@@ -1064,9 +1079,23 @@ def test_what_was_made_there_goes_in_reverse_one_after_another_and_then_the_obje
         left = [child for child in left if child["metadata"]["uid"] != step.uid]
 
     assert order == [kind.kind for kind in reversed(CHILDREN)]
-    assert plan(seen(cluster(**terminating()), there=there())) == Plan(
+    assert let_go(seen(cluster(**terminating()), there=there())) == Plan(
         (SetFinalizer(SECRET, KUBECONFIG, present=False), LET_GO)
     )
+
+
+def test_a_cluster_goes_whose_kubeconfig_went_before_it() -> None:
+    """As when the operator is killed between the two, and the Secret was being deleted."""
+    told = plan(seen(cluster(**terminating()), there=there())).status
+    assert told is not None
+    emptied = cluster(status=told.to_manifest(), **terminating())
+    gone: Manifest = {"there": None, "kubeconfig": KubeconfigError("no such Secret"), "connected": False}
+
+    assert plan(seen(emptied, **gone, secrets=Secrets())) == Plan((LET_GO,))
+    before = plan(seen(cluster(**terminating()), **gone, secrets=Secrets()))
+    assert (before.steps, phase(before)) == ((), ("Unreachable", []))
+    back = seen(emptied, **gone, secrets=Secrets(), replicas=(Key("team", "x"),))
+    assert phase(plan(back)) == ("Blocked", ["ModelReplica team/x"])
 
 
 def test_a_cluster_that_was_never_reached_goes_at_once() -> None:

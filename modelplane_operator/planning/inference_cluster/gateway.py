@@ -40,10 +40,8 @@ def misleading(seen: Observed, relay: Sequence[Manifest]) -> Sequence[Step]:
 def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | None) -> Condition:
     if not serving.http and (serving.why or not seen.hub.known):
         return GatewaySecured.NOT_KNOWN.condition(seen.now, message=serving.why or seen.hub.why)
-    if not seen.hub.wanted:
-        return GatewaySecured.OPEN.condition(seen.now, message=seen.hub.why)
-    if serving.why:
-        return GatewaySecured.OPEN.condition(seen.now, message=serving.why)
+    if not seen.hub.wanted or serving.why:
+        return GatewaySecured.OPEN.condition(seen.now, message=_unprotected(seen, serving))
     if gateway is None or not gateway.server_name:
         lacks = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
         return GatewaySecured.CONFIGURING.condition(seen.now, message=lacks)
@@ -56,6 +54,15 @@ def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | N
     closed = known is not None and known.status == "True"  # it is being closed
     over = closed or _since_secured(seen) + seen.settle <= seen.now
     return (GatewaySecured.MUTUAL_TLS if over else GatewaySecured.SWITCHING).condition(seen.now)
+
+
+def _unprotected(seen: Observed, serving: Serving) -> str:
+    """What nobody protects, and why."""
+    why = serving.why if seen.hub.wanted else seen.hub.why
+    if serving.address is None:
+        return why
+    words = f"Prompts cross to {serving.address} unencrypted, and whoever reaches that asks the models there"
+    return f"{words}: {why}" if why else words
 
 
 def look_again(seen: Observed, serving: Serving, secured: Condition) -> float | None:

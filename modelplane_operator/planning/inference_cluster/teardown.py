@@ -28,6 +28,8 @@ def teardown(seen: Observed) -> Plan:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
         return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
+    if _is_emptied(seen):
+        return Plan(_let_go(seen))
     if seen.there is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
@@ -46,17 +48,15 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _without(seen, seen.stack)
     left = sorted(there.children, key=lambda child: CHILDREN.index(type_of(child)))
     if not left:
-        return _leaving_behind(seen, there) if there.spared else Plan(_let_go(seen))
+        return _leaving_behind(seen, there) if there.spared else _emptied(seen)
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
     return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
 
 
 def _leaving_behind(seen: Observed, there: There) -> Plan:
-    """Say which namespaces stay and, once that was said, let go."""
+    """Say which namespaces stay (`_is_emptied`)."""
     words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
-    if any((known.type, known.message) == (Ready.__name__, words) for known in seen.cluster.conditions):
-        return Plan(_let_go(seen))
     return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
 
 
@@ -76,6 +76,21 @@ def _abandoned(seen: Observed) -> Plan:
     if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
         return Plan(_let_go(seen))
     return Plan(status=status_of(seen, resolved_pools(seen), (told,)), requeue_after=REQUEUE_SOON)
+
+
+def _emptied(seen: Observed) -> Plan:
+    """Say that nothing is left there and, once that was said, let go.
+
+    The kubeconfig may go as soon as it is not guarded any more, before the cluster does: who is killed in between could
+    not look there again.
+    """
+    return replace(_leaving(seen, "UninstallServingStack", [], "nothing is left there"), requeue_after=REQUEUE_SOON)
+
+
+def _is_emptied(seen: Observed) -> bool:
+    """Whether it was said that nothing is left there that has to go."""
+    said = seen.cluster.status.deletion if seen.cluster.status else None
+    return said is not None and said.phase == "UninstallServingStack" and not said.waiting_for
 
 
 def _end_stack(seen: Observed) -> tuple[Step, ...]:
