@@ -26,6 +26,16 @@ NEWS: Severity = "Normal"
 WARNING: Severity = "Warning"
 
 MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
+_OBEYED = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\n"), ord("\t")},
+    "\N{REPLACEMENT CHARACTER}",
+)
+"""What a terminal obeys and does not show: control characters, and those that turn the direction of a text."""
+
+
+def legible(text: str) -> str:
+    """The text as it may be shown on a terminal: pods, and whole clusters, have others say what they like."""
+    return text.translate(_OBEYED)
 
 
 class Condition(Model):
@@ -65,7 +75,7 @@ class ConditionType(Enum):
             type=self.type,
             status=self.status,
             reason=self.reason,
-            message=message[:MESSAGE_LENGTH],
+            message=legible(message[:MESSAGE_LENGTH]),
             last_transition_time=now.replace(microsecond=0),  # as Kubernetes writes times
             observed_generation=generation,
         )

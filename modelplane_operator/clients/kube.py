@@ -173,7 +173,7 @@ class Kube:
         """The version of Kubernetes that the server has."""
         said = await self._wire.ask(Request("version", "", "GET", "/version"), asked="version")
         told = self._answers.object(self._wire.parsed(said, asked="version"), "version").get("gitVersion")
-        if not isinstance(told, str) or len(told) > VERSION_SIZE:
+        if not isinstance(told, str) or len(told) > VERSION_SIZE or not told.isprintable():
             raise self._wire.misbehaves("version", "the answer has no version")
         return told
 

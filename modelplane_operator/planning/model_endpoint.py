@@ -126,7 +126,8 @@ def plan(seen: Observed) -> Plan:
     read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
     backend = read if isinstance(read, Backend) else _allowed(seen, before)
-    if backend is None and before is None:  # nothing was ever made, or it cannot be told what: it stays
+    # Nothing was ever made, or it cannot be told what, or not yet where it leads: it stays.
+    if backend is None and (before is None or _unresolved(seen, read, before)):
         return Plan(status=_status(seen, read, ()), requeue_after=_again(seen, read, ()))
     header = _header(seen)
     held = header if isinstance(header, Header) else None
@@ -187,7 +188,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     """The same place, unless it turns out to be inside."""
     resolved = seen.outside.resolved
     found = resolved.get(backend.host)
-    if found is None and backend.host in resolved and backend != _led_to(seen):
+    if found is None and backend.host in resolved and not _in_use(seen, backend):
         return _Unresolved(backend.host)
     if found and (refusal := misled(backend.host, found.addresses, seen.reach)):
         return refusal
@@ -198,7 +199,7 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
         return InvalidUrl(Fault.FORBIDDEN, words)
-    if found and found.unknown and not found.addresses and backend != _led_to(seen):
+    if found and found.unknown and not found.addresses and not _in_use(seen, backend):
         return leads_nowhere(backend.host)
     return backend
 
@@ -215,10 +216,19 @@ def _goes_on(seen: Observed, backend: Backend, places: set[str]) -> bool:
     By https that cannot prove to be this place; by http one that answers the hub's gateway alone answers nothing. One
     that is open is not reached so: where a name leads is up to whoever runs it, and an address may be waited for.
     """
+    safe = backend.scheme == "https" or places & seen.outside.gateways <= seen.outside.closed
+    return safe and _in_use(seen, backend)
+
+
+def _in_use(seen: Observed, backend: Backend) -> bool:
+    """Whether routes lead there already. By the status, too: the Service that says so is in its tenant's namespace."""
     known = seen.endpoint.status.routing if seen.endpoint.status else None
     published = known is not None and known.leads_to == "Outside" and known.url == str(backend)
-    safe = backend.scheme == "https" or places & seen.outside.gateways <= seen.outside.closed
-    return published and safe and backend == _led_to(seen)
+    return published and backend == _led_to(seen)
+
+
+def _unresolved(seen: Observed, read: Backend | InvalidUrl | _Unresolved, before: Backend) -> bool:
+    return isinstance(read, _Unresolved) and isinstance(_read(seen, str(before)), _Unresolved)
 
 
 def _header(seen: Observed) -> Header | NoHeader | None:

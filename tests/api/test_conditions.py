@@ -57,3 +57,13 @@ def test_the_table_of_reasons_has_all_that_a_person_has_to_do_something_about() 
     told = {name for row in rows if row.startswith("| `") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
     assert {one.reason for of in ALL for one in of if one.severity == "Warning"} - told == set()
+
+
+def test_a_terminal_obeys_nothing_of_what_a_message_repeats() -> None:
+    said = "pod x ended: \x1b]0;owned\x07\x1b[2J\x9b31m\rall is well\u202egnorw\x00, Zürich\tok\nnext"
+
+    message = Ready.CREATING.condition(NOW, message=said).message
+
+    shown = "pod x ended: \ufffd]0;owned\ufffd\ufffd[2J\ufffd31m\ufffdall is well\ufffdgnorw\ufffd, Zürich\tok\nnext"
+    assert message == shown
+    assert Ready.CREATING.condition(NOW, message=message).message == message

@@ -459,11 +459,21 @@ def test_a_tenant_does_not_learn_which_names_exist_inside() -> None:
 
 def test_a_provider_whose_name_is_lost_goes_on() -> None:
     before = settled(users(PROVIDER, names=names("34.55.100.10")))
+    led = before.endpoint.model_copy(update={"status": plan(before).status})
+    lost = replace(before, endpoint=led, outside=Outside(UNKNOWN))
 
-    assert routing(settled(users(PROVIDER, *before.children, names=UNKNOWN))) == (
-        BACKEND,
-        "https://api.together.xyz:443",
-    )
+    assert routing(settled(lost)) == (BACKEND, "https://api.together.xyz:443")
+
+
+@pytest.mark.parametrize("found", [None, UNKNOWN["api.together.xyz"]], ids=["not resolved yet", "no such name"])
+def test_a_service_that_its_tenant_has_changed_does_not_say_where_requests_go_already(found: Resolved | None) -> None:
+    """It is in the tenant's namespace, and its annotation tells where it leads."""
+    forged = settled(users(PROVIDER, names=names("34.55.100.10"))).children
+    decided = plan(users(PROVIDER, *forged, names={"api.together.xyz": found}))
+
+    assert not [one for one in decided.steps if isinstance(one, Apply)]
+    assert told(decided)["Ready"][0] == "False"
+    assert decided.steps or found is None, "nothing goes before it is known where it leads"
 
 
 # The gateway of a cluster, which answers nobody but the hub's ---------------------------------------------------------
