@@ -104,7 +104,8 @@ async def test_every_value_ends_where_it_belongs() -> None:
     container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
 
     assert container["image"] == "modelplane-operator@sha256:0f"
-    assert container["args"] == ["run", "--listen=:8080", "--traefik-account=traefik", "--workers=4"]
+    hydrates = "--hydrator-image=modelplane-operator@sha256:0f"
+    assert container["args"] == ["run", "--listen=:8080", hydrates, "--traefik-account=traefik", "--workers=4"]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
     assert Settings.read(flags, {}).listen == ("", 8080)
