@@ -52,3 +52,14 @@ def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
 def test_no_module_is_longer_than_four_hundred_lines() -> None:
     modules = (ROOT / "modelplane_operator").rglob("*.py")
     assert {module.name: lines for module in modules if (lines := len(module.read_text().splitlines())) > 400} == {}
+
+
+def test_no_test_module_imports_from_another() -> None:
+    """What two of them need is in `tests/support`; three are left that lend to others."""
+    lenders = {"test_chart", "test_gateways", "test_permissions"}
+    found = {
+        name
+        for file in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"^(?:from|import) tests\.(?:\w+\.)*(test_\w+)", file.read_text(), flags=re.MULTILINE)
+    }
+    assert found <= lenders

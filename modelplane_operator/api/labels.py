@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from modelplane_operator.kube.objects import Manifest, labels_of
+
 PREFIX = "modelplane.ai/"
 
 # On replicas and their endpoints: what ModelServices select by, and what `kubectl get -l` asks for.
@@ -59,3 +61,8 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"  # on every namespace, set by the API server
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
+
+
+def owner_uid(child: Manifest) -> str | None:
+    """The uid of the owner that a child names; None, which is nobody's, when it names none."""
+    return labels_of(child).get(OWNER_UID)

@@ -189,7 +189,7 @@ class Informer:
             entry = self._read(manifest, first)
             if entry is None:
                 return name_of(manifest)
-            if owner := labels_of(entry.manifest).get(labels.OWNER_UID):
+            if owner := labels.owner_uid(entry.manifest):
                 first.setdefault(owner, entry.manifest)
             return entry
 

@@ -248,11 +248,7 @@ def plain_endpoints(name: str, hub: Cluster) -> int:
         return 0
     there = [one for one in endpoints.by("cluster", name) if is_plain(one)]
     pairs = [(one, found) for one in there if (found := replicas.get(key_of(one)))]
-    return sum(name in placed_on(found) and _owner_uid(one) == _owner_uid(found) for one, found in pairs)
-
-
-def _owner_uid(manifest: Manifest) -> str | None:
-    return labels_of(manifest).get(labels.OWNER_UID)
+    return sum(name in placed_on(found) and labels.owner_uid(one) == labels.owner_uid(found) for one, found in pairs)
 
 
 def is_plain(endpoint: Manifest) -> bool:

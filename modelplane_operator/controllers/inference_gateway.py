@@ -121,6 +121,4 @@ async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
 def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:
     named = (one["metadata"]["name"] for one in render_namespaces(gateway))
     there = {name: found for name in named if (found := find(hub, NAMESPACE, Key("", name)))}
-    return frozenset(
-        name for name, found in there.items() if labels_of(found).get(labels.OWNER_UID) != gateway.metadata.uid
-    )
+    return frozenset(name for name, found in there.items() if labels.owner_uid(found) != gateway.metadata.uid)

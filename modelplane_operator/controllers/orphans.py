@@ -93,4 +93,4 @@ def _owner(one: Manifest, owners: Informer) -> Manifest | None:
     """That very owner which its labels name."""
     named = labels_of(one)
     owner = owners.get(Key(named.get(labels.OWNER_NAMESPACE, ""), named.get(labels.OWNER_NAME, "")))
-    return owner if owner is not None and owner["metadata"]["uid"] == named.get(labels.OWNER_UID) else None
+    return owner if owner is not None and owner["metadata"]["uid"] == labels.owner_uid(one) else None

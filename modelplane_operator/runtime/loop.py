@@ -77,8 +77,8 @@ class Clients:
     on_transition: OnTransition = untold
     helm: Helm | None = None
     """What Helm has under way; None where no charts are installed."""
-    executors: Executors = field(default_factory=dict[type[Any], Any])
-    """Who carries out the steps of plans; none for whoever only observes."""
+    executors: Executors = field(kw_only=True)
+    """Who carries out the steps of plans."""
     repeats: Repeats = field(default_factory=Repeats)
     """Which defects are in the log already: an object that we fail on is tried again and again."""
 

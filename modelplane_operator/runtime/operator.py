@@ -179,7 +179,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     lease = Lease(client, key, identity, clock, random.random, settings.times)
     recorder = Recorder(client, identity, clock, metrics.event)
     executors = {**KUBE, **releases.by(helm)}
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors)
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
     world = World(
         settings,
         fleet,

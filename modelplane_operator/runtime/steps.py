@@ -15,7 +15,7 @@ from modelplane_operator.clients.entries import Entry
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.releases import marked_failed
 from modelplane_operator.kube.errors import Conflict, Foreign, NotFound, Terminating
-from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, labels_of, section
+from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import is_current, marked, owned_fields
 from modelplane_operator.kube.resources import HUB, SECRET
 from modelplane_operator.planning.plan import (
@@ -78,7 +78,7 @@ async def _apply(turn: Turn, cluster: Cluster, manifest: Manifest) -> None:
         found = await cluster.kube.find(kind, key)
         live = Entry(found, 0, owned_fields(found)) if found else None
     if live is not None:
-        _refuse_strangers(live.manifest, labels_of(manifest).get(labels.OWNER_UID))
+        _refuse_strangers(live.manifest, labels.owner_uid(manifest))
         if is_current(live.manifest, live.owned, wanted):
             if live.version == 0:
                 _note(seen, live.manifest)
@@ -188,7 +188,7 @@ async def _set_finalizer(step: SetFinalizer, turn: Turn) -> None:
 
 
 def _refuse_strangers(live: Manifest, owner: str | None) -> None:
-    theirs = labels_of(live).get(labels.OWNER_UID)
+    theirs = labels.owner_uid(live)
     if theirs != owner:
         whose = "another owner's" if theirs else "nobody's that we know"
         raise Foreign(f"{live.get('kind')} {key_of(live)} exists and is {whose}; it is left alone")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,17 +14,8 @@ import yaml
 
 from localfleet.fleet import Fleet
 from modelplane_operator.api import labels
-from modelplane_operator.clients.access import read_kubeconfig
-from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.resolver import Resolver
-from modelplane_operator.controllers import inference_class, inference_cluster
-from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.runtime import operator
-from modelplane_operator.runtime.operator import Build, assemble
-from modelplane_operator.runtime.watched import Controllers
-from modelplane_operator.runtime.world import World
-from modelplane_operator.settings import Settings
-from tests.support.builders import GPU, claim
+from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT
 from tests.test_permissions import as_account
@@ -36,86 +23,6 @@ from tests.test_permissions import as_account
 Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
-
-QUIET = Settings(listen=("127.0.0.1", 0))
-CLASS = {
-    "apiVersion": "modelplane.ai/v1alpha1",
-    "kind": "InferenceClass",
-    "metadata": {"name": "h100"},
-    "spec": {
-        "devices": [
-            {
-                "name": "gpu",
-                "driver": GPU,
-                "deviceClassName": GPU,
-                "count": 8,
-                "attributes": {"architecture": {"string": "Hopper"}},
-                "capacity": {"memory": {"value": "80Gi"}},
-            }
-        ]
-    },
-}
-
-
-def cluster(name: str, **existing: str) -> Manifest:
-    origin = {"source": "Existing", "existing": {"secretRef": {"name": name}, **existing}}
-    pools = [{"name": "h100", "className": "h100", "nodeCount": 2}]
-    return {
-        "apiVersion": "modelplane.ai/v1alpha1",
-        "kind": "InferenceCluster",
-        "metadata": {"name": name},
-        "spec": {"cluster": origin, "nodePools": pools},
-    }
-
-
-def replica(on: str, namespace: str) -> Manifest:
-    template = {"spec": {"containers": [{"name": "engine", "image": "vllm"}]}}
-    members = [{"role": "Standalone", "nodePoolName": "h100", "template": template, "deviceRequests": [claim()]}]
-    return {
-        "apiVersion": "modelplane.ai/v1alpha1",
-        "kind": "ModelReplica",
-        "metadata": {"name": "m", "namespace": namespace},
-        "spec": {"clusterName": on, "engines": [{"name": "main", "members": members}]},
-    }
-
-
-def kinds(world: World) -> Controllers:
-    """The controllers that this is about."""
-    known = Connections(world.fleet, world.connection_changed)
-    clusters = inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic))
-    return inference_class.CONTROLLER, clusters
-
-
-@contextmanager
-def operating(
-    fleet: Fleet, settings: Settings = QUIET, build: Build = kinds, *, kubeconfig: str = ""
-) -> Iterator[None]:
-    """The operator, in a thread of its own; as the administrator, unless a kubeconfig says otherwise."""
-    access = read_kubeconfig(kubeconfig or fleet.kubeconfig("hub").read_text())
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def run() -> None:
-        stop = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), stop))
-        await assemble(settings, access, build).run(stop)
-
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(asyncio.run, run())
-        loop, stop = started.result()
-        try:
-            yield
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            running.result()
-
-
-OPEN = {
-    "apiVersion": "modelplane.ai/v1alpha1",
-    "kind": "InferenceGateway",
-    "metadata": {"name": "default"},
-    "spec": {"backend": "Traefik", "traefik": {"version": "40.2.0"}, "mutualTLS": "Never"},
-}
-"""A hub gateway by whose word clusters answer anybody; without one their gateways wait."""
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
-from tests.controllers.test_clusters import operating
 from tests.support.charts import pack
+from tests.support.existing import operating
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
 from tests.test_chart import rights

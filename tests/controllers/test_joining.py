@@ -17,7 +17,7 @@ from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.rendering.serving_stack import STACK
 from modelplane_operator.settings import Settings
-from tests.controllers.test_clusters import CLASS, OPEN, cluster, operating, replica
+from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
 from tests.test_permissions import (

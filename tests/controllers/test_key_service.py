@@ -18,8 +18,8 @@ from modelplane_operator.controllers.key_service import FRESH, LIMITS, OVERDUE, 
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.rendering.api_keys import MOST, path_of
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
-from tests.controllers.test_routing import secret
 from tests.support.api import Api
+from tests.support.secrets import secret_of
 
 pytestmark = pytest.mark.fleet
 
@@ -40,7 +40,7 @@ async def gone() -> AsyncIterator[Kube]:
 
 
 async def holds(api: Api, name: str, **keys: str) -> Key:
-    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(secret(name, TEAM, **keys)))
+    await api.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(secret_of(TEAM, name, **keys)))
     return Key(TEAM, name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,23 +9,16 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.informer import Informer
-from modelplane_operator.clients.kube import Event
 from modelplane_operator.controllers.inference_cluster import CLUSTERS, REPLICAS
 from modelplane_operator.controllers.orphans import LASTS, Sweeps, elsewhere, orphans
 from modelplane_operator.kube.ownership import FIELD_MANAGER
-from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE, ResourceType
+from modelplane_operator.kube.resources import DEPLOYMENT, NAMESPACE
 from modelplane_operator.runtime.reading import Cluster, placed_on
 from tests.support.builders import EPOCH
+from tests.support.informers import holding, stored
 
 Manifest = dict[str, Any]
 APPLIED = [{"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
-
-
-def stored(kind: ResourceType, name: str, namespace: str = "", **metadata: Any) -> Manifest:
-    known = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", **metadata}
-    where = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**known, **where}, "spec": {}}
 
 
 def of_replica(name: str, uid: str = "", **metadata: Any) -> Manifest:
@@ -43,13 +35,6 @@ def of_replica(name: str, uid: str = "", **metadata: Any) -> Manifest:
 def home(tenant: str, **metadata: Any) -> Manifest:
     marks = {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: tenant, labels.OWNER_UID: f"uid-{tenant}"}
     return stored(NAMESPACE, f"modelplane-{tenant}", managedFields=APPLIED, labels=marks, **metadata)
-
-
-def holding(kind: ResourceType, found: Iterable[Manifest], **indexes: Any) -> Informer:
-    informer = Informer(kind, now=lambda: 0.0, indexes=indexes)
-    for one in found:
-        informer.seen(Event("ADDED", one))
-    return informer
 
 
 def site(*found: Manifest, name: str = "east") -> Cluster:

@@ -25,8 +25,8 @@ from modelplane_operator.planning.inference_cluster import Registered
 from modelplane_operator.rendering.registration import mark_key, render_mark
 from modelplane_operator.runtime.loop import Change
 from modelplane_operator.runtime.reading import Cluster
-from tests.controllers.test_orphans import holding, stored
 from tests.support.builders import EPOCH
+from tests.support.informers import holding, stored
 
 Manifest = dict[str, Any]
 

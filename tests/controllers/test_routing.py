@@ -44,6 +44,7 @@ from tests.controllers.conftest import READS
 from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
 from tests.rendering.test_gateways import NAMESPACE as TEAM
 from tests.support.api import Api
+from tests.support.secrets import secret_of
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]
@@ -185,11 +186,6 @@ def service(name: str, *selected: str) -> Manifest:
         "metadata": {"name": name, "namespace": TEAM},
         "spec": {"endpoints": entries},
     }
-
-
-def secret(name: str, namespace: str = TEAM, **data: str) -> Manifest:
-    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": encoded}
 
 
 @pytest.fixture(scope="module")
@@ -337,9 +333,9 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str,
     await until(lambda: hub.said(ModelEndpoint, "keyed", "RoutingReady") == missing, "the endpoint to miss its Secret")
     await hub.until_answered("outside", 503, **theirs)
 
-    await hub.apply(secret("keys", **{key: f"{whole}first"}))
+    await hub.apply(secret_of(TEAM, "keys", **{key: f"{whole}first"}))
     await hub.until_answered("outside", 200, path, "Authorization=Bearer", "first", **theirs)
-    await hub.apply(secret("keys", **{key: f"{whole}second"}))
+    await hub.apply(secret_of(TEAM, "keys", **{key: f"{whole}second"}))
     await hub.until_answered("outside", 200, path, "Authorization=Bearer", "second", **theirs)
     await hub.until_ready(ModelService, "outside")
     by_itself = hub.front.backend == "EnvoyGateway" and key == "credential"
@@ -362,7 +358,9 @@ async def test_what_a_user_writes_freezes_nobodys_routes(hub: Hub) -> None:
 
     for number, value in enumerate(values):
         name, reference = f"value-{number}", {"secretRef": {"name": f"value-{number}", "key": "k"}, "prefix": ""}
-        await hub.apply(secret(name, k=value), endpoint(name, hub.backend, credentials=reference), service(name, name))
+        await hub.apply(
+            secret_of(TEAM, name, k=value), endpoint(name, hub.backend, credentials=reference), service(name, name)
+        )
     for number, path in enumerate(paths):
         name = f"path-{number}"
         await hub.apply(endpoint(name, hub.backend, rewritePath=path), service(name, name))
@@ -455,7 +453,7 @@ def certificate(authority: trustme.CA) -> Manifest:
 
 
 def pair(chain: str, key: str) -> Manifest:
-    manifest = secret("hub-gateway", "modelplane-system", **{"tls.crt": chain, "tls.key": key})
+    manifest = secret_of("modelplane-system", "hub-gateway", **{"tls.crt": chain, "tls.key": key})
     return {**manifest, "type": "kubernetes.io/tls"}
 
 
@@ -548,7 +546,7 @@ async def test_a_service_that_asks_for_keys_answers_nobody_without_one(hub: Hub)
     await hub.until_ready(ModelService, "kept", "False")
     assert (await hub.answer("kept", **bearer(FIRST)))[0] == 401
 
-    await hub.apply(secret(chat_keys, one=f"{FIRST}\n", two=SECOND))
+    await hub.apply(secret_of(TEAM, chat_keys, one=f"{FIRST}\n", two=SECOND))
     await hub.until_answered("kept", 200, PATH, **bearer(FIRST))
     await hub.until_answered("kept", 200, PATH, **bearer(SECOND))
     await hub.until_ready(ModelService, "kept")
@@ -566,18 +564,18 @@ async def test_keys_rotate_while_both_are_taken(hub: Hub, measured: Callable[[st
     await hub.apply(
         hub.gateway("default"),
         endpoint("behind", hub.backend),
-        secret("rotating", one=FIRST),
+        secret_of(TEAM, "rotating", one=FIRST),
         guarded("rotated", "behind", auth=asking("rotating")),
     )
     await hub.until_answered("rotated", 200, PATH, **bearer(FIRST))
 
-    await hub.apply(secret("rotating", one=FIRST, two=SECOND))
+    await hub.apply(secret_of(TEAM, "rotating", one=FIRST, two=SECOND))
     added = time.monotonic()
     await hub.until_answered("rotated", 200, PATH, **bearer(SECOND))
     taken = time.monotonic() - added
     assert (await hub.answer("rotated", **bearer(FIRST)))[0] == 200
 
-    await hub.apply(secret("rotating", two=SECOND))
+    await hub.apply(secret_of(TEAM, "rotating", two=SECOND))
     removed = time.monotonic()
     await hub.until_answered("rotated", 401, **bearer(FIRST))
     refused = time.monotonic() - removed
@@ -592,8 +590,8 @@ async def test_no_endpoint_is_reached_past_the_keys_nor_gets_one(hub: Hub) -> No
     many = [f"many-{number}" for number in range(18)]
     await hub.apply(
         hub.gateway("default"),
-        secret("provider", key="ours"),
-        secret("keys-of-many", one=FIRST),
+        secret_of(TEAM, "provider", key="ours"),
+        secret_of(TEAM, "keys-of-many", one=FIRST),
         endpoint("paid", hub.backend, credentials={"secretRef": {"name": "provider", "key": "key"}}),
         *(endpoint(name, hub.backend) for name in many),
         guarded("alone", "many-0", auth=asking("keys-of-many")),
@@ -617,8 +615,8 @@ async def test_the_hub_gateway_may_ask_for_keys_of_every_service(hub: Hub) -> No
     await hub.apply(
         hub.gateway("default", auth=asking("api-keys")),
         endpoint("behind", hub.backend),
-        secret("api-keys", one=FIRST),
-        secret("own-keys", one=SECOND),
+        secret_of(TEAM, "api-keys", one=FIRST),
+        secret_of(TEAM, "own-keys", one=SECOND),
         service("silent", "behind"),
         guarded("own", "behind", auth=asking("own-keys")),
         guarded("open", "behind", auth={"mode": "None"}),
@@ -637,7 +635,7 @@ async def test_without_the_key_service_nobody_is_answered(hub: Hub, keys: KeySer
     await hub.apply(
         hub.gateway("default"),
         endpoint("behind", hub.backend),
-        secret("closing", one=FIRST),
+        secret_of(TEAM, "closing", one=FIRST),
         guarded("closed", "behind", auth=asking("closing")),
     )
     await hub.until_answered("closed", 200, PATH, **bearer(FIRST))
@@ -654,7 +652,7 @@ async def test_a_key_is_found_in_no_object_and_in_no_log(hub: Hub, keys: KeyServ
     await hub.apply(
         hub.gateway("default"),
         endpoint("behind", hub.backend),
-        secret("quiet", one=FIRST),
+        secret_of(TEAM, "quiet", one=FIRST),
         guarded("quiet", "behind", auth=asking("quiet")),
     )
     await hub.until_answered("quiet", 200, PATH, **bearer(FIRST))

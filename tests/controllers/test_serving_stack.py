@@ -38,9 +38,9 @@ from modelplane_operator.kube.resources import (
 )
 from modelplane_operator.planning.serving_stack import CHILDREN
 from modelplane_operator.rendering.serving_stack import STACK
-from tests.controllers.test_clusters import OPEN
 from tests.support.api import Api
 from tests.support.charts import SIMPLE, pack
+from tests.support.existing import OPEN
 from tests.support.helm import kill, noted_helm
 from tests.support.manifests import ROOT, load
 from tests.support.step_by_step import Operator, define, message, reason, watching

@@ -16,6 +16,7 @@ from modelplane_operator.clients.kube import Event
 from modelplane_operator.kube.resources import POD
 from modelplane_operator.runtime.loop import Clients, Controller
 from modelplane_operator.runtime.queue import Done, Outcome, Pace, Queue
+from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.throttle import PRUNED_AT, Rates, Throttle
 from modelplane_operator.runtime.wiring import owner_of_kind, runner
 from modelplane_operator.runtime.workers import Workers
@@ -120,7 +121,7 @@ def test_keys_that_are_no_more_are_forgotten() -> None:
 async def test_labels_that_name_what_is_not_on_the_hub_wake_nobody() -> None:
     replicas, elsewhere = (Informer(kind, lambda: 0.0, cluster=where) for kind, where in ((REPLICA, ""), (POD, "east")))
     hub = cast(Any, SimpleNamespace(find={REPLICA: replicas}.get))
-    clients = Clients(hub, fleet=cast(Any, None), may_write=lambda: None, now=lambda: datetime.now(UTC))
+    clients = Clients(hub, fleet=cast(Any, None), may_write=lambda: None, now=lambda: datetime.now(UTC), executors=KUBE)
     controller = Controller(
         ModelReplica, cast(Any, None), cast(Any, None), remote_watches={POD: owner_of_kind("ModelReplica")}
     )
