@@ -63,7 +63,10 @@ POOL_DEFINITION: Manifest = {
         ],
     },
 }
-QUICK = ("--drain-grace=1", "--engine-drain=1", "--engine-grace=10", "--hydrator-image=operator:test")
+QUICK = (
+    *("--drain-grace=1", "--engine-drain=1", "--engine-grace=10", "--hydrator-image=operator:test"),
+    "--allow-endpoints=inference.example.com",  # which does not exist
+)
 
 
 class Right(NamedTuple):

@@ -62,7 +62,8 @@ FLAGS = (
     "--lease-deadline=6",
     "--lease-retry=1",
     "--listen=127.0.0.1:8080",
-    "--allow-endpoints=10.90.0.1",  # where test_traffic.py has its providers
+    # Where test_traffic.py has its providers, and a name that does not exist.
+    "--allow-endpoints=10.90.0.1,inference.example.com",
     "--log-format=json",
     "--hydrator-image=modelplane-operator:test",
 )
