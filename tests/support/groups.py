@@ -6,8 +6,11 @@ import pytest
 
 from localfleet import pytest_plugin
 
-STAGE, FLEET = "the stage", "the fleet"
+STAGE, SECOND_STAGE, FLEET = "the stage", "the second stage", "the fleet"
 SHARED = {
+    "tests/integration/test_t": SECOND_STAGE,
+    "tests/integration/test_w": SECOND_STAGE,
+    "tests/integration/test_m": SECOND_STAGE,
     "tests/integration/": STAGE,
     "tests/rendering/test_path.py": FLEET,
     "tests/controllers/test_clusters.py": FLEET,
@@ -21,6 +24,7 @@ They come in this order: a folder has a stage, which would be set up anew whenev
 PARTS = tuple(SHARED)
 LONG = (
     STAGE,
+    SECOND_STAGE,
     FLEET,
     "tests/controllers/test_hub_gateway.py",
     "tests/controllers/test_serving_stack.py",
