@@ -45,6 +45,8 @@ def _reason(miss: Reason) -> ReplicasScheduled:
             return ReplicasScheduled.INSUFFICIENT_CAPACITY
         case NotReady() | Unreachable() | NoGateway() | NoGangs() | Going():
             return ReplicasScheduled.CLUSTERS_NOT_READY
+        case NoPools(why) if why:
+            return _reason(why)
         case Tainted():
             return ReplicasScheduled.TAINTED
         case UnknownPools() | Split() | NothingToClaim() | NoMatch() | NoPools():

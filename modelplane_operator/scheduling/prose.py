@@ -220,8 +220,8 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return f"engine {engine} matches only devices that pods cannot claim"
         case NoMatch(engine, role, pool, found):
             return f"engine {engine}{'' if role == 'Standalone' else f', {role}'}: pool {pool}: {miss(found)}"
-        case NoPools():
-            return "it publishes no pools"
+        case NoPools(said):
+            return reason(said) if said else "it publishes no pools"
         case Going():
             return "it is being deleted"
         case LabelDiffers(key, wanted, found):

@@ -259,7 +259,10 @@ class UnknownPools:
 
 @dataclass(frozen=True, slots=True)
 class NoPools:
-    """The cluster publishes no pools."""
+    """The cluster publishes no pools, so that nobody knows whether it has the hardware."""
+
+    why: NotReady | Unreachable | NoGateway | None = None
+    """What it says of itself, which may be the cause."""
 
     group = Group(13)
     nearness = ()

@@ -107,7 +107,7 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
     if cluster.phase is ClusterPhase.GOING:
         return Going()
     if not cluster.pools.names:
-        return _unusable(site) or NoPools()
+        return NoPools(_unusable(site))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
     if not isinstance(hosting, Hosts):
         others = unhosted(site, hosting)

@@ -10,7 +10,8 @@ import pytest
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.model_cache import ModelCache
-from modelplane_operator.api.model_deployment import ModelDeployment
+from modelplane_operator.api.model_deployment import ModelDeployment, ReplicasScheduled
+from modelplane_operator.planning.shortfall import unplaced
 from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.fleet import FleetModel
@@ -65,6 +66,11 @@ def decide(
     for replica in replicas:
         fleet.observe_replica(replica)
     return schedule(ask(deployment, cache), fleet, now=NOW)
+
+
+def without_pools(cluster: InferenceCluster) -> InferenceCluster:
+    manifest = cluster.to_manifest()
+    return InferenceCluster.parse(manifest | {"status": {**manifest["status"], "gpuPools": []}})
 
 
 @dataclass(frozen=True)
@@ -213,15 +219,13 @@ CASES = [
         NoMatch("main", "Standalone", "p", Contended(("gpu", "more"))),
         "engine main: pool p: a node can meet each of the requests gpu, more, but not all at once",
     ),
+    Case("a cluster without pools", b.deployment(), without_pools(b.cluster("a")), NoPools(), "it publishes no pools"),
     Case(
-        "a cluster without pools",
+        "a cluster without pools that says why",
         b.deployment(),
-        InferenceCluster.parse(
-            b.cluster("a").to_manifest()
-            | {"status": {**b.cluster("a").to_manifest()["status"], "gpuPools": []}}
-        ),
-        NoPools(),
-        "it publishes no pools",
+        without_pools(b.cluster("a", ready=False)),
+        NoPools(NotReady("Creating")),
+        "it is not Ready (Creating)",
     ),
     Case("a cluster on its way out", b.deployment(), b.cluster("a", terminating=True), Going(), "it is being deleted"),
     Case(
@@ -276,6 +280,14 @@ def test_what_runs_gangs_is_needed_for_gangs_alone_and_holds_up_none_that_runs(a
     assert len(decide(single, [b.cluster("a", apis=apis)]).placements) == 1
     assert len(decide(gang, [b.cluster("a", apis=apis)], b.replica("a", stages=2)).placements) == 1
     assert len(decide(gang, [b.cluster("a", apis=apis)]).placements) == (apis != ["DRA"])
+
+
+def test_what_hardware_lacks_is_nearer_than_a_cluster_of_which_no_hardware_is_known() -> None:
+    clusters = [without_pools(b.cluster("bad", ready=False)), b.cluster("good", b.pool("a10", b.gpu("24Gi")))]
+    decision = decide(b.deployment(), clusters)
+
+    assert [refusal.nearest for refusal in decision.refusals] == ["good", "bad"]
+    assert unplaced(decision) is ReplicasScheduled.NO_MATCHING_DEVICES
 
 
 def test_the_nearest_device_is_named_with_its_own_value() -> None:
