@@ -310,7 +310,7 @@ async def report(
         return  # it went in the meantime
     informer.written(stored)
     before = {condition.type: condition for condition in known}
-    for condition in conditions:
+    for condition in reversed(conditions):  # of those with one reason the first is told, and `Ready` says most
         if condition != (was := before.get(condition.type)):
             clients.on_transition(stored, was, condition)
 

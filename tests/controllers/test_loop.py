@@ -236,6 +236,19 @@ async def test_an_object_takes_its_turn_to_decide_and_act_and_keeps_nobody_waiti
     assert in_turn == {"decided": True, "told": False}
 
 
+async def test_of_what_a_write_has_changed_ready_is_told_first(world: World) -> None:
+    """Of several conditions with one reason only the first makes an Event, and `Ready` has the words of all."""
+    await world.cache()
+    world.planner = one_child
+    told: list[str] = []
+    clients = replace(world.clients, on_transition=lambda _, __, after: told.append(after.type))
+
+    await reconcile(world.controller, Key(world.namespace, "subject"), clients)
+
+    assert told[0] == "Ready"
+    assert len(told) > 1
+
+
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize(
     "again", [lambda seen: [Apply(child(seen, "near"))], lambda seen: [Create(child(seen, "more"))]]
