@@ -26,6 +26,7 @@ from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster.teardown import is_emptied
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.model_deployment import render_endpoint
@@ -218,7 +219,7 @@ def test_a_token_is_renewed_whatever_else_is_wrong(what: Manifest) -> None:
 
 def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
     asking = at(13, renewed(**terminating()), there=there())
-    assert LET_GO not in asking.steps
+    assert asking.steps == (), "a failure would put off what comes next for minutes"
     emptied = renewed(**terminating()).model_copy(update={"status": asking.status})
     decided = at(13, emptied, there=there())
 
@@ -308,6 +309,9 @@ def test_a_plan_over_its_own_result_says_and_asks_the_same(
 
     again = plan(seen(cluster(*pools, status=reported, **metadata), **what, now=LATER))
 
+    if is_emptied(first.status):  # what was said of the last is all that letting go waited for
+        assert LET_GO in again.steps
+        return
     assert again.steps == first.steps
     assert again.status is not None
     merged = merge(first.status.conditions, again.status.conditions)

@@ -26,7 +26,7 @@ from modelplane_operator.planning.inference_cluster.observed import (
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
 from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
-from modelplane_operator.planning.inference_cluster.teardown import teardown
+from modelplane_operator.planning.inference_cluster.teardown import is_emptied, teardown
 from modelplane_operator.planning.plan import LET_GO, Plan
 
 __all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "plan"]
@@ -37,7 +37,7 @@ def plan(seen: Observed) -> Plan:
     if due is None:
         return decided
     wait = (due[0] - seen.now).total_seconds()
-    if LET_GO in decided.steps:  # which a token that cannot be had must not hold up
+    if LET_GO in decided.steps or is_emptied(decided.status):  # which a token that cannot be had must not hold up
         return decided
     if wait <= 0:  # before all else there: whatever else fails must not lock us out
         return replace(decided, steps=(due[1], *decided.steps))

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.inference_cluster import ClusterReady, DeletionPhase, DeletionStatus
+from modelplane_operator.api.inference_cluster import (
+    ClusterReady,
+    DeletionPhase,
+    DeletionStatus,
+    InferenceClusterStatus,
+)
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
@@ -28,7 +33,7 @@ def teardown(seen: Observed) -> Plan:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
         return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
-    if _is_emptied(seen):
+    if is_emptied(seen.cluster.status):
         return Plan(_let_go(seen))
     if seen.there is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
@@ -55,7 +60,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
 
 
 def _leaving_behind(seen: Observed, there: There) -> Plan:
-    """Say which namespaces stay (`_is_emptied`)."""
+    """Say which namespaces stay (`is_emptied`)."""
     words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
     return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
 
@@ -87,9 +92,9 @@ def _emptied(seen: Observed) -> Plan:
     return replace(_leaving(seen, "UninstallServingStack", [], "nothing is left there"), requeue_after=REQUEUE_SOON)
 
 
-def _is_emptied(seen: Observed) -> bool:
-    """Whether it was said that nothing is left there that has to go."""
-    said = seen.cluster.status.deletion if seen.cluster.status else None
+def is_emptied(status: object) -> bool:
+    """Whether a status says that nothing is left there that has to go."""
+    said = status.deletion if isinstance(status, InferenceClusterStatus) else None
     return said is not None and said.phase == "UninstallServingStack" and not said.waiting_for
 
 
