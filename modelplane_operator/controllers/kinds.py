@@ -12,6 +12,7 @@ from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import (
+    eks_cluster,
     inference_class,
     inference_cluster,
     inference_gateway,
@@ -23,6 +24,8 @@ from modelplane_operator.controllers import (
     outside,
     serving_stack,
 )
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.cloud_clusters import Tokens
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.rendering.inference_gateway.software import Allowed
@@ -39,7 +42,7 @@ def kinds(world: World) -> Controllers:
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
-    gateways, resolver = Gateways(now), Resolver(now)
+    gateways, resolver, accounts = Gateways(now), Resolver(now), Accounts()
     return (
         inference_class.CONTROLLER,
         inference_cluster.controller(
@@ -68,4 +71,5 @@ def kinds(world: World) -> Controllers:
             referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
         ),
         *((serving_stack.controller(on_cluster, connections),) if with_helm else ()),
+        eks_cluster.controller(accounts, Tokens(accounts, connections, now), world.now),
     )

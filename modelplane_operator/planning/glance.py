@@ -127,6 +127,11 @@ def _stack(_: Manifest, status: Manifest) -> str:
     return f"{states['Deployed']} of {states.total()} charts deployed"
 
 
+def _cloud(_: Manifest, status: Manifest) -> str:
+    states = Counter(one["state"] for one in entries(status, "resources"))
+    return f"{states['Ready']} of {states.total()} resources are there"
+
+
 _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelDeployment": _deployment,
     "ModelReplica": _replica,
@@ -136,4 +141,5 @@ _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelEndpoint": _endpoint,
     "ModelService": _service,
     "ServingStack": _stack,
+    "EKSCluster": _cloud,
 }
