@@ -79,16 +79,11 @@ async def _token(cache: ModelCache, referenced: ReferencedObjects) -> str:
 async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
     """The clusters that it is meant for, and those that have something of it."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
-    users, found = _users(cache, clients.hub), list[Site]()
+    users, found, manifest = _users(cache, clients.hub), list[Site](), cache.to_manifest()
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
-        site = Site(
-            name,
-            is_meant(cache.to_manifest(), cluster),
-            storage,
-            users=users.get(name, ()),
-        )
+        site = Site(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
         site = _seen(site, cache, uid, clients)
         if not (site.meant or site.users or site.children or name in known):
             continue

@@ -34,8 +34,6 @@ class Done:
 
     listing: Listing | None = None
     files: int = 0
-    verified: int = 0
-    """Bytes of those files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,6 @@ class Staging:
                     raise
                 self.pause(min(error.retry_after or 2.0**tried, 60.0))
         self.done.files += 1
-        self.done.verified += file.size
 
     def _is_placed(self, file: File) -> bool:
         """Whether it is in its place: a process that was ended meanwhile had verified all of them."""

@@ -9,7 +9,9 @@ from typing import Final
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
 from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
+from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.rendering.model_cache import source_of
+from modelplane_operator.scheduling.prose import counted
 
 TOLD: Final = 3  # clusters and replicas that a message names
 
@@ -28,19 +30,20 @@ def judged(
             ClustersMatched.NO_CLUSTERS.condition(now, message=why),
             ArtifactReady.NO_CLUSTERS.condition(now, message=why),
         )
-    matched = ClustersMatched.MATCHED.condition(now, message=f"{count(meant, 'cluster')}: {_names(meant)}")
+    clusters, named = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
+    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {named}")
     ready = [one for one in meant if one.phase == "Ready"]
     broken = [one for one in meant if one.phase == "Failed"]
     secret = source.auth_secret
     if len(ready) == len(meant):
-        told = f"{source.repo} is staged on {count(meant, 'cluster')}"
+        told = f"{source.repo} is staged on {clusters}"
         return matched, ArtifactReady.STAGED.condition(now, message=told)
-    counted = f"{len(ready)} of {count(meant, 'cluster')} ready"
+    ready_of_all = f"{len(ready)} of {clusters} ready"
     if secret and token_missing:
-        told = f"Secret {cache.key.namespace}/{secret.name} has no key {secret.key}, or does not exist; {counted}"
+        told = f"Secret {cache.key.namespace}/{secret.name} has no key {secret.key}, or does not exist; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
-    told = "; ".join([counted, *waiting[:TOLD]])
+    told = "; ".join([ready_of_all, *waiting[:TOLD]])
     if broken:
         return matched, ArtifactReady.FAILED.condition(now, message=told)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
@@ -54,15 +57,6 @@ def progress_of(meant: Iterable[CachedCluster]) -> str | None:
     coming = [one.progress for one in meant if one.progress and one.phase != "Ready"]
     whole = sum(one.total_bytes or 0 for one in coming)
     return f"{100 * sum(one.bytes or 0 for one in coming) // whole}%" if whole else None
-
-
-def _names(found: Sequence[CachedCluster]) -> str:
-    more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    return ", ".join(one.name for one in found[:TOLD]) + more
-
-
-def count(found: Sequence[object], noun: str) -> str:
-    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
 
 
 def is_meant(cache: Manifest, cluster: Manifest) -> bool:

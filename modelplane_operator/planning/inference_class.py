@@ -52,8 +52,8 @@ def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Conditi
     return Ready.AVAILABLE.condition(seen.now)
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], at_most: int = NAMED) -> str:
     """The first names of many, and how many more there are."""
     known = tuple(names)
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return f"{', '.join(known[:NAMED])}{more}"
+    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
+    return f"{', '.join(known[:at_most])}{more}"

@@ -32,8 +32,9 @@ from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.cache_status import TOLD, count, judged, progress_of, ready_of
+from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
+from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.model_cache import (
     Hydrator,
@@ -45,6 +46,7 @@ from modelplane_operator.rendering.model_cache import (
     source_of,
 )
 from modelplane_operator.rendering.model_replica.fences import render_fences
+from modelplane_operator.scheduling.prose import counted
 
 KIND = ModelCache.definition.kind
 REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
@@ -169,9 +171,7 @@ class _Present:
 
     @property
     def job(self) -> Manifest | None:
-        name = names.hydration(*self.seen.cache.key, content_of(self.seen.cache))
-        jobs = (one for one in self.site.children if type_of(one) == JOB and key_of(one).name == name)
-        return next(jobs, None)
+        return next((one for one in self._hydration() if type_of(one) == JOB), None)
 
     @property
     def serving(self) -> Manifest | None:
@@ -351,9 +351,9 @@ def _teardown(seen: Observed) -> Plan:
         going = rest if site.users else [*rest, *claims]
         steps += [delete(one, cluster=site.name) for one in going if not is_terminating(one)]
         if site.users and claims:
-            why.append(f"{_replicas(site.users)} on cluster {site.name} start from it")
+            why.append(f"{listed((user.name for user in site.users), TOLD)} on cluster {site.name} start from it")
         elif site.children:
-            why.append(f"waiting for {count(site.children, 'object')} on cluster {site.name} to go")
+            why.append(f"waiting for {counted(len(site.children), 'object')} on cluster {site.name} to go")
         elif site.namespace is not None and not is_terminating(site.namespace):
             steps.append(delete(site.namespace, cluster=site.name))
     if not why:
@@ -361,8 +361,3 @@ def _teardown(seen: Observed) -> Plan:
     told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
     known = seen.cache.status or ModelCacheStatus()
     return Plan(tuple(steps), known.model_copy(update={"conditions": (told,)}), requeue_after=again)
-
-
-def _replicas(users: Sequence[User]) -> str:
-    more = f" and {len(users) - TOLD} more" if len(users) > TOLD else ""
-    return ", ".join(user.name for user in users[:TOLD]) + more

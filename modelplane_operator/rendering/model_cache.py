@@ -18,7 +18,7 @@ VOLUME: Final = "/mnt/artifact"
 USER: Final = 65532
 REFUSED: Final = 3  # exit code of the hydrator: another pod would end in the same way
 TRIES: Final = 6  # pods of one Job, with pauses up to six minutes between them
-# It streams: `docs/performance.md`. What it has written counts too until it is on the disk.
+# It streams: 132 MB at most for 600 MB of files. What it has written counts too until it is on the disk.
 RESOURCES: Final = {"requests": {"cpu": "500m", "memory": "300Mi"}, "limits": {"memory": "1Gi"}}
 
 

@@ -72,7 +72,7 @@ def summary(decision: Decision) -> str:
     parts += [stuck(decision)] if decision.stuck else []
     unplaced = decision.missing or decision.stuck or any(held.why for held in decision.held)
     if unplaced and decision.refusals:
-        parts.append(f"{_of(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
+        parts.append(f"{counted(decision.checked, 'cluster')} checked: {_grouped(decision.refusals)}")
         told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
         parts.append("nearest: " + "; ".join(map(_nearest, told)))
     return "; ".join(parts)
@@ -83,7 +83,7 @@ def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapp
 
     `ill`: what is wrong with clusters, for their replicas. `clusters`, when given: what each says to one replica more.
     """
-    checked = f"{_of(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
+    checked = f"{counted(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
     held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
     now = Counter(placement.cluster for placement in decision.placements)
@@ -106,7 +106,8 @@ def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapp
             lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
     if clusters is not None:
         every = (
-            f"  {name}: {_of(now[name], 'replica')}; one more: {_why(why)}" for name, why in sorted(clusters.items())
+            f"  {name}: {counted(now[name], 'replica')}; one more: {_why(why)}"
+            for name, why in sorted(clusters.items())
         )
         lines += ["every cluster:", *every]
     return "\n".join(lines)
@@ -147,7 +148,7 @@ def stuck(decision: Decision) -> str:
     first = decision.stuck[0]
     count = len(decision.stuck)
     return (
-        f"{_of(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
+        f"{counted(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
         f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}"
     )
 
@@ -175,7 +176,7 @@ def leaving(why: Leaving | Moving) -> str:
         case Duplicate(of):
             return f"{of} has the same cluster and index"
         case ScaledDown(replicas):
-            return f"{_of(replicas, 'replica')} asked for"
+            return f"{counted(replicas, 'replica')} asked for"
         case Forced(forced):
             return f"drained by force, without another place: {reason_to_move(forced)}"
         case Outdated() | Lost() | Displaced() | Going() | Tainted():
@@ -188,14 +189,14 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """Why one cluster takes no replica."""
     match why:
         case Full(engine, pool, needs, free, nodes):
-            return f"engine {engine} needs {_of(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
+            return f"engine {engine} needs {counted(needs, 'node')} of pool {pool}, {max(free, 0)} of {nodes} free"
         case TooSmall(engine, pool, nodes=0):
             return f"engine {engine} fits pool {pool}, which has no usable node"
         case TooSmall(engine, pool, needs, nodes):
-            return f"engine {engine} needs {_of(needs, 'node')} of one pool, {pool} has {nodes} in all"
+            return f"engine {engine} needs {counted(needs, 'node')} of one pool, {pool} has {nodes} in all"
         case Scattered(engine, pool, needs, fabric, nodes):
             most = f"{fabric} has most, {nodes}" if fabric else "no usable node has the label of its topologyKey"
-            return f"engine {engine} needs {_of(needs, 'node')} on one fabric of pool {pool}, {most}"
+            return f"engine {engine} needs {counted(needs, 'node')} on one fabric of pool {pool}, {most}"
         case Crowded(needs, free):
             engines = ", ".join(f"{engine} {nodes}" for engine, nodes in needs[:_SOME])
             pools = ", ".join(f"{pool} {max(nodes, 0)}" for pool, nodes in free[:_SOME])
@@ -325,9 +326,9 @@ def group(found: Refusal) -> str:  # noqa: PLR0912  (one branch per kind)
 
 def _counts(decision: Decision) -> str:
     clusters = {placement.cluster for placement in decision.placements}
-    over = f" on {_of(len(clusters), 'cluster')}" if clusters else ""
+    over = f" on {counted(len(clusters), 'cluster')}" if clusters else ""
     held = f", {len(decision.held)} left as before" if decision.held else ""
-    return f"{len(decision.placements)} of {_of(decision.desired, 'replica')} placed{over}{held}"
+    return f"{len(decision.placements)} of {counted(decision.desired, 'replica')} placed{over}{held}"
 
 
 def _grouped(refusals: Sequence[Refusal]) -> str:
@@ -347,9 +348,9 @@ def _placement(placement: Placement, *, new: bool) -> str:
 
 def _engine(engine: EnginePlacement) -> str:
     return f"{engine.name} on " + " and ".join(
-        f"{pool} ({_of(nodes, 'node')})" for pool, nodes in charges([engine]).items()
+        f"{pool} ({counted(nodes, 'node')})" for pool, nodes in charges([engine]).items()
     )
 
 
-def _of(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
