@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from modelplane_operator.api import names
+from modelplane_operator.api.llm_inference_grant import is_reserved
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
 from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
@@ -141,6 +142,15 @@ def _places(text: str) -> tuple[str, ...]:
     return places
 
 
+def _grants(text: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of namespaces, between commas: FROM=TO."""
+    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
+    granted = tuple(sorted({(_name(source), _name(to)) for source, _, to in pairs}))
+    if wrong := [to for _, to in granted if is_reserved(to)]:
+        raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
+    return granted
+
+
 _KINDS_OF_VALUES: Mapping[Callable[[str], Any], str] = {
     _seconds: "SECONDS",
     _count: "NUMBER",
@@ -215,6 +225,11 @@ class Settings:
     )
     tenant_namespaces: tuple[str, ...] = _option(
         (), _names, "the namespaces, by commas, that Traefik serves and whose Secrets are read (default: all)"
+    )
+    llm_inferences_on_hub: tuple[tuple[str, str], ...] = _option(
+        (),
+        _grants,
+        "NAMESPACE=TARGET, by commas: whose LLMInferences with `incluster` may be in which namespaces of the hub",
     )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     chart_digests: str = _option(

@@ -87,6 +87,7 @@ def every(verbs: str, group: str, *resources: str) -> list[str]:
 
 OURS, CLOUDS = "modelplane.ai", "infrastructure.modelplane.ai"
 OF_CLOUDS = ("aksclusters", "eksclusters", "gkeclusters", "nebiusclusters", "vultrclusters")
+INFERENCE = "inference.devopstoolkit.ai"
 OF_STACKS = [
     *every("create patch delete", CLOUDS, "servingstacks"),
     *every("update", CLOUDS, "servingstacks/status"),
@@ -97,6 +98,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         *every("get", OURS, "inferencegateways", "inferenceclasses", "inferenceclusters"),
         *every("get", OURS, "modeldeployments", "modelreplicas", "modelendpoints", "modelservices", "modelcaches"),
         *every("get", CLOUDS, "servingstacks"),
+        *every("get", INFERENCE, "llminferences"),
         *every("get", "gateway.networking.k8s.io", "gatewayclasses", "gateways", "httproutes", "backendtlspolicies"),
         *every("get", "discovery.k8s.io", "endpointslices"),
         *every("get", "", "services"),
@@ -119,6 +121,10 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "what comes again is counted, which nothing did within a minute: tests/controllers/test_events.py": every(
         "update", "", "events"
     ),
+    "an LLMInference that names a cluster has something there: tests/controllers/test_llm_inference.py": [
+        *every("patch", INFERENCE, "llminferences"),
+        *every("delete", OURS, "modeldeployments", "modelservices"),
+    ],
     "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
     "a hub gateway is held only with a Helm: tests/controllers/test_hub_gateway.py": every(
         "patch", OURS, "inferencegateways"
@@ -252,6 +258,7 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
         comes(hub)
         changes(hub)
         picks(hub)
+        is_one_model(hub)
         goes(hub)
         log = operator.running.command.log.read_text()
 
@@ -321,6 +328,23 @@ def refusal(hub: Hub, manifest: Manifest) -> str:
     except FleetError as error:
         return str(error)
     return ""
+
+
+def is_one_model(hub: Hub) -> None:
+    """An LLMInference for the fleet, which has no GPU that is large enough."""
+    hub.apply(
+        {
+            "apiVersion": f"{INFERENCE}/v1alpha1",
+            "kind": "LLMInference",
+            "metadata": {"name": "large", "namespace": TEAM},
+            "spec": {"model": "a/b", "placement": "Fleet", "memory": "9999Gi"},
+        }
+    )
+    told = ("get", "llmi", "large", "-n", TEAM, "-ojsonpath={.status.conditions[?(@.type=='ModelReady')].reason}")
+    hub.until(lambda: hub.kubectl(*told) == "NotReady", "its deployment and its service to be there")
+    hub.kubectl("delete", "llmi", "large", "-n", TEAM)
+    left = ("get", "md,ms", "-n", TEAM, "-oname", "--field-selector=metadata.name=large")
+    hub.until(lambda: hub.kubectl(*left) == "", "them to go with it")
 
 
 def comes(hub: Hub) -> None:

@@ -11,6 +11,7 @@ from modelplane_operator.api.clusters.vultr import VultrCluster
 from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.llm_inference import LLMInference
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
@@ -35,4 +36,5 @@ KINDS: tuple[Kind, ...] = (
     AKSCluster,
     NebiusCluster,
     VultrCluster,
+    LLMInference,
 )

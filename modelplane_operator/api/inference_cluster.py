@@ -24,6 +24,7 @@ from modelplane_operator.api.crossplane import ClusterSpec
 from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
 from modelplane_operator.api.model import Model, Rule, list_map, must
 from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect, QualifiedName
 
@@ -130,6 +131,9 @@ class InferenceClusterSpec(ClusterSpec):
     isolation: Isolation | None = None
     """What keeps models of different namespaces apart, and out of what is not theirs. Without it, all of its defaults:
     nothing has to be said to be safe."""
+    llm_inferences: Annotated[tuple[LLMInferenceGrant, ...], Field(max_length=128), list_map("namespace")] = ()
+    """Which namespaces of the hub may name this cluster in LLMInferences; nobody may without it. Their engines are
+    beside the scheduler, which does not count the GPUs that they take."""
 
 
 # What is known of it --------------------------------------------------------------------------------------------------

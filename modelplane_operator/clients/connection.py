@@ -23,6 +23,7 @@ from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import Limits, Share
 from modelplane_operator.clients.prober import Health, OnHealth, Pace, Prober
 from modelplane_operator.clients.reflector import Reflector
+from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched, Watches
 from modelplane_operator.clients.wire import OnCall, uncounted
@@ -55,19 +56,21 @@ class Connection:
         slots: asyncio.Semaphore | None = None,
         limits: Limits | None = None,
         share: Share | None = None,
+        refuse: Refuse = unrefused,
     ) -> None:
         """`slots`: how many are got to know at once; the clusters of a fleet share them.
 
         `on_return` is told when the cluster answers again and can be asked; `on_health` hears of it before that.
 
-        `limits` and `share`: how much the cluster may say, and take of the loop.
+        `limits` and `share`: how much the cluster may say, and take of the loop; `refuse`: which addresses are not
+        dialled.
         """
         self.name = name
         self._access = access
         self._pace = pace or Pace()
         self._chance = chance
         self._on_call, self._on_return, self._on_unauthorized = on_call, on_return, on_unauthorized
-        self._limits, self._share = limits, share
+        self._limits, self._share, self._refuse = limits, share, refuse
         self._prober = Prober(name, self._pace, store.now, chance, on_health)
         self._watches = Watches(self._prober, store)
         self._initial_sync = InitialSync(slots or asyncio.Semaphore(), self._prober, self._watches)
@@ -199,7 +202,7 @@ class Connection:
     async def _begin(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
         """Make a client, and go on with it."""
         kube = self._kube = await client.enter_async_context(
-            connect(self._access, on_call=self._on_call, limits=self._limits, share=self._share)
+            connect(self._access, on_call=self._on_call, limits=self._limits, share=self._share, refuse=self._refuse)
         )
         if self._prober.renewed():
             self._on_return(self.name)

@@ -24,6 +24,7 @@ class Fleet:
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
     _opened: list[Callable[[Connection], None]] = field(default_factory=list[Callable[[Connection], None]], init=False)
+    _beside: list[Fleet] = field(default_factory=list["Fleet"], init=False)
     _group: asyncio.TaskGroup | None = field(default=None, init=False)
 
     async def run(self) -> None:
@@ -60,12 +61,16 @@ class Fleet:
                 task.cancel()
             self.store.close(name)
 
+    def beside(self, other: Fleet) -> None:
+        """Have `cluster` find those of another, too, which are none of the fleet: no models are placed on them."""
+        self._beside.append(other)
+
     def find(self, name: str) -> Connection | None:
         return self._connections.get(name)
 
     def cluster(self, name: str) -> Connection:
         """The connection to a cluster; raises Unreachable when there is none."""
-        known = self._connections.get(name)
+        known = self._connections.get(name) or next(filter(None, (one.find(name) for one in self._beside)), None)
         if known is None:
             raise Unreachable(f"cluster {name}: there is no connection to it")
         return known

@@ -23,6 +23,7 @@ from modelplane_operator.clients.answers import Answers, check_namespace, checke
 from modelplane_operator.clients.errors import from_event, translated
 from modelplane_operator.clients.limits import Limits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
+from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.wire import (
     CONNECT_SECONDS,
     JSON,
@@ -350,13 +351,19 @@ class Kube:
 
 @asynccontextmanager
 async def connect(
-    access: Access, *, on_call: OnCall = uncounted, limits: Limits | None = None, share: Share | None = None
+    access: Access,
+    *,
+    on_call: OnCall = uncounted,
+    limits: Limits | None = None,
+    share: Share | None = None,
+    refuse: Refuse = unrefused,
 ) -> AsyncGenerator[Kube]:
     """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used.
 
-    `limits` and `share` bound what the server may say, and how much of our time it gets.
+    `limits` and `share` bound what the server may say, and how much of our time it gets; `refuse` says which addresses
+    are not dialled.
     """
-    async with open_wire(access, on_call, limits or Limits(), share) as wire:
+    async with open_wire(access, on_call, limits or Limits(), share, refuse) as wire:
         yield Kube(wire)
 
 

@@ -101,6 +101,15 @@ Infos = Sequence[tuple[int, int, int, str, tuple[Any, ...]]]
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
+Refuse = Callable[[str, Sequence[str]], str]
+"""Why a name may not be dialled, given its addresses; empty when it may."""
+
+
+def unrefused(_: str, __: Sequence[str]) -> str:
+    """For names of the platform team's own."""
+    return ""
+
+
 class OwnThreads(AbstractResolver):
     """Resolves the names of one connection, each question in a thread of its own, and never the same one twice at once.
 
@@ -109,8 +118,11 @@ class OwnThreads(AbstractResolver):
     it.
     """
 
-    def __init__(self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE) -> None:
-        self._lookup = lookup
+    def __init__(
+        self, lookup: Callable[..., Infos] = socket.getaddrinfo, at_once: int = AT_ONCE, refuse: Refuse = unrefused
+    ) -> None:
+        """`refuse` judges the very addresses that are dialled, so that no later answer takes their place."""
+        self._lookup, self._refuse = lookup, refuse
         self._at_once = at_once
         self._asking: dict[tuple[str, int, int], asyncio.Future[Infos]] = {}
 
@@ -128,9 +140,12 @@ class OwnThreads(AbstractResolver):
             raise OSError(f"{host} is not resolved before other names are")
         if answer is None:
             answer = self._asking[question] = self._ask(question)
+        found = await asyncio.shield(answer)
+        if why := self._refuse(host, [str(address[0]) for *_, address in found]):
+            raise OSError(why)
         return [
             ResolveResult(hostname=host, host=_numeric(address), port=port, family=of, proto=proto, flags=NUMERIC)
-            for of, _, proto, _, address in await asyncio.shield(answer)
+            for of, _, proto, _, address in found
         ]
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from yarl import URL
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.errors import pause, refusal, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
-from modelplane_operator.clients.resolver import OwnThreads
+from modelplane_operator.clients.resolver import OwnThreads, Refuse, unrefused
 from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
 JSON = "application/json"
@@ -263,7 +263,7 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire(
-    access: Access, on_call: OnCall, limits: Limits, share: Share | None = None
+    access: Access, on_call: OnCall, limits: Limits, share: Share | None = None, refuse: Refuse = unrefused
 ) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
     sockets = WeakSet[socket.socket]()
@@ -279,7 +279,7 @@ async def open_wire(
                 limit=CONNECTIONS,
                 keepalive_timeout=IDLE_SECONDS,
                 socket_factory=opened,
-                resolver=OwnThreads(),
+                resolver=OwnThreads(refuse=refuse),
             ),
             headers={"User-Agent": "modelplane-operator"},
             cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar

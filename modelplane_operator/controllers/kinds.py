@@ -11,10 +11,12 @@ from modelplane_operator.clients.hub_gateway import Asker
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.tenant_clusters import TenantClusters
 from modelplane_operator.controllers import (
     inference_class,
     inference_cluster,
     inference_gateway,
+    llm_inference,
     model_cache,
     model_deployment,
     model_endpoint,
@@ -40,6 +42,9 @@ def kinds(world: World) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
+    ranges = HubRanges(world.hub, now)
+    tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
+    world.fleet.beside(tenants.fleet)
     return (
         inference_class.CONTROLLER,
         inference_cluster.controller(
@@ -60,12 +65,13 @@ def kinds(world: World) -> Controllers:
         model_endpoint.controller(
             settings.reach,
             referenced,
-            HubRanges(world.hub, now),
+            ranges,
             resolver,
             outside.checks(resolver, world.wake, world.checked),
         ),
         model_service.controller(
             referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
         ),
+        llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
         *((serving_stack.controller(on_cluster, connections),) if with_helm else ()),
     )

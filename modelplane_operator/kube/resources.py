@@ -107,6 +107,8 @@ SERVERS_TRANSPORT: Final = ResourceType("traefik.io/v1alpha1", "ServersTransport
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 REFERENCE_GRANT: Final = ResourceType("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", "referencegrants")
 BACKEND_TLS_POLICY: Final = ResourceType("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "backendtlspolicies")
+VLLM_RUNTIME: Final = ResourceType("production-stack.vllm.ai/v1alpha1", "VLLMRuntime", "vllmruntimes")
+INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
 INFERENCE_POOL: Final = ResourceType("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
 IP_ADDRESS_POOL: Final = ResourceType("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools")
 L2_ADVERTISEMENT: Final = ResourceType("metallb.io/v1beta1", "L2Advertisement", "l2advertisements")
@@ -159,6 +161,8 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         HTTP_ROUTE,
         REFERENCE_GRANT,
         BACKEND_TLS_POLICY,
+        VLLM_RUNTIME,
+        INGRESS,
         INFERENCE_POOL,
         IP_ADDRESS_POOL,
         L2_ADVERTISEMENT,

@@ -127,6 +127,11 @@ def _stack(_: Manifest, status: Manifest) -> str:
     return f"{states['Deployed']} of {states.total()} charts deployed"
 
 
+def _inference(manifest: Manifest, status: Manifest) -> str:
+    """The model may be as long as the whole summary."""
+    return f"{section(manifest, 'spec')['model'][:SHOWN]}, {status.get('replicas', 0)} running"
+
+
 _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelDeployment": _deployment,
     "ModelReplica": _replica,
@@ -136,4 +141,5 @@ _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelEndpoint": _endpoint,
     "ModelService": _service,
     "ServingStack": _stack,
+    "LLMInference": _inference,
 }

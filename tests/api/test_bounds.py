@@ -25,6 +25,7 @@ REFUSED_FOR_ANOTHER_REASON = {
     "defaultRequest.cpu maxLength": "it is a number of processors",
     "defaultRequest.memory maxLength": "it is an amount",
     "defaultRequest.ephemeral-storage maxLength": "it is an amount",
+    "LLMInference spec.memory maxLength": "it is an amount",
     "podCidr maxLength": "it is a range of addresses",
     "serviceCidr maxLength": "it is a range of addresses",
     "nodeCidr maxLength": "it is a range of addresses",

@@ -37,6 +37,7 @@ EKSCluster        eksclusters        eks   Namespaced  REGION=.spec.region
 AKSCluster        aksclusters        aks   Namespaced  LOCATION=.spec.location
 NebiusCluster     nebiusclusters     mk8s  Namespaced
 VultrCluster      vultrclusters      vke   Namespaced  REGION=.spec.region
+LLMInference      llminferences      llmi  Namespaced  MODEL=.spec.model GPU=.spec.gpu URL=.status.url
 """
 
 
@@ -130,6 +131,8 @@ def test_definition_is_the_one_users_know(row: str) -> None:
     group = (
         "infrastructure.modelplane.ai"
         if name.endswith("Stack") or name[:3] in {"GKE", "EKS", "AKS", "Neb", "Vul"}
+        else "inference.devopstoolkit.ai"
+        if name == "LLMInference"
         else "modelplane.ai"
     )
 

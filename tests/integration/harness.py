@@ -76,6 +76,7 @@ PLURALS = {
     "InferenceClass": "modelplane.ai/v1alpha1/inferenceclasses",
     "InferenceCluster": "modelplane.ai/v1alpha1/inferenceclusters",
     "InferenceGateway": "modelplane.ai/v1alpha1/inferencegateways",
+    "LLMInference": "inference.devopstoolkit.ai/v1alpha1/llminferences",
     "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",

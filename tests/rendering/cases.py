@@ -11,6 +11,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.isolation import Isolation
+from modelplane_operator.api.llm_inference import LLMInference
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
@@ -25,6 +26,7 @@ from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
 from modelplane_operator.rendering.inference_gateway.software import gateway_parts, render_addresses
+from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from modelplane_operator.rendering.model_cache import (
     Hydrator,
     render_account,
@@ -34,6 +36,7 @@ from modelplane_operator.rendering.model_cache import (
 )
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
 from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
+from modelplane_operator.rendering.model_memory import memory_need
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
@@ -132,6 +135,15 @@ def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:
     return Target(backend, header, endpoint.spec.rewrite_path, asked_name(endpoint.spec.hostname, backend))
 
 
+def _llm_inference(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    inference = LLMInference.parse(documents[0])
+    if inference.spec.placement == "Cluster":
+        return render_on_cluster(inference, token=_seen(documents).get("token", False))
+    need = memory_need(inference)
+    assert need is not None
+    return render_in_fleet(inference, need.per_gpu)
+
+
 def _inference_gateway(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     gateway = InferenceGateway.parse(documents[0])
     return [*map(_chart, gateway_parts(gateway)), *render_addresses(gateway), *render_inference_gateway(gateway)]
@@ -170,6 +182,7 @@ RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "cluster_gateway": _cluster_gateway,
     "gateway_relay": _gateway_relay,
     "inference_gateway": _inference_gateway,
+    "llm_inference": _llm_inference,
     "model_deployment": _model_deployment,
     "model_endpoint": _model_endpoint,
     "model_replica": _model_replica,

@@ -1,0 +1,183 @@
+"""LLMInference: one model, one URL, five fields; on a cluster that is named, or anywhere in the fleet."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
+from modelplane_operator.api.bounds import SUBDOMAIN, NamespaceName, ObjectName
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.crossplane import Spec
+from modelplane_operator.api.model import ATOMIC, Model, Rule, needed
+
+INFERENCE = "inference.devopstoolkit.ai"
+IN_CLUSTER = "incluster"
+LOCATIONS = 8
+
+ModelName = Annotated[
+    str, Field(min_length=1, max_length=192, pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?$")
+]
+Memory = Annotated[str, Field(max_length=7, pattern="^[1-9][0-9]{0,4}Gi$")]
+
+
+class LLMInferenceSpec(Spec):
+    """Which model, on how many GPUs, and where."""
+
+    rules: ClassVar = (
+        needed(
+            "providerConfigName",
+            "self.placement == 'Fleet'",
+            "Name the cluster: an InferenceCluster, a Secret with a kubeconfig, or incluster; or set placement: Fleet.",
+        ),
+        Rule(
+            "self.placement != 'Fleet' || !(has(self.providerConfigName) || has(self.targetNamespace) || "
+            "has(self.ingressClassName) || (has(self.ingressHost) && self.ingressHost != ''))",
+            "With placement Fleet the operator chooses the cluster and makes the URL: remove providerConfigName, "
+            "targetNamespace, ingressHost and ingressClassName.",
+        ),
+    )
+
+    model: ModelName
+    """Hugging Face id of the model, for example `Qwen/Qwen2.5-1.5B-Instruct`."""
+    gpu: Annotated[int, Field(ge=1, le=16)] = 1
+    """GPUs of the one engine; with more than one the model is split over them."""
+    placement: Literal["Cluster", "Fleet"] = "Cluster"
+    """`Cluster`: where `providerConfigName` says. `Fleet`: a ModelDeployment and a ModelService of this name are made,
+    and the operator chooses a cluster of the fleet."""
+    provider_config_name: ObjectName | None = None
+    """Where to: the Secret of that name in this namespace, whose key `kubeconfig` says how its cluster is reached;
+    without one the InferenceCluster of that name, if it lets this namespace in; `incluster` is the hub itself."""
+    target_namespace: NamespaceName | None = None
+    """Namespace on that cluster, which has to exist. Without it, the one that this object is in."""
+    ingress_host: Annotated[str, Field(max_length=253, pattern=f"^$|{SUBDOMAIN}")] | None = None
+    """Host name under which an Ingress serves the model, for example `qwen.example.com`. Without it there is none."""
+    ingress_class_name: ObjectName | None = None
+    """Class of that Ingress; without it the cluster's default."""
+    memory: Memory | None = None
+    """GPU memory that the model needs on all its GPUs together, for example `40Gi`. It counts with
+    `placement: Fleet`, where it is needed if the model's name does not tell; MemoryKnown says what is assumed."""
+
+
+class Location(Model):
+    """Where something was made."""
+
+    target: Literal["Hub", "Secret", "InferenceCluster"]
+    """What says how that cluster is reached."""
+    name: Annotated[str, Field(max_length=253)]
+    """Its name."""
+    server: Annotated[str, Field(max_length=2048)] | None = None
+    """Address of the API server to which the Secret led."""
+    namespace: Annotated[str, Field(max_length=63)]
+    """Namespace there."""
+
+    def __hash__(self) -> int:
+        return hash((self.target, self.name, self.server, self.namespace))
+
+    def __str__(self) -> str:
+        where = "on the hub" if self.target == "Hub" else f"on the cluster of {self.target} {self.name}"
+        return f"namespace {self.namespace} {where}"
+
+
+class LLMInferenceStatus(SummarizedStatus):
+    """How far the model is."""
+
+    url: Annotated[str, Field(max_length=2048)] | None = None
+    """Where it answers; append the engine's own path to it, such as `/v1/chat/completions`."""
+    replicas: int | None = None
+    """Copies of the engine that run."""
+    memory_per_gpu: Annotated[str, Field(max_length=16)] | None = None
+    """Memory that each GPU must have, as the scheduler was told; only with `placement: Fleet`."""
+    locations: Annotated[tuple[Location, ...], Field(max_length=LOCATIONS), ATOMIC] = ()
+    """Where something of it is or may be: written before anything is made there, and kept until it is gone."""
+
+
+class TargetResolved(ConditionType):
+    """Whether the cluster that is named can be used; only with `placement: Cluster`."""
+
+    RESOLVED = "Resolved", "True", "It is known, lets this namespace in, and answers."
+    NOT_FOUND = "NotFound", "False", "The Secret that led there does not exist any more.", WARNING
+    NOT_GRANTED = (
+        "NotGranted",
+        "False",
+        "No Secret of that name is here, and nobody lets this namespace use that one there; see how.",
+        WARNING,
+    )
+    INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
+    UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
+    NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."
+    CONNECTING = "Connecting", "Unknown", "The cluster was not asked yet.", STEP
+    TOO_MANY_LOCATIONS = (
+        "TooManyLocations",
+        "False",
+        "Old copies are in so many places that nothing is made in another.",
+        WARNING,
+    )
+
+
+class RuntimeAvailable(ConditionType):
+    """Whether the cluster knows VLLMRuntimes; only with `placement: Cluster`."""
+
+    AVAILABLE = "Available", "True", "It does."
+    NOT_INSTALLED = "NotInstalled", "False", "It does not; the message says what to install.", WARNING
+    NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `placement: Fleet`."
+    NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not asked.", STEP
+
+
+class ModelReady(ConditionType):
+    """Whether the model answers, as its VLLMRuntime or its ModelService says."""
+
+    READY = "Ready", "True", "It does.", NEWS
+    UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
+    NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
+    NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
+    UNKNOWN = "Unknown", "Unknown", "Nobody says, as when the vLLM production-stack operator does not run there.", STEP
+
+
+class OldCopiesRemoved(ConditionType):
+    """Whether what was made elsewhere before is gone; absent while nothing ever was."""
+
+    REMOVED = "Removed", "True", "It is."
+    REMOVING = "Removing", "False", "It is being deleted, or waits until the new copy is there.", STEP
+    LEFT_BEHIND = (
+        "LeftBehind",
+        "False",
+        "Some of it cannot be reached; the message says where it is, and how to let go of it.",
+        WARNING,
+    )
+
+
+class MemoryKnown(ConditionType):
+    """Whether it is known how much GPU memory the model needs; only with `placement: Fleet`."""
+
+    SAID = "Said", "True", "`spec.memory` says so."
+    KNOWN_MODEL = "KnownModel", "True", "The operator knows the size of this model; the message says what it assumed."
+    ASSUMED_FROM_NAME = "AssumedFromName", "True", "The model's name tells its parameters; the message says which."
+    NOT_NEEDED = "NotNeeded", "True", "A cluster is named: nobody looks for one with that much."
+    NOT_KNOWN = "NotKnown", "False", "It cannot be told: set `spec.memory`. What runs is left alone.", WARNING
+
+
+class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):
+    """One model with one URL: name a model and how many GPUs it takes, and where."""
+
+    definition: ClassVar = Definition(
+        kind="LLMInference",
+        group=INFERENCE,
+        short="llmi",
+        scope="Namespaced",
+        columns=(
+            Column("MODEL", ".spec.model"),
+            Column("GPU", ".spec.gpu", "integer"),
+            Column("URL", ".status.url"),
+        ),
+        conditions=(TargetResolved, RuntimeAvailable, MemoryKnown, ModelReady, OldCopiesRemoved, Synced, Ready),
+    )
+
+    @property
+    def target_namespace(self) -> str:
+        return self.spec.target_namespace or self.key.namespace
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        return self.status.locations if self.status else ()

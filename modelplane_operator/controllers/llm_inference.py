@@ -1,0 +1,195 @@
+"""LLMInference: where it is to be, what is there and where it was before, and who wakes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService
+from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
+from modelplane_operator.api.llm_inference_grant import is_reserved
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
+from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest, key_of, section
+from modelplane_operator.kube.resources import HUB, INGRESS, SECRET, VLLM_RUNTIME
+from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
+from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
+from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
+from modelplane_operator.runtime.reading import Cluster, children, find
+from modelplane_operator.runtime.wiring import owner_of_kind
+
+INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
+DEPLOYMENTS, SERVICES = of(ModelDeployment), of(ModelService)
+KINDS = (VLLM_RUNTIME, INGRESS)
+
+Grants = Collection[tuple[str, str]]
+"""Pairs of namespaces of the hub: whose LLMInferences may be in which."""
+
+
+def _places(inference: Manifest) -> tuple[str, ...]:
+    """The names by which it says where it is to be, and was."""
+    named = section(inference, "spec").get("providerConfigName")
+    before = [one.get("name", "") for one in section(inference, "status").get("locations") or ()]
+    return tuple(dict.fromkeys(filter(None, (named, *before))))
+
+
+INDEXES: Indexes = {INFERENCES: {"place": _places}}
+
+
+def controller(
+    referenced: ReferencedObjects, tenants: TenantClusters, on_hub: Grants
+) -> Controller[LLMInference, Observed]:
+    """`referenced`: Secrets of tenants, read by name; `on_hub`: who may be where with `incluster`."""
+
+    async def observe(inference: LLMInference, clients: Clients) -> Observed:
+        uid, homes = inference.metadata.uid or "", (inference.key.namespace,)
+        terminating = inference.metadata.deletion_timestamp is not None
+        target = None
+        if inference.spec.placement == "Cluster" and not terminating:
+            target = await _target(inference, clients, referenced, tenants, on_hub)
+        wanted = (target,) if isinstance(target, Location) else ()
+        return Observed(
+            inference,
+            target,
+            clients.now(),
+            {
+                one: await _site(inference, one, clients, referenced, tenants)
+                for one in dict.fromkeys((*wanted, *inference.locations))
+            },
+            tuple(children(clients.hub, (DEPLOYMENTS, SERVICES), uid, homes)),
+        )
+
+    return Controller(
+        LLMInference,
+        observe,
+        plan,
+        watches={
+            DEPLOYMENTS: owner_of_kind("LLMInference"),
+            SERVICES: owner_of_kind("LLMInference"),
+            CLUSTERS: _on_cluster,
+        },
+        on_connection=_concerned,
+        indexes=INDEXES,
+        while_leading=(tenants.run,),
+    )
+
+
+async def _target(
+    inference: LLMInference,
+    clients: Clients,
+    referenced: ReferencedObjects,
+    tenants: TenantClusters,
+    on_hub: Grants,
+) -> Location | Refused:
+    """Where it is to be. One that is somewhere stays with what led there, whatever else comes to have that name."""
+    name, home, there = inference.spec.provider_config_name or "", inference.key.namespace, inference.target_namespace
+    if name == IN_CLUSTER:
+        if (home, there) in on_hub and not is_reserved(there):
+            return Location(target="Hub", name=name, namespace=there)
+        words = f"LLMInferences of namespace {home} may not be in namespace {there} of the hub: the platform team lets "
+        return Refused(TargetResolved.NOT_GRANTED, f"{words}them by {home}={there} in the chart's llmInferences.onHub")
+    before = {one.target for one in inference.locations if one.name == name}
+    secret = Key(home, name)
+    found = None
+    if before != {"InferenceCluster"}:
+        try:
+            found = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
+        except Forbidden as error:
+            if "Secret" in before:
+                return Refused(TargetResolved.INVALID_KUBECONFIG, f"Secret {secret} cannot be read: {error}")
+    if found is not None:
+        try:
+            access = await tenants.access(secret, found)
+        except KubeconfigError as error:
+            return Refused(TargetResolved.INVALID_KUBECONFIG, str(error))
+        return Location(target="Secret", name=name, server=access.server, namespace=there)
+    if "Secret" in before:
+        words = f"Secret {secret} does not exist any more: put it back, or name another; what is there stays"
+        return Refused(TargetResolved.NOT_FOUND, words)
+    cluster = find(clients.hub, CLUSTERS, Key("", name))
+    grants = InferenceCluster.parse(cluster).spec.llm_inferences if cluster else ()
+    if any(one.namespace == home and there in one.target_namespaces for one in grants) and not is_reserved(there):
+        return Location(target="InferenceCluster", name=name, namespace=there)
+    # The same whether there is such a cluster or not: which there are is not for every tenant to find out.
+    words = (
+        f"There is no Secret {secret}, and no InferenceCluster {name} that lets namespace {home} have LLMInferences in "
+        f"its namespace {there}: the platform team does so in its spec.llmInferences"
+    )
+    return Refused(TargetResolved.NOT_GRANTED, words)
+
+
+async def _site(
+    inference: LLMInference,
+    place: Location,
+    clients: Clients,
+    referenced: ReferencedObjects,
+    tenants: TenantClusters,
+) -> Site:
+    name = place.name
+    try:
+        match place.target:
+            case "Hub":
+                name = HUB
+            case "Secret":
+                name = await _connection(inference, place, referenced, tenants)
+            case "InferenceCluster":
+                pass
+        cluster = clients.cluster(name)
+        kube = cluster.kube
+        runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
+        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in KINDS[not runtimes :]]
+        mine = tuple(one for one in found if one is not None and ours(one, inference))
+        token = await _token(kube, place.namespace, mine)
+        return Site(name, runtimes=runtimes, children=mine, token=token)
+    except ClientError as error:
+        return Site(name, error, connecting=_connecting(clients, name))
+
+
+def _connecting(clients: Clients, name: str) -> bool:
+    """Whether a cluster has not had the time to answer yet."""
+    with suppress(ClientError):
+        health = clients.cluster(name).health
+        return health.error is None and not health.answers
+    return False
+
+
+async def _connection(
+    inference: LLMInference, place: Location, referenced: ReferencedObjects, tenants: TenantClusters
+) -> str:
+    """The way by which a Secret of the object's own namespace led there, if it still does."""
+    secret = Key(inference.key.namespace, place.name)
+    found = await referenced.find(SECRET, secret, frozenset({KEY}), waiting=(INFERENCES, inference.key))
+    if found is None:
+        raise KubeconfigError(f"Secret {secret} does not exist any more")
+    access = await tenants.access(secret, found)
+    if access.server != place.server:
+        raise Unreachable(f"Secret {secret} leads to another API server than before")
+    return tenants.connect(secret, access)
+
+
+async def _token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bool:
+    """Whether there is a token for models that ask for one. Where nobody lets us look, it stays as it is."""
+    try:
+        secret = await kube.find(SECRET, Key(namespace, TOKEN_SECRET))
+    except Forbidden:
+        runtimes = (one for one in children if one["kind"] == VLLM_RUNTIME.kind)
+        return any(section(one, "spec", "model").get("hfTokenSecret") for one in runtimes)
+    return secret is not None and TOKEN_KEY in section(secret, "data")
+
+
+# Who is woken ---------------------------------------------------------------------------------------------------------
+
+
+def _concerned(connection: str, hub: Cluster) -> Iterable[Key]:
+    """Whoever is, was or is to be where a connection leads; a tenant's leads nobody of another namespace."""
+    informer, secret = hub.find(INFERENCES), secret_of(connection)
+    named = map(key_of, informer.by("place", secret.name if secret else connection)) if informer else ()
+    return [key for key in named if secret is None or key.namespace == secret.namespace]
+
+
+def _on_cluster(change: Change, hub: Cluster) -> Iterable[Key]:
+    before, after = (one and section(one, "spec").get("llmInferences") for one in change)
+    return _concerned(change.latest["metadata"]["name"], hub) if before != after else ()

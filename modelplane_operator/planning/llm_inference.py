@@ -1,0 +1,318 @@
+"""One LLMInference: what is to be where, what is left of before, and what became of it.
+
+A place is written into the status before anything is made there, and stays there until nothing of ours was seen in it:
+so an operator that was down when the target changed, or is killed at any write, still knows where to look. Old copies
+go once the new one is there; what cannot be read or reached deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.api.llm_inference import (
+    LOCATIONS,
+    LLMInference,
+    LLMInferenceStatus,
+    Location,
+    MemoryKnown,
+    ModelReady,
+    OldCopiesRemoved,
+    RuntimeAvailable,
+    TargetResolved,
+)
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Manifest, labels_of, section
+from modelplane_operator.kube.resources import HUB
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
+from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
+from modelplane_operator.rendering.model_memory import memory_need
+
+AT_ONCE: Final = 0.1  # what was only written down is made
+LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
+AT_REST: Final = 60.0
+MOST_REPLICAS: Final = 2**31 - 1
+
+_RUNTIME: Final[Mapping[object, ModelReady]] = {
+    "Ready": ModelReady.READY,
+    "Updating": ModelReady.UPDATING,
+    "NotReady": ModelReady.NOT_READY,
+}
+INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place, as it was seen."""
+
+    cluster: str = HUB
+    """The connection that leads there."""
+    error: ClientError | None = None
+    """Why it could not be asked."""
+    connecting: bool = False
+    """Whether that is because nobody has asked it yet."""
+    runtimes: bool = True
+    """Whether the cluster knows VLLMRuntimes."""
+    children: tuple[Manifest, ...] = ()
+    """What is there of the object's name and is ours."""
+    token: bool = False
+    """Whether there is a Hugging Face token, or was one when nobody lets us look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why nothing can be made where the object says."""
+
+    reason: TargetResolved
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An LLMInference, where it is to be, and all places that it is or was in."""
+
+    inference: LLMInference
+    target: Location | Refused | None
+    """None with placement Fleet."""
+    now: datetime
+    sites: Mapping[Location, Site] = field(default_factory=dict[Location, Site])
+    in_fleet: tuple[Manifest, ...] = ()
+    """The ModelDeployment and ModelService that are ours."""
+
+
+def plan(seen: Observed) -> Plan:
+    if seen.inference.metadata.deletion_timestamp is not None:
+        return _teardown(seen)
+    return _fleet(seen) if seen.target is None else _cluster(seen, seen.target)
+
+
+# A cluster that is named ----------------------------------------------------------------------------------------------
+
+
+def _cluster(seen: Observed, target: Location | Refused) -> Plan:
+    inference, now, known = seen.inference, seen.now, seen.inference.locations
+    if isinstance(target, Refused):
+        judged = target.reason.condition(now, message=target.message)
+        unasked = RuntimeAvailable.NOT_KNOWN.condition(now)
+        return Plan(status=_status(seen, known, judged, unasked, _unknown(seen, target.message)), requeue_after=AT_REST)
+    site = seen.sites[target]
+    if site.error is not None:
+        reason = TargetResolved.CONNECTING if site.connecting else TargetResolved.UNREACHABLE
+        judged = reason.condition(now, message=str(site.error))
+        unasked = RuntimeAvailable.NOT_KNOWN.condition(now)
+        told = _status(seen, known, judged, unasked, _unknown(seen, str(site.error)))
+        return Plan(status=told, requeue_after=LOOK_AGAIN)
+    resolved = TargetResolved.RESOLVED.condition(now, message=f"It is in {target}")
+    if target not in known:
+        kept = tuple(one for one in known if not (site.children and _moved(one, target)))
+        if len(kept) >= LOCATIONS:
+            words = f"There are old copies in {len(kept)} places: {_where(kept)}; let go of them first"
+            full = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=words)
+            return Plan(status=_status(seen, kept, full), requeue_after=AT_REST)
+        return Plan((KEEP,), _status(seen, (*kept, target), resolved), AT_ONCE)
+    old = tuple(one for one in known if one != target)
+    if not site.runtimes:
+        words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
+        lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
+        return Plan((KEEP,), _status(seen, known, resolved, lacking, _not_created(now)), LOOK_AGAIN)
+    wanted = render_on_cluster(inference, token=site.token)
+    steps: list[Step] = [KEEP, *(Apply(one, site.cluster) for one in wanted)]
+    steps += prune(site.children, wanted, owner=_uid(seen), cluster=site.cluster)
+    left = _still_there(seen, old)
+    runtime = next((one for one in site.children if one["kind"] == "VLLMRuntime"), None)
+    if runtime is not None:
+        steps += _removed(seen, left)
+        steps += [delete(one) for one in seen.in_fleet]
+    available = RuntimeAvailable.AVAILABLE.condition(now)
+    ready = _model_ready(runtime, now)
+    at_rest = not left and not seen.in_fleet and ready.status == "True"
+    status = _status(seen, (target, *left), resolved, available, ready, old=old)
+    ingress = next((one for one in site.children if one["kind"] == "Ingress"), None)
+    host = inference.spec.ingress_host
+    replicas = section(runtime or {}, "status").get("replicas")
+    return Plan(
+        tuple(steps),
+        status.model_copy(
+            update={
+                "url": f"http://{host}" if host and ingress else None,
+                "replicas": replicas if _is_count(replicas) else None,
+            }
+        ),
+        AT_REST if at_rest else LOOK_AGAIN,
+    )
+
+
+def _model_ready(runtime: Manifest | None, now: datetime) -> Condition:
+    if runtime is None:
+        return _not_created(now)
+    name = runtime["metadata"]["name"]
+    told = section(runtime, "status").get("modelStatus")
+    reason = _RUNTIME.get(told, ModelReady.UNKNOWN) if isinstance(told, str) else ModelReady.UNKNOWN
+    if reason is ModelReady.READY:
+        return reason.condition(now)
+    return reason.condition(now, message=f"VLLMRuntime {name}: its modelStatus is not Ready")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_REPLICAS
+
+
+# The fleet ------------------------------------------------------------------------------------------------------------
+
+
+def _fleet(seen: Observed) -> Plan:
+    inference, now, known = seen.inference, seen.now, seen.inference.locations
+    need = memory_need(inference)
+    if need is None:
+        words = f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
+        unknown = MemoryKnown.NOT_KNOWN.condition(now, message=words)
+        return Plan(status=_status(seen, known, unknown, _in_fleet(seen)))
+    left = _still_there(seen, known)
+    steps: list[Step] = [Apply(one) for one in render_in_fleet(inference, need.per_gpu)]
+    if seen.in_fleet:
+        steps += _removed(seen, left)
+    if not left:
+        steps.append(LET_GO)
+    reason = next(one for one in MemoryKnown if one.reason == need.known)
+    words = f"{need.words}: {inference.spec.gpu} GPUs of at least {need.per_gpu}Gi each"
+    status = _status(seen, left, reason.condition(now, message=words), _in_fleet(seen), old=known)
+    found = {one["kind"]: one for one in seen.in_fleet}
+    service, deployment = (found.get(kind, Manifest()) for kind in ("ModelService", "ModelDeployment"))
+    told = {
+        "url": section(service, "status").get("address"),
+        "replicas": section(deployment, "status", "replicas").get("ready"),
+        "memory_per_gpu": f"{need.per_gpu}Gi",
+    }
+    return Plan(tuple(steps), status.model_copy(update=told), LOOK_AGAIN if left else None)
+
+
+def _in_fleet(seen: Observed) -> Condition:
+    if len(seen.in_fleet) < 2:
+        return _not_created(seen.now)
+    for one in seen.in_fleet:
+        ready = condition(one, Ready.__name__)
+        if not ready.is_true:
+            words = f"{one['kind']} {one['metadata']['name']} is not ready: {ready.why}"
+            return ModelReady.NOT_READY.condition(seen.now, message=words)
+    return ModelReady.READY.condition(seen.now)
+
+
+# What was before ------------------------------------------------------------------------------------------------------
+
+
+def _teardown(seen: Observed) -> Plan:
+    left = _still_there(seen, seen.inference.locations)
+    steps = _removed(seen, left) if left else (LET_GO,)
+    words = f"Something of it is in {_where(left)}" if left else ""
+    stuck = _stuck(seen, left)
+    told = Ready.DELETING.condition(seen.now, message=". ".join(filter(None, (words, stuck))))
+    status = LLMInferenceStatus(locations=left, conditions=(told,))
+    return Plan(tuple(steps), status, LOOK_AGAIN if stuck else AT_ONCE * 10)
+
+
+def _still_there(seen: Observed, places: Iterable[Location]) -> tuple[Location, ...]:
+    """Those in which something is or may be."""
+    return tuple(one for one in places if not _gone(seen, one))
+
+
+def _gone(seen: Observed, place: Location) -> bool:
+    site = seen.sites[place]
+    if site.error is not None:
+        return _abandoned(seen)
+    return not site.children
+
+
+def _removed(seen: Observed, places: Iterable[Location]) -> tuple[Step, ...]:
+    return tuple(
+        delete(child, cluster=site.cluster)
+        for site in (seen.sites[place] for place in places)
+        if site.error is None
+        for child in site.children
+    )
+
+
+def _stuck(seen: Observed, places: Iterable[Location]) -> str:
+    """Why some of what was made stays; empty when nothing keeps it."""
+    wrong = [f"{one}: {error}" for one in places if (error := seen.sites[one].error) is not None]
+    remedy = f"Bring the way there back, or annotate the object {labels.ABANDON}=true to leave what is there behind"
+    return f"{'; '.join(wrong)}. {remedy}" if wrong else ""
+
+
+def _abandoned(seen: Observed) -> bool:
+    return seen.inference.metadata.annotations.get(labels.ABANDON) == "true"
+
+
+def _moved(place: Location, target: Location) -> bool:
+    """Whether a place is this one but for the address of its API server."""
+    return place.model_copy(update={"server": None}) == target.model_copy(update={"server": None})
+
+
+# What is told ---------------------------------------------------------------------------------------------------------
+
+
+def _status(
+    seen: Observed, locations: tuple[Location, ...], *judged: Condition, old: tuple[object, ...] = ()
+) -> LLMInferenceStatus:
+    now, told = seen.now, list(judged)
+    target = seen.target if isinstance(seen.target, Location) else None
+    left = tuple(one for one in locations if one != target)
+    before = any(one.type == OldCopiesRemoved.__name__ for one in seen.inference.conditions)
+    if stuck := _stuck(seen, left):
+        told.append(OldCopiesRemoved.LEFT_BEHIND.condition(now, message=stuck))
+    elif left:
+        told.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_where(left)}"))
+    elif seen.target is not None and seen.in_fleet:
+        words = "Its ModelDeployment and ModelService go when the VLLMRuntime is there"
+        told.append(OldCopiesRemoved.REMOVING.condition(now, message=words))
+    elif old or before:
+        told.append(OldCopiesRemoved.REMOVED.condition(now))
+    wrong = next((one for one in judged if one.status != "True"), None)
+    degraded = next((one for one in told if one.reason == OldCopiesRemoved.LEFT_BEHIND.reason), None)
+    done = any(one.type == ModelReady.__name__ for one in judged)
+    if wrong is not None and wrong.reason == TargetResolved.UNREACHABLE.reason:
+        ready = Ready.UNREACHABLE.condition(now, message=wrong.message or "")
+    elif wrong is not None:
+        ready = not_ready(LLMInference.definition.kind, wrong)
+    elif not done:
+        ready = Ready.CREATING.condition(now)
+    elif degraded is not None:
+        ready = Ready.DEGRADED.condition(now, message=degraded.message or "")
+    else:
+        ready = Ready.AVAILABLE.condition(now)
+    told += _not_needed(seen)
+    said = seen.inference.status or LLMInferenceStatus()
+    return LLMInferenceStatus(url=said.url, replicas=said.replicas, locations=locations, conditions=(*told, ready))
+
+
+def _not_needed(seen: Observed) -> list[Condition]:
+    """What was told of the other placement, which would stay as it was."""
+    before = {one.type for one in seen.inference.conditions}
+    of_other = (MemoryKnown,) if seen.target is not None else (TargetResolved, RuntimeAvailable)
+    return [one.NOT_NEEDED.condition(seen.now) for one in of_other if one.__name__ in before]
+
+
+def _unknown(seen: Observed, message: str) -> Condition:
+    return ModelReady.UNKNOWN.condition(seen.now, message=message)
+
+
+def _not_created(now: datetime) -> Condition:
+    return ModelReady.NOT_CREATED.condition(now)
+
+
+def _where(places: Iterable[Location]) -> str:
+    return ", ".join(map(str, places))
+
+
+def _uid(seen: Observed) -> str:
+    return seen.inference.metadata.uid or ""
+
+
+def ours(child: Manifest, inference: LLMInference) -> bool:
+    """Whether an object of that name is this one's."""
+    return labels_of(child).get(labels.OWNER_UID) == inference.metadata.uid

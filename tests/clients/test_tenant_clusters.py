@@ -1,0 +1,134 @@
+"""A kubeconfig of a tenant leads outside, and to nobody else's cluster."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.resolver import OwnThreads
+from modelplane_operator.clients.tenant_clusters import (
+    LARGEST,
+    OF_A_NAMESPACE,
+    UNUSED,
+    TenantClusters,
+    connection_name,
+    secret_of,
+)
+from modelplane_operator.kube.errors import KubeconfigError, Unreachable
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.rendering.backend_url import Reach
+
+DEV = Key("team-a", "dev")
+
+
+def tenants(*allowed: str, now: list[float] | None = None) -> TenantClusters:
+    def no_hub() -> Kube:
+        raise Unreachable("no hub")
+
+    clock = now or [0.0]
+    return TenantClusters(lambda: clock[0], HubRanges(no_hub, lambda: 0.0), Reach(allowed), lambda _: None)
+
+
+def secret(server: str = "https://dev.example.com", cluster: str = "", user: str = "token: a") -> Manifest:
+    text = f"""
+current-context: a
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+clusters: [{{name: a, cluster: {{server: "{server}"{cluster}}}}}]
+users: [{{name: a, user: {{{user}}}}}]
+"""
+    return {"data": {"kubeconfig": base64.b64encode(text.encode()).decode()}}
+
+
+async def test_an_address_outside_can_be_used() -> None:
+    assert (await tenants().access(DEV, secret())).server == "https://dev.example.com"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "because"),
+    [
+        (secret("https://127.0.0.1:6443"), "the gateway's own machine"),
+        (secret("https://169.254.169.254"), "link-local"),
+        (secret("https://10.0.0.1:6443"), "a private address"),
+        (secret("https://kubernetes.default.svc"), "a name inside the cluster"),
+        (secret("https://metadata.google.internal"), "secrets"),
+        (secret("http://dev.example.com"), "http://"),
+        (secret(cluster=", proxy-url: 'http://10.0.0.1:3128'"), "a proxy"),
+        (secret(user="exec: {command: sh}"), "exec"),
+        (secret(user="tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"), "names a file"),
+        (secret(user="token: a, as: admin"), "as"),
+        ({"data": {"other": ""}}, "no key kubeconfig"),
+        ({"data": {"kubeconfig": "!"}}, "not base64"),
+        ({"data": {"kubeconfig": "A" * (LARGEST + 1)}}, "more than 64 KiB"),
+        ({}, "no key kubeconfig"),
+    ],
+)
+async def test_what_leads_inside_or_asks_for_what_is_ours_is_refused(manifest: Manifest, because: str) -> None:
+    with pytest.raises(KubeconfigError, match=re.escape(because)):
+        await tenants().access(DEV, manifest)
+
+
+async def test_the_settings_may_allow_a_private_network() -> None:
+    assert (await tenants("10.0.0.0/8").access(DEV, secret("https://10.0.0.1:6443"))).server == "https://10.0.0.1:6443"
+
+
+async def test_a_name_that_comes_to_lead_inside_is_not_dialled() -> None:
+    """By the addresses that are dialled: between a check and a call a name may have got another."""
+    known = tenants()
+    await known.access(DEV, secret())
+
+    def lookup(*_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        return [(2, 1, 6, "", ("10.96.0.1", 443))]
+
+    resolver = OwnThreads(lookup, refuse=known._refusal)  # pyright: ignore[reportPrivateUsage]
+
+    with pytest.raises(OSError, match="does not lead to 1 to 64 addresses outside"):
+        await resolver.resolve("dev.example.com", 443)
+
+
+def test_a_connection_belongs_to_one_namespace() -> None:
+    known, access = tenants(), Access("https://dev.example.com", server_name="a")
+
+    mine = known.connect(DEV, access)
+    theirs = known.connect(Key("team-b", "dev"), Access("https://dev.example.com", server_name="b"))
+
+    assert mine != theirs
+    assert [secret_of(one) for one in (mine, theirs)] == [DEV, Key("team-b", "dev")]
+    assert secret_of("team-a/dev") is None
+
+
+def test_a_secret_that_leads_elsewhere_has_a_connection_anew() -> None:
+    known = tenants()
+    name = known.connect(DEV, Access("https://a.example.com"))
+    before = known.fleet.find(name)
+
+    known.connect(DEV, Access("https://b.example.com"))
+
+    assert known.fleet.find(name) is not before
+
+
+def test_a_namespace_has_so_many_and_other_namespaces_theirs() -> None:
+    known = tenants()
+    for number in range(OF_A_NAMESPACE):
+        known.connect(Key("team-a", f"dev-{number}"), Access("https://dev.example.com"))
+
+    with pytest.raises(KubeconfigError, match="as many as a namespace may have"):
+        known.connect(DEV, Access("https://dev.example.com"))
+    assert known.connect(Key("team-b", "dev"), Access("https://dev.example.com")) == connection_name(
+        Key("team-b", "dev")
+    )
+
+
+def test_what_nobody_uses_any_more_is_closed() -> None:
+    now = [0.0]
+    known = tenants(now=now)
+    name = known.connect(DEV, Access("https://dev.example.com"))
+
+    now[0] = UNUSED + 1
+    known.let_go()
+
+    assert known.fleet.find(name) is None

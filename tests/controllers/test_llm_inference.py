@@ -1,0 +1,421 @@
+"""An LLMInference on a real API server: the hub, a cluster of the fleet, and a tenant's own cluster in one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access, write_kubeconfig
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.ranges import HubRanges
+from modelplane_operator.clients.referenced import ReferencedObjects
+from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.tenant_clusters import TenantClusters
+from modelplane_operator.clients.watches import Watched
+from modelplane_operator.clients.wire import Call
+from modelplane_operator.controllers import llm_inference
+from modelplane_operator.controllers.llm_inference import INDEXES, INFERENCES
+from modelplane_operator.kube.errors import NotLeading
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import HUB, INGRESS, NAMESPACE, SECRET, VLLM_RUNTIME
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.runtime.loop import Clients, Controller, reconcile
+from modelplane_operator.runtime.steps import KUBE
+from tests.support.step_by_step import define, message, reason
+from tests.support.vllm import DEFINITION, say
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("there")]
+
+OURS = (LLMInference, InferenceCluster, ModelDeployment, ModelService)
+WRITES = {"apply", "create", "delete", "replace", "replace_status", "set_finalizers"}
+CLUSTER = "production"
+
+
+@dataclass
+class Operator:
+    """An operator with the controller of LLMInferences; `end_at` is the write at which it is killed."""
+
+    kube: Kube
+    hub: Connection
+    fleet: Fleet
+    tenants: TenantClusters
+    controller: Controller[Any, Any]
+    home: str
+    end_at: int | None = None
+    writes: int = field(default=0)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.home, "qwen")
+
+    def may_write(self) -> None:
+        self.writes += 1
+        if self.writes == self.end_at:
+            raise NotLeading("ended here")
+
+    async def step(self) -> None:
+        clients = Clients(self.hub, self.fleet.cluster, self.may_write, lambda: datetime.now(UTC), executors={**KUBE})
+        await reconcile(self.controller, self.key, clients)
+
+    async def until(self, holds: Callable[[Manifest], object], what: str) -> Manifest:
+        """Reconcile again and again until it looks like that; what is gone is an empty one."""
+        found: Manifest = {}
+        try:
+            async with asyncio.timeout(60):
+                while not holds(found := await self.kube.find(INFERENCES, self.key) or {}):
+                    await self.step()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pytest.fail(f"waited 60 s for {what}, in vain: {found.get('status')}")
+        return found
+
+    async def make(self, **spec: Any) -> None:
+        wanted = {"model": "Qwen/Qwen2.5-1.5B-Instruct", **spec}
+        metadata = {"name": self.key.name, "namespace": self.home}
+        kind = {"apiVersion": INFERENCES.api_version, "kind": INFERENCES.kind}
+        stored = await self.kube.create({**kind, "metadata": metadata, "spec": wanted})
+        await self._seen(stored)
+
+    async def ask(self, **spec: Any) -> None:
+        """Have it ask for something else; None takes a field away."""
+        live = await self.kube.get(INFERENCES, self.key)
+        wanted = {name: value for name, value in {**live["spec"], **spec}.items() if value is not None}
+        await self._seen(await self.kube.replace({**live, "spec": wanted}))
+
+    async def delete(self) -> None:
+        live = await self.kube.get(INFERENCES, self.key)
+        await self.kube.delete(INFERENCES, self.key, uid=live["metadata"]["uid"])
+        await until(lambda: "deletionTimestamp" in (self._informed() or live)["metadata"], "the watch to show it")
+
+    async def _seen(self, stored: Manifest) -> None:
+        version = int(stored["metadata"]["resourceVersion"])
+        await until(
+            lambda: (
+                int((self._informed() or {"metadata": {"resourceVersion": 0}})["metadata"]["resourceVersion"])
+                >= version
+            ),
+            "the watch to show it",
+        )
+
+    def _informed(self) -> Manifest | None:
+        informer = self.hub.find(INFERENCES)
+        return informer.get(self.key) if informer else None
+
+    async def runtimes(self) -> list[str]:
+        """The namespaces that have one."""
+        return sorted(one["metadata"]["namespace"] for one in (await self.kube.list(VLLM_RUNTIME)).items)
+
+
+@pytest.fixture(scope="module")
+def reached() -> Reach:
+    return Reach(("127.0.0.0/8",))
+
+
+@asynccontextmanager
+async def operating(
+    access: Access,
+    kube: Kube,
+    home: str,
+    reach: Reach,
+    grants: frozenset[tuple[str, str]] = frozenset(),
+) -> AsyncIterator[Operator]:
+    loop = asyncio.get_running_loop()
+    store, calls = Store(loop.time), list[Call]()
+    near = [Watched(of(kind), None, indexes=INDEXES.get(of(kind), {})) for kind in OURS]
+    hub = Connection(HUB, access, near, store, chance=lambda: 0.5, on_call=calls.append)
+
+    def opened(name: str, way: Access) -> Connection:
+        return Connection(name, way, (), store, chance=lambda: 0.5)
+
+    fleet = Fleet(store, opened)
+    tenants = TenantClusters(loop.time, HubRanges(lambda: kube, loop.time), reach, lambda _: None)
+    fleet.beside(tenants.fleet)
+    fleet.set(CLUSTER, access)
+    referenced = ReferencedObjects(lambda: kube, loop.time, 0.0)
+    controller = llm_inference.controller(referenced, tenants, grants)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in (hub, fleet, tenants)]
+        await until(lambda: hub.synced and hub.health.answers, "the first lists")
+        yield Operator(kube, hub, fleet, tenants, controller, home)
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.fixture
+async def there(kube: Kube) -> AsyncIterator[None]:
+    """The kinds, on a server where they stay."""
+    if INFERENCES.kind not in await kube.serves(INFERENCES.api_version):
+        await define(kube, OURS)
+    await _runtimes(kube)
+    yield
+    for kind in (VLLM_RUNTIME, INGRESS):
+        for one in (await kube.list(kind)).items:
+            await kube.delete(
+                kind, Key(one["metadata"]["namespace"], one["metadata"]["name"]), uid=one["metadata"]["uid"]
+            )
+
+
+async def _runtimes(kube: Kube) -> None:
+    if VLLM_RUNTIME.kind not in await kube.serves(VLLM_RUNTIME.api_version):
+        await kube.create(DEFINITION)
+        async with asyncio.timeout(60):
+            while VLLM_RUNTIME.kind not in await kube.serves(VLLM_RUNTIME.api_version):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+async def another(kube: Kube) -> str:
+    made = await kube.create({"apiVersion": "v1", "kind": NAMESPACE.kind, "metadata": {"generateName": "target-"}})
+    return made["metadata"]["name"]
+
+
+async def give(kube: Kube, access: Access, home: str, name: str = "dev") -> None:
+    text = base64.b64encode(write_kubeconfig(access).encode()).decode()
+    metadata = {"name": name, "namespace": home}
+    await kube.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"kubeconfig": text}})
+
+
+def is_made(found: Manifest) -> bool:
+    """Whether there is a runtime, of which nobody says anything."""
+    return reason(found, "RuntimeAvailable") == "Available" and reason(found, "ModelReady") == "Unknown"
+
+
+def is_ready(found: Manifest) -> bool:
+    return reason(found, "Ready") == "Available"
+
+
+async def test_a_secret_of_the_tenant_leads_there_and_the_copy_follows_the_namespace_and_goes(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=first, ingressHost="qwen.127.0.0.1.nip.io")
+        found = await operator.until(is_made, "the runtime")
+        runtime = await kube.get(VLLM_RUNTIME, Key(first, "qwen"))
+        ingress = await kube.get(INGRESS, Key(first, "qwen"))
+        assert runtime["metadata"]["labels"][labels.OWNER_UID] == found["metadata"]["uid"]
+        assert ingress["spec"]["rules"][0]["host"] == "qwen.127.0.0.1.nip.io"
+        await say(kube, Key(first, "qwen"), "Ready")
+        found = await operator.until(is_ready, "the model")
+        assert (found["status"]["url"], found["status"]["replicas"]) == ("http://qwen.127.0.0.1.nip.io", 1)
+
+        operator.writes = 0
+        await operator.step()
+        assert operator.writes == 0  # at rest nothing is written
+
+        await operator.ask(targetNamespace=second, ingressHost=None)
+    # Whoever comes after that knows where the old copy is.
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.until(lambda one: reason(one, "OldCopiesRemoved") == "Removed", "the old copy to go")
+        assert await operator.runtimes() == [second]
+        assert await kube.find(INGRESS, Key(first, "qwen")) is None
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await operator.runtimes() == []
+
+
+async def test_a_cluster_of_the_fleet_takes_those_that_it_lets_in(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target = await another(kube)
+    cluster = {
+        "apiVersion": of(InferenceCluster).api_version,
+        "kind": "InferenceCluster",
+        "metadata": {"name": CLUSTER},
+        "spec": {"cluster": {"source": "Existing", "existing": {"secretRef": {"name": "a", "key": "kubeconfig"}}}},
+    }
+    stored = await kube.create(cluster)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName=CLUSTER, targetNamespace=target)
+        refused = await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
+        assert "llmInferences" in message(refused, "TargetResolved")
+        assert await operator.runtimes() == []
+
+        grants = [{"namespace": namespace, "targetNamespaces": [target]}]
+        await kube.replace({**stored, "spec": {**stored["spec"], "llmInferences": grants}})
+        await operator.until(is_made, "the runtime")
+        assert await operator.runtimes() == [target]
+
+        await operator.ask(targetNamespace="kube-system")
+        await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
+        assert await operator.runtimes() == [target]
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await operator.runtimes() == []
+
+
+async def test_the_hub_itself_is_open_only_where_the_settings_say_so(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target = await another(kube)
+    async with operating(access, kube, namespace, reached, frozenset({(namespace, target)})) as operator:
+        await operator.make(providerConfigName="incluster")
+        await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
+        for closed in ("modelplane-system", "kube-system", "default"):
+            await operator.ask(targetNamespace=closed)
+            await operator.until(lambda one, closed=closed: closed in message(one, "TargetResolved"), "the refusal")
+        assert await operator.runtimes() == []
+
+        await operator.ask(targetNamespace=target)
+        await operator.until(is_made, "the runtime")
+        assert await operator.runtimes() == [target]
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await operator.runtimes() == []
+
+
+async def test_a_secret_of_another_namespace_leads_nowhere(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    theirs = await another(kube)
+    await give(kube, access, theirs)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=theirs)
+        await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
+        assert list(operator.tenants.fleet) == []
+
+
+async def test_a_kubeconfig_that_leads_inside_is_not_followed(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+) -> None:
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, Reach()) as operator:
+        await operator.make(providerConfigName="dev")
+        found = await operator.until(lambda one: reason(one, "TargetResolved") == "InvalidKubeconfig", "the refusal")
+        assert "cannot be used" in message(found, "TargetResolved")
+        assert list(operator.tenants.fleet) == []
+
+
+async def test_what_others_have_under_that_name_is_left_alone(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target = await another(kube)
+    kind = {"apiVersion": VLLM_RUNTIME.api_version, "kind": VLLM_RUNTIME.kind}
+    theirs = await kube.create({**kind, "metadata": {"name": "qwen", "namespace": target}, "spec": {"model": {}}})
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target)
+        await operator.until(lambda one: reason(one, "Synced") == "ReconcileError", "the error")
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await kube.get(VLLM_RUNTIME, Key(target, "qwen")) == theirs
+
+
+async def test_a_deletion_waits_for_a_secret_that_is_gone_until_it_is_let_go_of(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target = await another(kube)
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target)
+        await operator.until(is_made, "the runtime")
+        secret = await kube.get(SECRET, Key(namespace, "dev"))
+        await kube.delete(SECRET, Key(namespace, "dev"), uid=secret["metadata"]["uid"])
+        await operator.until(lambda one: reason(one, "TargetResolved") == "NotFound", "the loss")
+        assert await operator.runtimes() == [target]
+        await operator.delete()
+        await operator.until(lambda one: labels.ABANDON in message(one, "Ready"), "the way out to be told")
+
+        live = await kube.get(INFERENCES, operator.key)
+        metadata = {**live["metadata"], "annotations": {labels.ABANDON: "true"}}
+        await operator._seen(await kube.replace({**live, "metadata": metadata}))  # pyright: ignore[reportPrivateUsage]
+        await operator.until(lambda one: not one, "the end")
+        assert await operator.runtimes() == [target]
+
+
+async def test_the_fleet_takes_over_and_gives_back(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target, key = await another(kube), Key(namespace, "qwen")
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target)
+        await operator.until(is_made, "the runtime")
+
+        await operator.ask(placement="Fleet", providerConfigName=None, targetNamespace=None)
+        found = await operator.until(lambda one: reason(one, "OldCopiesRemoved") == "Removed", "the runtime to go")
+        assert found["status"]["memoryPerGpu"] == "7Gi"
+        assert await operator.runtimes() == []
+        assert await kube.find(of(ModelDeployment), key)
+        assert await kube.find(of(ModelService), key)
+
+        await operator.ask(placement="Cluster", providerConfigName="dev", targetNamespace=target)
+        await operator.until(is_made, "the runtime")
+        await operator.until(lambda one: reason(one, "OldCopiesRemoved") == "Removed", "the deployment to go")
+        assert await kube.find(of(ModelDeployment), key) is None
+        assert await kube.find(of(ModelService), key) is None
+
+
+@pytest.mark.parametrize("write", range(1, 12))
+async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+    write: int,
+) -> None:
+    """Make it, have it go elsewhere, delete it; the first operator is ended at that write, and another goes on."""
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    acts: list[Callable[[Operator], Any]] = [
+        lambda one: one.make(providerConfigName="dev", targetNamespace=first, ingressHost="a.example.com"),
+        lambda one: one.ask(targetNamespace=second),
+        lambda one: one.delete(),
+    ]
+    done: list[Callable[[Manifest], object]] = [
+        lambda one: one.get("status", {}).get("url"),
+        lambda one: reason(one, "OldCopiesRemoved") == "Removed",
+        lambda one: not one,
+    ]
+    before = 0
+    for act, holds in zip(acts, done, strict=True):
+        async with operating(access, kube, namespace, reached) as operator:
+            operator.end_at = write - before
+            await act(operator)
+            async with asyncio.timeout(60):
+                while operator.writes != operator.end_at and not holds(await kube.find(INFERENCES, operator.key) or {}):
+                    await operator.step()
+                    await asyncio.sleep(0.05)
+            before += operator.writes
+        async with operating(access, kube, namespace, reached) as operator:
+            await operator.until(holds, "what the one before had begun")
+    assert [one for one in await kube_runtimes(kube) if one in {first, second}] == []
+
+
+async def kube_runtimes(kube: Kube) -> list[str]:
+    return [one["metadata"]["namespace"] for kind in (VLLM_RUNTIME, INGRESS) for one in (await kube.list(kind)).items]

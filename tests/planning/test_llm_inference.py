@@ -1,0 +1,266 @@
+"""An LLMInference is where it says, leaves nothing where it was, and deletes nothing over what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import LLMInference, labels
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.llm_inference import Location, TargetResolved
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.planning.llm_inference import Observed, Refused, Site, plan
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
+from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
+from tests.support.builders import EPOCH
+
+DEV = Location(target="Secret", name="dev", server="https://dev.example.com", namespace="models")
+OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
+MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
+LOST = Site("llminference:ml-team/old", Unreachable("it does not answer"))
+SPEC = {
+    "model": "Qwen/Qwen3-8B",
+    "providerConfigName": "dev",
+    "targetNamespace": "models",
+    "ingressHost": "a.example.com",
+}
+IN_FLEET = {"model": "Qwen/Qwen3-8B", "placement": "Fleet"}
+
+
+def inference(
+    *locations: Location, spec: Manifest | None = None, terminating: bool = False, abandon: bool = False
+) -> LLMInference:
+    return LLMInference.parse(
+        {
+            "metadata": {
+                "name": "qwen",
+                "namespace": "ml-team",
+                "uid": "mine",
+                **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {}),
+                **({"annotations": {labels.ABANDON: "true"}} if abandon else {}),
+            },
+            "spec": spec or SPEC,
+            "status": {"locations": [one.to_manifest() for one in locations]},
+        }
+    )
+
+
+def site(*, told: str = "Ready", name: str = "dev", children: bool = True, **fields: Any) -> Site:
+    made = (
+        [{**one, "metadata": {**one["metadata"], "uid": f"its-{one['kind']}"}} for one in _wanted()] if children else []
+    )
+    status = {"modelStatus": told, "replicas": 1}
+    known = tuple({**one, "status": status} if one["kind"] == "VLLMRuntime" else one for one in made)
+    return Site(f"llminference:ml-team/{name}", children=known, **fields)
+
+
+def _wanted() -> Sequence[Manifest]:
+    return render_on_cluster(inference(), token=False)
+
+
+def fleet(ready: str = "True") -> tuple[Manifest, ...]:
+    status = {"address": "http://192.0.2.1/ml-team/qwen", "conditions": [{"type": "Ready", "status": ready}]}
+    return tuple(
+        {**one, "metadata": {**one["metadata"], "uid": f"its-{one['kind']}"}, "status": status}
+        for one in render_in_fleet(inference(spec=IN_FLEET), 23)
+    )
+
+
+def seen(
+    what: LLMInference,
+    sites: dict[Location, Site],
+    target: Location | Refused | None = DEV,
+    in_fleet: tuple[Manifest, ...] = (),
+) -> Plan:
+    return plan(Observed(what, target, EPOCH, sites, in_fleet))
+
+
+def reasons(decided: Plan) -> dict[str, str]:
+    assert decided.status is not None
+    return {one.type: one.reason for one in decided.status.conditions}
+
+
+def locations(decided: Plan) -> tuple[Location, ...]:
+    return decided.status.locations  # type: ignore[union-attr]
+
+
+def deletions(decided: Plan) -> list[tuple[str, str]]:
+    return [(one.type.kind, one.cluster) for one in decided.steps if isinstance(one, Delete)]
+
+
+def applies(decided: Plan) -> list[tuple[str, str]]:
+    return [(one.manifest["kind"], one.cluster) for one in decided.steps if isinstance(one, Apply)]
+
+
+BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:ml-team/dev")]
+
+
+def test_a_place_is_written_down_before_anything_is_made_there() -> None:
+    decided = seen(inference(), {DEV: site(children=False)})
+
+    assert decided.steps == (KEEP,)
+    assert locations(decided) == (DEV,)
+    assert decided.requeue_after is not None
+
+
+def test_then_it_is_made() -> None:
+    decided = seen(inference(DEV), {DEV: site(children=False)})
+
+    assert applies(decided) == BOTH
+    assert reasons(decided) == {
+        "TargetResolved": "Resolved",
+        "RuntimeAvailable": "Available",
+        "ModelReady": "NotCreated",
+        "Ready": "Creating",
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "ready"),
+    [
+        ("Ready", "Ready", "Available"),
+        ("Updating", "Updating", "Creating"),
+        ("NotReady", "NotReady", "Creating"),
+        ("<script>", "Unknown", "Creating"),
+    ],
+)
+def test_the_runtime_tells_whether_the_model_is_ready(told: str, reason: str, ready: str) -> None:
+    decided = seen(inference(DEV), {DEV: site(told=told)})
+
+    assert (reasons(decided)["ModelReady"], reasons(decided)["Ready"]) == (reason, ready)
+    assert deletions(decided) == []
+    assert "<" not in str(decided.status)
+
+
+def test_the_url_is_the_host_of_the_ingress_that_is_there() -> None:
+    assert seen(inference(DEV), {DEV: site()}).status.url == "http://a.example.com"  # type: ignore[union-attr]
+    assert seen(inference(DEV), {DEV: site(children=False)}).status.url is None  # type: ignore[union-attr]
+
+
+def test_an_ingress_that_is_not_asked_for_any_more_goes() -> None:
+    decided = seen(inference(DEV, spec={**SPEC, "ingressHost": ""}), {DEV: site()})
+
+    assert applies(decided) == BOTH[:1]
+    assert deletions(decided) == BOTH[1:]
+
+
+def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
+    decided = seen(inference(DEV), {DEV: site(children=False, runtimes=False)})
+
+    assert applies(decided) == []
+    assert reasons(decided)["RuntimeAvailable"] == reasons(decided)["Ready"] == "NotInstalled"
+
+
+def test_old_copies_go_once_the_new_one_is_there() -> None:
+    what, old = inference(OLD, DEV), site(name="old")
+
+    before = seen(what, {DEV: site(children=False), OLD: old})
+    after = seen(what, {DEV: site(), OLD: old})
+    gone = seen(what, {DEV: site(), OLD: site(name="old", children=False)})
+
+    assert (deletions(before), locations(before)) == ([], (DEV, OLD))
+    assert deletions(after) == [(kind, old.cluster) for kind, _ in BOTH]
+    assert locations(gone) == (DEV,)
+    assert [reasons(one)["OldCopiesRemoved"] for one in (before, after, gone)] == ["Removing", "Removing", "Removed"]
+
+
+@pytest.mark.parametrize(
+    ("target", "sites"),
+    [
+        (Refused(TargetResolved.NOT_FOUND, "no Secret"), {DEV: site(), OLD: site(name="old")}),
+        (Refused(TargetResolved.NOT_GRANTED, "not let in"), {DEV: site(), OLD: site(name="old")}),
+        (DEV, {DEV: LOST, OLD: site(name="old")}),
+        (DEV, {DEV: site(children=False, runtimes=False), OLD: site(name="old")}),
+    ],
+)
+def test_bad_input_deletes_nothing_and_makes_nothing(target: Location | Refused, sites: dict[Location, Site]) -> None:
+    decided = seen(inference(OLD, DEV), sites, target)
+
+    assert (applies(decided), deletions(decided)) == ([], [])
+    assert set(locations(decided)) == {OLD, DEV}
+
+
+def test_an_old_copy_out_of_reach_is_told_of_and_kept_in_mind() -> None:
+    decided = seen(inference(OLD, DEV), {DEV: site(), OLD: LOST})
+
+    assert locations(decided) == (DEV, OLD)
+    assert (reasons(decided)["OldCopiesRemoved"], reasons(decided)["Ready"]) == ("LeftBehind", "Degraded")
+    assert labels.ABANDON in str(decided.status)
+
+
+def test_it_is_let_go_of_by_annotation() -> None:
+    decided = seen(inference(OLD, DEV, abandon=True), {DEV: site(), OLD: LOST})
+
+    assert locations(decided) == (DEV,)
+
+
+def test_the_same_cluster_at_another_address_keeps_what_is_there() -> None:
+    lost = Site("llminference:ml-team/dev", Unreachable("leads to another API server"))
+
+    same = seen(inference(DEV), {DEV: lost, MOVED: site()}, MOVED)
+    another = seen(inference(DEV), {DEV: lost, MOVED: site(children=False)}, MOVED)
+
+    assert locations(same) == (MOVED,)
+    assert locations(another) == (DEV, MOVED)
+
+
+def test_the_fleet_takes_it_over_and_the_old_copy_goes_after_that() -> None:
+    what = inference(DEV, spec=IN_FLEET)
+
+    before, after = (seen(what, {DEV: site()}, None, children) for children in ((), fleet()))
+    gone = seen(what, {DEV: site(children=False)}, None, fleet())
+
+    assert applies(before) == applies(after) == [("ModelDeployment", ""), ("ModelService", "")]
+    assert (deletions(before), deletions(after)) == ([], BOTH)
+    assert LET_GO in gone.steps
+    assert gone.status.url == "http://192.0.2.1/ml-team/qwen"  # type: ignore[union-attr]
+    assert reasons(gone)["Ready"] == "Available"
+
+
+def test_back_from_the_fleet_its_deployment_and_service_go_when_the_runtime_is_there() -> None:
+    before = seen(inference(DEV), {DEV: site(children=False)}, in_fleet=fleet())
+    after = seen(inference(DEV), {DEV: site()}, in_fleet=fleet())
+
+    assert deletions(before) == []
+    assert deletions(after) == [("ModelDeployment", ""), ("ModelService", "")]
+
+
+def test_a_model_that_nobody_knows_is_not_guessed_at() -> None:
+    decided = seen(inference(spec={**IN_FLEET, "model": "a/b"}), {}, None, fleet())
+
+    assert decided.steps == ()
+    assert reasons(decided)["MemoryKnown"] == reasons(decided)["Ready"] == "NotKnown"
+
+
+def test_what_was_assumed_is_told() -> None:
+    decided = seen(inference(spec=IN_FLEET), {}, None, fleet())
+
+    (told,) = (one for one in _conditions(decided) if one.type == "MemoryKnown")
+    assert "8 billion parameters" in (told.message or "")
+    assert decided.status.memory_per_gpu == "23Gi"  # type: ignore[union-attr]
+
+
+def _conditions(decided: Plan) -> tuple[Condition, ...]:
+    return decided.status.conditions if decided.status else ()
+
+
+def test_a_deletion_waits_until_nothing_is_anywhere() -> None:
+    what = inference(OLD, DEV, terminating=True)
+
+    there = seen(what, {DEV: site(), OLD: LOST}, None)
+    stuck = seen(what, {DEV: site(children=False), OLD: LOST}, None)
+    gone = seen(what, {DEV: site(children=False), OLD: site(name="old", children=False)}, None)
+
+    assert (deletions(there), LET_GO in there.steps) == (BOTH, False)
+    assert (deletions(stuck), LET_GO in stuck.steps) == ([], False)
+    assert "it does not answer" in str(stuck.status)
+    assert gone.steps == (LET_GO,)
+
+
+def test_a_deletion_leaves_behind_what_is_let_go_of() -> None:
+    decided = seen(inference(OLD, terminating=True, abandon=True), {OLD: LOST}, None)
+
+    assert decided.steps == (LET_GO,)
