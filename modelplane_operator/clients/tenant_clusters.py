@@ -33,6 +33,8 @@ from modelplane_operator.rendering.backend_url import InvalidUrl, Reach, misled,
 PREFIX: Final = "llminference:"  # no InferenceCluster can be called that, and no ServingStack
 KEY: Final = "kubeconfig"
 LARGEST: Final = 64 * KIB
+MOST_NODES: Final = 500  # of a kubeconfig's YAML: one that leads to one cluster has some forty
+REMEMBERED: Final = 256  # readings of kubeconfigs: an LLMInference is looked at every few seconds
 OF_A_NAMESPACE: Final = 16
 UNUSED: Final = 600.0  # seconds; whoever uses one asks every minute
 ROUND: Final = 60.0
@@ -63,6 +65,8 @@ class TenantClusters:
     _store: Store = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
     _used: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _read: dict[str, Access | str] = field(default_factory=dict[str, Access | str], init=False)
+    """What kubeconfigs say, or why they are refused, by their text."""
 
     def __post_init__(self) -> None:
         self._store = Store(self.now)
@@ -92,12 +96,12 @@ class TenantClusters:
             raise KubeconfigError(f"Secret {secret} has no key {KEY}")
         if len(encoded) > LARGEST:
             raise KubeconfigError(f"Secret {secret}: its {KEY} has more than {LARGEST // KIB} KiB")
-        try:
-            access = read_kubeconfig(base64.b64decode(encoded, validate=True), plain_http=self.plain_http)
-        except binascii.Error:
-            raise KubeconfigError(f"Secret {secret}: key {KEY} is not base64") from None
-        except KubeconfigError as error:
-            raise KubeconfigError(f"Secret {secret}: {error}") from None
+        if (read := self._read.get(encoded)) is None:
+            if len(self._read) >= REMEMBERED:
+                del self._read[next(iter(self._read))]
+            read = self._read[encoded] = self._said(encoded)
+        if isinstance(access := read, str):
+            raise KubeconfigError(f"Secret {secret}: {access}")
         if access.proxy:
             raise KubeconfigError(f"Secret {secret}: the kubeconfig asks for a proxy, which is not used here")
         if isinstance(found := parse_url(access.server, self.reach), InvalidUrl):
@@ -119,6 +123,15 @@ class TenantClusters:
         self._used[name] = self.now()
         self.fleet.set(name, access)
         return name
+
+    def _said(self, encoded: str) -> Access | str:
+        try:
+            text = base64.b64decode(encoded, validate=True)
+            return read_kubeconfig(text, plain_http=self.plain_http, most=MOST_NODES)
+        except binascii.Error:
+            return f"key {KEY} is not base64"
+        except KubeconfigError as error:
+            return str(error)
 
     def _refusal(self, name: str, addresses: Sequence[str]) -> str:
         with suppress(ValueError):

@@ -72,6 +72,7 @@ def controller(
             CLUSTERS: _on_cluster,
         },
         on_connection=_concerned,
+        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # whose clusters may answer slowly
         indexes=INDEXES,
         while_leading=(tenants.run,),
     )

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 import pytest
 import yaml
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
+from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.clients.access import read_kubeconfig, read_token, with_token
+from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
 from modelplane_operator.kube.tokens import Token
 
@@ -27,6 +36,12 @@ def kubeconfig(*, cluster: Any = (), user: Any = (), **config: Any) -> str:
         **config,
     }
     return yaml.safe_dump(whole)
+
+
+def authority() -> Mapping[str, str]:
+    """A key and its certificate."""
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    return secret_data(Certificate("a", "authority", since, since.replace(year=2036)), None)
 
 
 @pytest.mark.parametrize(
@@ -210,12 +225,15 @@ def test_what_a_lying_cluster_gives_for_a_token_is_not_stored(given: str, why: s
         ("[" * 500 + "]" * 500, "nested more than 20 levels deep"),
         ("[" * 500_000, "nested more than 20 levels deep"),
         ("a: [" + "x," * 300_000 + "]", "more than 10,000 values"),
-        ("current-context: 2026-13-45", "is not YAML"),
-        ("!!int x", "is not YAML"),
+        ("current-context: 2026-13-45", "current-context is not a string"),
+        (f"current-context: {'59:' * 300_000}59", "current-context is not a string"),  # it takes a minute to add up
+        (f"current-context: {'59:' * 300}59.5", "current-context is not a string"),
+        ("current-context: !!int ''", "current-context is not a string"),
+        ("!!bool x", "is not YAML"),
         ("{[1]: 2}", "is not YAML"),
         ("\0", "is not YAML"),
     ],
-    ids=["aliases", "merges", "in itself", "nested", "never closed", "long", "no date", "no int", "no key", "no text"],
+    ids=lambda one: one[:20],
 )
 def test_a_kubeconfig_that_is_more_than_it_looks_like_is_refused(text: str, why: str) -> None:
     with pytest.raises(KubeconfigError, match=why):
@@ -226,3 +244,27 @@ def test_certificates_that_are_no_text_are_refused() -> None:
     data = base64.b64encode("Zürich".encode()).decode()
     with pytest.raises(KubeconfigError, match="certificates cannot be used"):
         read_kubeconfig(kubeconfig(cluster={"certificate-authority-data": data})).tls()
+
+
+def test_a_key_that_takes_long_to_sign_with_is_refused() -> None:
+    data = base64.b64encode(b"k" * 12_632).decode()  # the size of one of RSA with 16384 bits
+    with pytest.raises(KubeconfigError, match="client-key has more than 8,192 characters"):
+        read_kubeconfig(kubeconfig(user={"client-certificate-data": CERTIFICATE, "client-key-data": data}))
+
+
+def test_nobody_is_asked_for_the_password_of_a_key() -> None:
+    """OpenSSL would ask at the terminal, and all of the operator would wait for the answer."""
+    pair = authority()
+    key = load_pem_private_key(base64.b64decode(pair["tls.key"]), password=None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    user = {"client-certificate-data": pair["tls.crt"], "client-key-data": base64.b64encode(locked).decode()}
+
+    with pytest.raises(KubeconfigError, match="certificates cannot be used"):
+        read_kubeconfig(kubeconfig(user=user)).tls()
+
+
+def test_no_server_chooses_a_group_that_takes_seconds_to_compute_in() -> None:
+    """In TLS 1.2 it may name any finite field; one of 10,000 bits takes three seconds, on the event loop."""
+    offered = read_kubeconfig(kubeconfig()).tls().get_ciphers()
+
+    assert {one["kea"] for one in offered} == {"kx-any", "kx-ecdhe"}  # those of TLS 1.3, and of 1.2

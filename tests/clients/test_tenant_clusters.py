@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from modelplane_operator.clients.access import Access
+from modelplane_operator.clients import tenant_clusters
+from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.resolver import OwnThreads
@@ -61,6 +64,7 @@ async def test_an_address_outside_can_be_used() -> None:
         (secret(user="exec: {command: sh}"), "exec"),
         (secret(user="tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"), "names a file"),
         (secret(user="token: a, as: admin"), "as"),
+        (secret(user=f"token: a, b: [{'c,' * 500}]"), "more than 500 values"),
         ({"data": {"other": ""}}, "no key kubeconfig"),
         ({"data": {"kubeconfig": "!"}}, "not base64"),
         ({"data": {"kubeconfig": "A" * (LARGEST + 1)}}, "more than 64 KiB"),
@@ -70,6 +74,34 @@ async def test_an_address_outside_can_be_used() -> None:
 async def test_what_leads_inside_or_asks_for_what_is_ours_is_refused(manifest: Manifest, because: str) -> None:
     with pytest.raises(KubeconfigError, match=re.escape(because)):
         await tenants().access(DEV, manifest)
+
+
+@pytest.mark.parametrize("server", ["https://dev.example.com", "ftp://dev.example.com"])
+async def test_what_a_kubeconfig_says_is_read_once_and_forgotten_when_others_are_read(
+    monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    """An LLMInference is looked at every few seconds, and there may be thousands."""
+    read = list[bytes | str]()
+
+    def counted(text: bytes | str, **how: Any) -> Access:
+        read.append(text)
+        return read_kubeconfig(text, **how)
+
+    monkeypatch.setattr(tenant_clusters, "read_kubeconfig", counted)
+    monkeypatch.setattr(tenant_clusters, "REMEMBERED", 2)
+    known = tenants()
+
+    async def look(manifest: Manifest) -> None:
+        with suppress(KubeconfigError):
+            await known.access(DEV, manifest)
+
+    for _ in range(3):
+        await look(secret(server))
+    assert len(read) == 1
+    for other in ("b", "c"):
+        await look(secret(server, user=f"token: {other}"))
+    await look(secret(server))
+    assert len(read) == 4
 
 
 async def test_the_settings_may_allow_a_private_network() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -27,11 +27,12 @@ from modelplane_operator.clients.wire import Call
 from modelplane_operator.controllers import llm_inference
 from modelplane_operator.controllers.llm_inference import INDEXES, INFERENCES
 from modelplane_operator.kube.errors import NotLeading
-from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import HUB, INGRESS, NAMESPACE, SECRET, VLLM_RUNTIME
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.steps import KUBE
+from modelplane_operator.runtime.wiring import PER_CONCURRENCY_KEY, WORKERS, runner
 from tests.support.step_by_step import define, message, reason
 from tests.support.vllm import DEFINITION, say
 from tests.support.waiting import until
@@ -81,9 +82,9 @@ class Operator:
             pytest.fail(f"waited 60 s for {what}, in vain: {found.get('status')}")
         return found
 
-    async def make(self, **spec: Any) -> None:
+    async def make(self, name: str = "qwen", namespace: str = "", **spec: Any) -> None:
         wanted = {"model": "Qwen/Qwen2.5-1.5B-Instruct", **spec}
-        metadata = {"name": self.key.name, "namespace": self.home}
+        metadata = {"name": name, "namespace": namespace or self.home}
         kind = {"apiVersion": INFERENCES.api_version, "kind": INFERENCES.kind}
         stored = await self.kube.create({**kind, "metadata": metadata, "spec": wanted})
         await self._seen(stored)
@@ -100,18 +101,18 @@ class Operator:
         await until(lambda: "deletionTimestamp" in (self._informed() or live)["metadata"], "the watch to show it")
 
     async def _seen(self, stored: Manifest) -> None:
-        version = int(stored["metadata"]["resourceVersion"])
+        key, version = key_of(stored), int(stored["metadata"]["resourceVersion"])
         await until(
             lambda: (
-                int((self._informed() or {"metadata": {"resourceVersion": 0}})["metadata"]["resourceVersion"])
+                int((self._informed(key) or {"metadata": {"resourceVersion": 0}})["metadata"]["resourceVersion"])
                 >= version
             ),
             "the watch to show it",
         )
 
-    def _informed(self) -> Manifest | None:
+    def _informed(self, key: Key | None = None) -> Manifest | None:
         informer = self.hub.find(INFERENCES)
-        return informer.get(self.key) if informer else None
+        return informer.get(key or self.key) if informer else None
 
     async def runtimes(self) -> list[str]:
         """The namespaces that have one."""
@@ -310,6 +311,61 @@ async def test_a_kubeconfig_that_leads_inside_is_not_followed(
         found = await operator.until(lambda one: reason(one, "TargetResolved") == "InvalidKubeconfig", "the refusal")
         assert "cannot be used" in message(found, "TargetResolved")
         assert list(operator.tenants.fleet) == []
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[tuple[str, list[str]]]:
+    """An API server that says that it is ready, and nothing else; its address, and what it was asked."""
+    asked, over = list[str](), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while b"/readyz" in (head := await reader.readuntil(b"\r\n\r\n")):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            asked.append(head.split(b" ")[1].decode())
+            await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+        over.set()
+
+
+async def test_clusters_of_one_namespace_that_do_not_answer_hold_up_no_other_namespace(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    theirs = await another(kube)
+    async with silent() as (server, asked), operating(access, kube, namespace, reached) as operator:
+        operator.tenants.plain_http = True
+        await give(kube, Access(server, token="t"), namespace)  # noqa: S106 - nobody asks for it
+        secret = await kube.get(SECRET, Key(namespace, "dev"))
+        way = operator.tenants.connect(
+            Key(namespace, "dev"), await operator.tenants.access(Key(namespace, "dev"), secret)
+        )
+        await until(lambda: operator.fleet.cluster(way).health.answers, "it to say that it is ready")
+        clients = Clients(
+            operator.hub, operator.fleet.cluster, lambda: None, lambda: datetime.now(UTC), executors={**KUBE}
+        )
+        workers = runner(operator.controller, clients, on_reconciled=lambda _, __, ___: None).workers
+        for number in range(WORKERS + 4):
+            await operator.make(f"slow-{number}", providerConfigName="dev")
+            workers.add(Key(namespace, f"slow-{number}"))
+        working = asyncio.create_task(workers.run())
+        await until(lambda: len(asked) >= PER_CONCURRENCY_KEY, "the first of them to be asked for")
+
+        await operator.make("quick", theirs, providerConfigName="nothing")
+        workers.add(Key(theirs, "quick"))
+        informer = operator.hub.find(INFERENCES)
+        await until(
+            lambda: informer and (informer.get(Key(theirs, "quick")) or {}).get("status"), "the other namespace's turn"
+        )
+        assert len(asked) == PER_CONCURRENCY_KEY
+        working.cancel()
+        await asyncio.wait({working})
 
 
 async def test_what_others_have_under_that_name_is_left_alone(
