@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from localfleet.kubeclient import ApiError
+from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.test_chart import rendered
@@ -70,6 +71,19 @@ async def test_what_nobody_uses_goes_and_the_rest_by_force(
     made = await protected.create(using(kind, "free", count, **metadata))
 
     assert await refusal(protected, made) == ""
+
+
+@pytest.mark.parametrize("kind", IN_USE)
+async def test_what_was_restored_from_a_backup_stays_until_the_operator_has_looked(protected: Api, kind: str) -> None:
+    """Backups keep finalizers and no status."""
+    made = await protected.create(using(kind, "restored", None, finalizers=[labels.FINALIZER]))
+
+    assert "the operator has not looked yet who uses it" in await refusal(protected, made)
+    live = await protected.get(made)
+    live = await protected.replace({**live, "status": {IN_USE[kind]: 0}}, "status")
+    assert await refusal(protected, live) == ""
+    live = await protected.get(live)
+    await protected.replace({**live, "metadata": {**live["metadata"], "finalizers": []}})
 
 
 @pytest.mark.parametrize("kind", IN_USE)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +28,13 @@ OPERATOR = f"system:serviceaccount:{SYSTEM}:modelplane-operator"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 TENANT = "jane"
 # More than a tenant gets: its roles are not what stops it.
-GROUPS = ["modelplane.ai", "gateway.networking.k8s.io", "traefik.io", "gateway.envoyproxy.io"]
+GROUPS = [
+    "modelplane.ai",
+    "inference.devopstoolkit.ai",
+    "gateway.networking.k8s.io",
+    "traefik.io",
+    "gateway.envoyproxy.io",
+]
 EVERYTHING = {"apiGroups": GROUPS, "resources": ["*"], "verbs": ["*"]}
 KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")
 HUB_GATEWAY = {"name": "modelplane", "namespace": SYSTEM}
@@ -207,7 +213,7 @@ def of_traefik(kind: str, name: str, **labelled: str) -> Manifest:
 async def test_what_the_hub_gateways_traefik_obeys_is_the_operators(guarded: Cluster, kind: str) -> None:
     """It is told by a label; others of the kind are for a Traefik of the tenant's own."""
     obeyed = of_traefik(kind, "forged", **{labels.OWNER_UID: "u"})
-    refusal = "The operator alone writes what the hub gateway's Traefik obeys"
+    refusal = "The operator alone writes what the hub gateway obeys"
 
     assert refusal in await guarded.applied(obeyed)
     assert await guarded.applied(of_traefik(kind, "own")) == ""
@@ -233,14 +239,36 @@ async def test_a_tenant_writes_no_replica(guarded: Cluster) -> None:
     assert await guarded.deleted("modelreplica", "ours", by=COLLECTOR) == ""
 
 
-async def test_a_tenant_writes_endpoints_and_not_what_routes_follow(guarded: Cluster) -> None:
-    stored = {part: value for part, value in rich()["ModelEndpoint"].items() if part != "status"}
+@pytest.mark.parametrize(
+    ("kind", "forged"),
+    [
+        ("ModelEndpoint", {"routing": {"rewritePath": "/team-b/victim/"}}),
+        ("ModelDeployment", {"replicas": {"ready": 9}}),
+        ("ModelService", {"address": "http://elsewhere.example.com"}),
+        ("ModelCache", {"clusters": [{"name": "berlin", "volume": "another"}]}),
+        ("LLMInference", {"locations": [{"target": "InferenceCluster", "name": "berlin", "namespace": "kube-system"}]}),
+    ],
+)
+async def test_a_tenant_writes_objects_and_not_their_status(guarded: Cluster, kind: str, forged: Manifest) -> None:
+    stored = {part: value for part, value in rich()[kind].items() if part != "status"}
     assert await guarded.applied(named(stored, "mine", namespace=TEAM)) == ""
 
-    says = ("patch", "modelendpoint", "mine", "-n", TEAM, "--subresource=status", "--type=merge", "-p")
-    forged = '{"status": {"routing": {"rewritePath": "/team-b/victim/"}}}'
-    assert "The operator alone writes the status of ModelEndpoints" in await guarded.said(*says, forged, by=TENANT)
-    assert await guarded.said(*says, forged, by=OPERATOR) == ""
+    says = ("patch", kind, "mine", "-n", TEAM, "--subresource=status", "--type=merge", "-p")
+    said = await guarded.said(*says, json.dumps({"status": forged}), by=TENANT)
+    assert f"The operator alone writes the status of {kind}s" in said
+    assert await guarded.said(*says, json.dumps({"status": forged}), by=OPERATOR) == ""
+
+
+@pytest.mark.parametrize("name", ["llminference:team-b/dev", ""])
+async def test_no_status_leads_to_the_cluster_of_another_tenant(guarded: Cluster, name: str) -> None:
+    """By whatever name the operator knows the way there, and without any it is the hub."""
+    stored = {part: value for part, value in rich()["LLMInference"].items() if part != "status"}
+    assert await guarded.applied(named(stored, "leading", namespace=TEAM)) == ""
+
+    places = [{"target": "InferenceCluster", "name": name, "namespace": TEAM}]
+    says = ("patch", "LLMInference", "leading", "-n", TEAM, "--subresource=status", "--type=merge", "-p")
+    said = await guarded.said(*says, json.dumps({"status": {"locations": places}}), by=OPERATOR)
+    assert "status.locations[0].name" in said
 
 
 async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> None:
@@ -251,6 +279,78 @@ async def test_whom_the_values_name_may_write_all_of_it(cluster: Cluster) -> Non
         assert not conditions or f'"{TENANT}"' in conditions[0]
     kinds = {one["metadata"]["name"] for one in await policies("admission.enabled=false", account)}
     assert kinds == {"modelplane-inferenceclusters-in-use", "modelplane-inferenceclasses-in-use"}
+
+
+# Kinds of Envoy Gateway's ---------------------------------------------------------------------------------------------
+
+
+def of_envoy_gateway(kind: str) -> Manifest:
+    """The definition of a kind of Envoy Gateway's, with whatever is in it."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    plural, group = KINDS_OF_ENVOY_GATEWAY[kind], "gateway.envoyproxy.io"
+    spec = {"group": group, "names": {"kind": kind, "plural": plural}, "scope": "Namespaced", "versions": [version]}
+    metadata = {"name": f"{plural}.{group}"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+POLICIES = {"EnvoyExtensionPolicy": "envoyextensionpolicies", "SecurityPolicy": "securitypolicies"}
+KINDS_OF_ENVOY_GATEWAY = {**POLICIES, "Backend": "backends"}
+ROUTE, GATEWAY = ({"group": "gateway.networking.k8s.io", "kind": kind} for kind in ("HTTPRoute", "Gateway"))
+
+
+@pytest.fixture(scope="module")
+async def with_envoy_gateway(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    definitions = tmp_path_factory.mktemp("kinds") / "kinds.yaml"
+    definitions.write_text(yaml.safe_dump_all(map(of_envoy_gateway, KINDS_OF_ENVOY_GATEWAY)))
+    await guarded.api.define(definitions)
+    return guarded
+
+
+async def test_no_route_gets_a_program_that_changes_its_path(with_envoy_gateway: Cluster) -> None:
+    """The operator's own are in the namespaces of tenants, too, and lead to clusters where others have models."""
+
+    def attached(kind: str, **targets: Any) -> Manifest:
+        metadata = {"name": "attached", "namespace": TEAM}
+        lua = [{"type": "Inline", "inline": "function envoy_on_request(handle) end"}]
+        spec = {"lua": lua, **targets}
+        return {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    for kind in POLICIES:
+        await with_envoy_gateway.until(attached(kind, targetRefs=[{**ROUTE, "name": "own"}]), taken=False)
+        for targets in (
+            {"targetRef": {**ROUTE, "name": "own"}},
+            {"targetRefs": [{**GATEWAY, "name": "own"}, {**ROUTE, "name": "own"}]},
+            {"targetSelectors": [{**ROUTE, "matchLabels": {}}]},
+        ):
+            assert "may rewrite what a route asks for" in await with_envoy_gateway.applied(attached(kind, **targets))
+        assert await with_envoy_gateway.applied(attached(kind, targetRefs=[{**GATEWAY, "name": "own"}])) == ""
+        ours = attached(kind, targetRefs=[{**ROUTE, "name": "own"}])
+        assert await with_envoy_gateway.applied(named(ours, "ours"), by=OPERATOR) == ""
+
+
+async def test_where_the_operators_routes_lead_by_envoy_gateway_no_tenant_changes(with_envoy_gateway: Cluster) -> None:
+    """A Backend in the tenant's namespace could lead the gateway to whatever address, inside too."""
+
+    def backend(name: str, address: str, **labelled: str) -> Manifest:
+        metadata = {"name": name, "namespace": TEAM, "labels": labelled}
+        spec = {"endpoints": [{"ip": {"address": address, "port": 443}}]}
+        return {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "Backend", "metadata": metadata, "spec": spec}
+
+    ours, refusal = {labels.OWNER_UID: "u"}, "The operator alone writes what the hub gateway obeys"
+    assert await with_envoy_gateway.applied(backend("ours", "203.0.113.7", **ours), by=OPERATOR) == ""
+
+    assert refusal in await with_envoy_gateway.applied(backend("ours", "169.254.169.254", **ours))
+    assert refusal in await with_envoy_gateway.applied(backend("ours", "169.254.169.254"))
+    assert refusal in await with_envoy_gateway.applied(backend("forged", "169.254.169.254", **ours))
+    assert await with_envoy_gateway.applied(backend("own", "203.0.113.7")) == ""
+    freed = ("patch", "backend", "ours", "-n", TEAM, "--type=merge", "-p", '{"metadata": {"ownerReferences": null}}')
+    assert await with_envoy_gateway.said(*freed, by=COLLECTOR) == "", "what deletes an owner without its children"
 
 
 # Below a namespace's own prefix ---------------------------------------------------------------------------------------
@@ -341,49 +441,6 @@ async def test_a_route_below_its_prefix_leads_to_no_path_of_others(shared: Clust
         for filtering in MISLEADING:
             said = await shared.applied(rewriting("misleads", of_backend=of_backend, **filtering))
             assert "take no ExtensionRef" in said, filtering
-
-
-def of_envoy_gateway(kind: str) -> Manifest:
-    """The definition of a kind of Envoy Gateway's, with whatever is in it."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    plural, group = POLICIES[kind], "gateway.envoyproxy.io"
-    spec = {"group": group, "names": {"kind": kind, "plural": plural}, "scope": "Namespaced", "versions": [version]}
-    metadata = {"name": f"{plural}.{group}"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
-POLICIES = {"EnvoyExtensionPolicy": "envoyextensionpolicies", "SecurityPolicy": "securitypolicies"}
-ROUTE, GATEWAY = ({"group": "gateway.networking.k8s.io", "kind": kind} for kind in ("HTTPRoute", "Gateway"))
-
-
-async def test_a_route_below_its_prefix_gets_no_program_that_changes_its_path(shared: Cluster, tmp_path: Path) -> None:
-    definitions = tmp_path / "kinds.yaml"
-    definitions.write_text(yaml.safe_dump_all(map(of_envoy_gateway, POLICIES)))
-    await shared.api.define(definitions)
-
-    def attached(kind: str, **targets: Any) -> Manifest:
-        metadata = {"name": "attached", "namespace": TEAM}
-        lua = [{"type": "Inline", "inline": "function envoy_on_request(handle) end"}]
-        spec = {"lua": lua, **targets}
-        return {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
-
-    for kind in POLICIES:
-        await shared.until(attached(kind, targetRefs=[{**ROUTE, "name": "own"}]), taken=False)
-        for targets in (
-            {"targetRef": {**ROUTE, "name": "own"}},
-            {"targetRefs": [{**GATEWAY, "name": "own"}, {**ROUTE, "name": "own"}]},
-            {"targetSelectors": [{**ROUTE, "matchLabels": {}}]},
-        ):
-            assert "may rewrite what a route has been allowed" in await shared.applied(attached(kind, **targets))
-        assert await shared.applied(attached(kind, targetRefs=[{**GATEWAY, "name": "own"}])) == ""
-        ours = attached(kind, targetRefs=[{**ROUTE, "name": "own"}])
-        assert await shared.applied(named(ours, "ours"), by=OPERATOR) == ""
 
 
 # On workload clusters -------------------------------------------------------------------------------------------------

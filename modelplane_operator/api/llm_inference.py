@@ -65,7 +65,7 @@ class Location(Model):
 
     target: Literal["Hub", "Secret", "InferenceCluster"]
     """What says how that cluster is reached."""
-    name: Annotated[str, Field(max_length=253)]
+    name: ObjectName
     """Its name."""
     server: Annotated[str, Field(max_length=2048)] | None = None
     """Address of the API server to which the Secret led."""
