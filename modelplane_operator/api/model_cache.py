@@ -138,6 +138,7 @@ class ArtifactReady(ConditionType):
 
     NO_CLUSTERS = "NoClusters", "False", "No cluster matches.", WARNING
     AUTH_SECRET_MISSING = "AuthSecretMissing", "False", "The token's Secret, or the key in it, does not exist.", WARNING
+    TOO_MANY = "TooMany", "False", "Its namespace has as many caches before it as it may have; see how many.", WARNING
     FAILED = "Failed", "False", "Staging failed on some cluster; it is begun again after a while.", WARNING
     PARTIAL = "Partial", "False", "Some clusters hold the weights, others not yet.", STEP
     HYDRATING = "Hydrating", "False", "No cluster holds them yet.", STEP

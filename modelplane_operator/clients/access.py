@@ -119,6 +119,7 @@ class Access:
             # Python 3.13 asks for extensions that the CAs of many clusters lack; Go asks for none of them.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.set_ciphers(_CIPHERS)
+            context.options |= ssl.OP_NO_RENEGOTIATION  # each is another handshake, and Go's servers ask for none
             if not self.verify:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE

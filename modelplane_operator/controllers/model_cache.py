@@ -24,7 +24,7 @@ from modelplane_operator.kube.resources import (
     SERVICE_ACCOUNT,
 )
 from modelplane_operator.planning.cache_status import is_meant
-from modelplane_operator.planning.model_cache import Observed, Site, User, plan
+from modelplane_operator.planning.model_cache import MOST, Observed, Site, User, plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
@@ -38,7 +38,7 @@ CHILDREN = (PERSISTENT_VOLUME_CLAIM, JOB, SECRET, SERVICE_ACCOUNT, ROLE, ROLE_BI
 
 INDEXES: Indexes = {
     REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on},
-    CACHES: {"cluster": staged_on},
+    CACHES: {"cluster": staged_on, "namespace": lambda manifest: (manifest["metadata"]["namespace"],)},
 }
 
 
@@ -50,7 +50,8 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         uid = home["metadata"]["uid"] if home else ""
         sites = await _sites(cache, uid, clients)
         token = "" if cache.metadata.deletion_timestamp else await _token(cache, referenced)
-        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), token, referenced.recheck)
+        crowded = _crowded(cache, clients.hub)
+        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), token, referenced.recheck, crowded)
 
     return Controller(
         ModelCache,
@@ -60,6 +61,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
         on_connection=_on_connection,
         while_paused=its_deletion,
+        concurrency_key=lambda manifest: manifest["metadata"]["namespace"],  # some of its clusters may answer slowly
         indexes=INDEXES,
         while_leading=(referenced.run,),
     )
@@ -124,6 +126,17 @@ async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
         return None if needed or await tenancy.of_others(there.kube, home) else found
     except ClientError:  # it stays, and InferenceClusters tell of it
         return None
+
+
+def _crowded(cache: ModelCache, hub: Cluster) -> bool:
+    caches = hub.find(CACHES)
+    beside = caches.by("namespace", cache.key.namespace) if caches else ()
+    mine = _age(cache.to_manifest())
+    return sum(_age(one) < mine for one in beside) >= MOST
+
+
+def _age(cache: Manifest) -> tuple[str, str]:
+    return cache["metadata"].get("creationTimestamp") or "", cache["metadata"]["name"]
 
 
 def _users(cache: ModelCache, hub: Cluster) -> Mapping[str, tuple[User, ...]]:

@@ -19,6 +19,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_cache import (
+    ArtifactReady,
     CachedCluster,
     CacheSummary,
     ModelCache,
@@ -52,6 +53,8 @@ KIND = ModelCache.definition.kind
 REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
 PAUSE: Final = timedelta(minutes=1)  # after the first failure of a hydration; twice as long after each further one
 LONGEST: Final = timedelta(hours=1)
+MOST: Final = 100  # caches of a namespace: each is seven objects on each of its clusters, of which one may have 20,000
+CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is none of them: delete some of those"
 UNNAMED: Final = (
     "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"
 )
@@ -102,6 +105,8 @@ class Observed:
     """As the Secret has it, encoded."""
     recheck: float = 30.0
     """When the Secret is to be read again."""
+    crowded: bool = False
+    """Whether its namespace has as many older ones as it may have."""
 
     @property
     def token_missing(self) -> bool:
@@ -123,6 +128,8 @@ def plan(seen: Observed) -> Plan:
         return _teardown(seen)
     if not seen.namespace_uid:
         return Plan(requeue_after=REQUEUE_SOON)
+    if seen.crowded and not _holds_anything(seen):
+        return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
     looks = [look for site in seen.sites if (look := _look(seen, site))]
     again = [look.again for look in looks if look.again is not None]
     if source_of(seen.cache).auth_secret and any(look.told.phase != "Ready" for look in looks):
@@ -329,6 +336,16 @@ def _status(seen: Observed, looks: Sequence[_Look]) -> ModelCacheStatus:
         summary=CacheSummary(ready=ready_of(meant), progress=progress_of(meant)),
         clusters=tuple(look.told for look in looks),
     )
+
+
+def _holds_anything(seen: Observed) -> bool:
+    known = seen.cache.status.clusters if seen.cache.status else ()
+    return bool(known) or any(site.children or site.users for site in seen.sites)
+
+
+def _crowded(seen: Observed) -> ModelCacheStatus:
+    told = ArtifactReady.TOO_MANY.condition(seen.now, message=CROWDED)
+    return ModelCacheStatus(conditions=(told, not_ready(KIND, told)))
 
 
 # How it goes ----------------------------------------------------------------------------------------------------------

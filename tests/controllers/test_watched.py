@@ -16,13 +16,16 @@ from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
-from modelplane_operator.runtime.loop import Controller
+from modelplane_operator.runtime.loop import Controller, nobody
 from modelplane_operator.runtime.operator import assemble
 from modelplane_operator.runtime.watched import Controllers, indexes, watched
 from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
+from tests.api.contract import rich
 
 REPLICAS = of(ModelReplica)
+HUB_ALONE = {"ModelDeployment", "ModelService", "ModelEndpoint", "InferenceClass", "InferenceGateway"}
+"""They are woken by what is on clusters, and ask only the hub."""
 
 
 async def declared() -> Controllers:
@@ -39,6 +42,17 @@ async def declared() -> Controllers:
 
 def controller(kind: Any, **declares: Any) -> Controller[Any, Any]:
     return Controller(kind, cast("Any", None), cast("Any", None), **declares)
+
+
+async def test_who_asks_clusters_has_an_end_and_leaves_others_room() -> None:
+    """A cluster that answers each request a moment before its deadline would keep all workers, and look stuck."""
+    asking = [one for one in await declared() if one.remote_watches or one.on_connection is not nobody]
+
+    assert {one.type.kind for one in asking} >= {"ModelReplica", "ModelCache", "InferenceCluster", "LLMInference"}
+    for one in asking:
+        example = rich()[one.type.kind]
+        metadata = {"namespace": "team", **example["metadata"]}
+        assert one.type.kind in HUB_ALONE or one.concurrency_key({**example, "metadata": metadata}), one.type
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, LEADER_WORKER_SET], ids=lambda kind: kind.kind)

@@ -108,6 +108,21 @@ def test_no_cluster_with_storage_is_told() -> None:
     )
 
 
+def test_a_namespace_with_as_many_as_it_may_have_keeps_what_it_has_and_gets_nothing_more() -> None:
+    """Else a tenant's thousands would be more than the API server of an honest cluster is let say."""
+    crowded = plan(replace(seen(cache(), site()), crowded=True))
+    kept = plan(replace(seen(cache(), site(volume(cache()))), crowded=True))
+    unseen = plan(replace(seen(cache(status={"clusters": [{"name": "berlin"}]}), site(connected=False)), crowded=True))
+
+    assert (crowded.steps, told(crowded, "ArtifactReady"), told(crowded, "Ready")) == (
+        (),
+        "False/TooMany",
+        "False/TooMany",
+    )
+    assert "Job" in applied(kept)
+    assert told(unseen, "ArtifactReady") == "False/Hydrating"
+
+
 def test_without_its_token_there_is_a_volume_and_no_job() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
 
