@@ -13,14 +13,9 @@ from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET, SERVICE
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 from modelplane_operator.rendering.inference_gateway import data_plane
-from modelplane_operator.rendering.inference_gateway.software import (
-    EVERYTHING,
-    NAMESPACES,
-    Allowed,
-    gateway_parts,
-    render_namespaces,
-)
+from modelplane_operator.rendering.inference_gateway.software import NAMESPACES, gateway_parts, render_namespaces
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -113,7 +108,7 @@ async def _with_software(
 
 async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
     """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
-    balancer = data_plane(gateway).load_balancer
+    balancer = data_plane(gateway).LOAD_BALANCER
     service = await kube.find(SERVICE, balancer)
     return str(balancer) if service and is_terminating(service) else ""
 

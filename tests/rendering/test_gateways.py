@@ -19,7 +19,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import AF_INET, SOCK_DGRAM, socket
@@ -34,11 +34,11 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
-from modelplane_operator.rendering import inference_gateway as planes
 from modelplane_operator.rendering.backend_url import Backend, parse_url
 from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
-from modelplane_operator.rendering.model_endpoint import asked_name, provable, render_model_endpoint
+from modelplane_operator.rendering.data_plane import DataPlane
+from modelplane_operator.rendering.inference_gateway import DATA_PLANES, hub_gateway, render_inference_gateway
+from modelplane_operator.rendering.model_endpoint import asked_name, provable
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.shares import Target, selected, shares
 from tests.support.api import Api
@@ -170,7 +170,7 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Backen
         yield found, folder
 
 
-@pytest.fixture(scope="module", params=[*planes.DATA_PLANES])
+@pytest.fixture(scope="module", params=[*DATA_PLANES])
 async def front(request: pytest.FixtureRequest, api: Api, backends: tuple[Backends, Path]) -> AsyncIterator[Front]:
     ports, folder = backends
     async with opened(request.param, api, folder) as running:
@@ -196,8 +196,8 @@ async def opened(backend: str, api: Api, folder: Path) -> AsyncIterator[Front]:
         await asyncio.to_thread(hostgateway.stand_in, kubectl, api.server.kubeconfig, **place)
         running = envoy(api.server.kubeconfig, folder)
     with pytest.MonkeyPatch.context() as patch, running as front:
-        ports = {"port": front.port, "tls_port": front.secure, "balancer_port": front.port}
-        patch.setitem(planes.DATA_PLANES, backend, replace(planes.DATA_PLANES[backend], **ports))
+        for name, port in {"PORT": front.port, "TLS_PORT": front.secure, "BALANCER_PORT": front.port}.items():
+            patch.setattr(DATA_PLANES[backend], name, port)
         yield front
 
 
@@ -273,13 +273,13 @@ def manifests(ports: Backends, backend: str) -> list[Manifest]:
         *(
             manifest
             for e in usable
-            for manifest in render_model_endpoint(e, known[e.key].backend, door.plane, known[e.key].header)
+            for manifest in door.plane.render_endpoint(e, known[e.key].backend, known[e.key].header)
         ),
         *(manifest for s, of_each in shared for manifest in render_model_service(s, of_each, door)),
     ]
 
 
-def target(endpoint: ModelEndpoint, plane: planes.DataPlane, header: Header | None) -> Target | None:
+def target(endpoint: ModelEndpoint, plane: DataPlane, header: Header | None) -> Target | None:
     read = parse_url(endpoint.spec.url)
     backend = provable(endpoint, read, plane) if isinstance(read, Backend) else read
     if not isinstance(backend, Backend):
