@@ -100,17 +100,22 @@ async def _with_software(
         seen,
         charts=await look(hub, gateway.metadata.uid or "", parts, clients, homes=NAMESPACES, namespaces=there),
         taken=_taken(gateway, hub),
-        definitions=() if terminating else await ours(hub.kube, definitions),
-        balancer=await _balancer(gateway, hub.kube) if terminating else "",
+        definitions=() if terminating else await ours(hub, clients, definitions),
+        balancer=await _balancer(seen, clients) if terminating else "",
         allowed=allowed,
     )
 
 
-async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
+async def _balancer(seen: Observed, clients: Clients) -> str:
     """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
-    balancer = data_plane(gateway).LOAD_BALANCER
-    service = await kube.find(SERVICE, balancer)
-    return str(balancer) if service and is_terminating(service) else ""
+    balancer = data_plane(seen.gateway).LOAD_BALANCER
+
+    async def ask(kube: Kube) -> str:
+        service = await kube.find(SERVICE, balancer)
+        return str(balancer) if service and is_terminating(service) else ""
+
+    left = frozenset((child["kind"], child["metadata"]["name"]) for child in seen.children)
+    return await clients.reads.of(clients.hub, ("load balancer", balancer, left), ask, clients.now())
 
 
 def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:

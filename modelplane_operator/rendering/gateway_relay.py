@@ -5,7 +5,7 @@ kinds a route takes none whose path it rewrites. So Traefik calls itself, on a p
 service says by the host name which cluster is meant, and here each cluster has a route of Traefik's kind, with the
 certificates that both sides know each other by. All of this is in our namespace. A tenant's route leads to the
 loopback port only with the operator's words: the name of no endpoint of a tenant's can be a cluster's
-(traefik.py), and connections from elsewhere do not reach it.
+(model_endpoint.py), and connections from elsewhere do not reach it.
 """
 
 from __future__ import annotations
