@@ -12,7 +12,7 @@ import yaml
 from localfleet.kubeclient import ApiError
 from tests.api.contract import rich
 from tests.support.api import Api, named
-from tests.test_chart import rendered
+from tests.support.chart import rendered
 
 Manifest = dict[str, Any]
 
