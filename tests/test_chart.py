@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 from ipaddress import ip_address, ip_network
@@ -17,6 +16,7 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
+from tests.support.chart import CHART, NAMESPACE, helm, rendered, rights
 from tests.support.manifests import ROOT
 from tests.support.processes import REAL, eventually, operating
 
@@ -24,32 +24,11 @@ Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-CHART = ROOT / "charts" / "modelplane-operator"
-NAMESPACE = "modelplane-system"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OWN = "hubGateway.traefik=false"
 """Without the rights for the hub gateway's charts, which would hide that one of the others is missing."""
 BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
 EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", "image.digest=sha256:0f", "env[0].name=A")
-
-
-async def helm(*arguments: str, kubeconfig: Path | None = None, succeeds: bool = True) -> str:
-    """What helm prints; on failure, what it complains of."""
-    program = binaries.ensure("helm")["helm"]
-    where = [f"--kubeconfig={kubeconfig}"] if kubeconfig else ["--kube-version=1.36.0"]
-    process = await asyncio.create_subprocess_exec(
-        program, *arguments, *where, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(120):
-        said, complained = await process.communicate()
-    assert (process.returncode == 0) == succeeds, complained.decode()
-    return (said if succeeds else complained).decode()
-
-
-async def rendered(*values: str) -> list[Manifest]:
-    chosen = [f"--set={value}" for value in values]
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
-    return [manifest for manifest in yaml.safe_load_all(said) if manifest]
 
 
 @pytest.fixture(scope="module")
@@ -237,21 +216,6 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
 
     assert refused == []
     assert re.findall("forbidden.*", operator.running.command.log.read_text()) == []
-
-
-async def rights(*values: str) -> list[Manifest]:
-    """What of the chart says who the operator is and what it may do, and where."""
-    kinds = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-    return [
-        one
-        for one in await rendered(*values)
-        if one["kind"] in kinds
-        or (
-            one["kind"] in policies
-            and one["metadata"]["name"] in {"modelplane-operator-account", "modelplane-operator-secrets"}
-        )
-    ]
 
 
 async def as_operator(server: Api) -> str:

@@ -20,8 +20,8 @@ from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelEndp
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
 from tests.support.loose import loose
+from tests.support.permissions import ON_HUB, QUICK, accounts, as_operator, asked, audited, bring  # noqa: F401 - fixture
 from tests.support.processes import REAL, operating
-from tests.test_permissions import ON_HUB, QUICK, accounts, as_operator, asked, audited, bring  # noqa: F401 - fixture
 
 Manifest = dict[str, Any]
 

@@ -5,37 +5,45 @@ What it asks for is read in the audit logs of the API servers, where a request s
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import yaml
 
-from localfleet import binaries
-from localfleet.fleet import Fleet, FleetError, Options
+from localfleet.fleet import Fleet, FleetError
 from modelplane_operator.api import names
-from scripts.permissions import CLUSTER, HUB, TENANTS, rules
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
-from tests.support.manifests import ROOT
+from tests.support.permissions import (
+    ACCESS,
+    CLOUDS,
+    HUB_RIGHTS,
+    OF_STACKS,
+    ON_CLUSTERS,
+    ON_HUB,
+    OURS,
+    QUICK,
+    RIGHTS,
+    TEAM,
+    Right,
+    accounts,
+    as_operator,
+    asked,
+    audited,  # noqa: F401 - fixture
+    bring,
+    every,
+    idle,
+    refused,
+)
 from tests.support.processes import REAL, operating
-from tests.test_chart import rights
 
 Manifest = dict[str, Any]
 
 pytestmark = pytest.mark.fleet
 
-TEAM = "team"
-ACCESS = "modelplane-access"
 POOLS = "inferencepools.inference.networking.k8s.io"
-ON_HUB, ON_CLUSTERS = (f"system:serviceaccount:{home}:modelplane-operator" for home in (SYSTEM, ACCESS))
-EVERYWHERE = ""
 OPTIONS: Manifest = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -63,35 +71,10 @@ POOL_DEFINITION: Manifest = {
         ],
     },
 }
-QUICK = (
-    *("--drain-grace=1", "--engine-drain=1", "--engine-grace=10", "--hydrator-image=operator:test"),
-    "--allow-endpoints=inference.example.com",  # which does not exist
-)
 
 
-class Right(NamedTuple):
-    """One verb on one type of objects, everywhere or in a namespace."""
-
-    verb: str
-    resource: str
-    """As RBAC writes it, and its group: `modelreplicas/status.modelplane.ai`."""
-    namespace: str = EVERYWHERE
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{f' in {self.namespace}' if self.namespace else ''}"
-
-
-def every(verbs: str, group: str, *resources: str) -> list[str]:
-    return [".".join(filter(None, (f"{verb} {resource}", group))) for verb in verbs.split() for resource in resources]
-
-
-OURS, CLOUDS = "modelplane.ai", "infrastructure.modelplane.ai"
 OF_CLOUDS = ("aksclusters", "eksclusters", "gkeclusters", "nebiusclusters", "vultrclusters")
 INFERENCE = "inference.devopstoolkit.ai"
-OF_STACKS = [
-    *every("create patch delete", CLOUDS, "servingstacks"),
-    *every("update", CLOUDS, "servingstacks/status"),
-]
 # What the scenario may leave unused, and why the operator may do it all the same.
 IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "whoever may list them may read one; it is asked for when a first write finds that there is one already": [
@@ -181,69 +164,7 @@ IDLE: Mapping[str, Iterable[str]] = {
 }
 
 
-def granted(file: Path, kind: str, namespace: str = EVERYWHERE) -> set[Right]:
-    told = rules(file.read_text(), kind)
-    return {right for rule in told for right in _rights(rule.groups, rule.resources, rule.verbs, namespace)}
-
-
-def given(roles: Iterable[Manifest]) -> set[Right]:
-    """What roles give, all of them together."""
-    return {
-        right
-        for role in roles
-        for rule in role.get("rules") or ()
-        for right in _rights(
-            *(rule.get(part, ()) for part in ("apiGroups", "resources", "verbs")),
-            role["metadata"].get("namespace", EVERYWHERE),
-        )
-    }
-
-
-def _rights(groups: Iterable[str], resources: Iterable[str], verbs: Iterable[str], namespace: str) -> Iterator[Right]:
-    for group, resource, verb in product(groups, resources, verbs):
-        yield Right(verb, ".".join(filter(None, (resource, group))), namespace)
-
-
-def asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
-    """What a user asked for, where, and the status of the answer."""
-    for event in events:
-        target, code = event.get("objectRef"), event.get("responseStatus", {}).get("code", 0)
-        if event["user"]["username"] != user or target is None:
-            continue
-        resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
-        named = ".".join(filter(None, (resource, target.get("apiGroup"))))
-        verbs = (event["verb"], "create") if (event["verb"], code) == ("patch", 201) else (event["verb"],)
-        for verb in verbs:  # whoever applies what is not there needs both
-            yield Right(verb, named, target.get("namespace", EVERYWHERE)), code
-
-
-def idle(events: Iterable[Manifest], user: str, may: set[Right], known: Mapping[str, Iterable[str]]) -> list[str]:
-    """The rights of a user that nothing needed, but for those that are known."""
-    needed = {right for right, _ in asked(events, user)}
-    used = {right if right in may else right._replace(namespace=EVERYWHERE) for right in needed}
-    return sorted(set(map(str, may - used)).difference(*known.values()))
-
-
-def refused(events: Iterable[Manifest], user: str) -> list[str]:
-    return [str(right) for right, code in asked(events, user) if code == 403]
-
-
-HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
-RIGHTS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
-
-
-@pytest.fixture
-def audited(tmp_path: Path) -> Iterator[Fleet]:
-    """A hub, and a cluster with software of its own, that write down who asks for what."""
-    fleet = Fleet(tmp_path / "fleet")
-    try:
-        fleet.up(Options(workers=1, audit=True))
-        yield fleet
-    finally:
-        fleet.down()
-
-
-def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, tmp_path: Path) -> None:
+def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, tmp_path: Path) -> None:  # noqa: F811
     hub = Hub(audited)
     hub.learn()
     for namespace in (SYSTEM, TEAM):
@@ -266,45 +187,6 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
     assert (refused(on_hub, ON_HUB), refused(on_cluster, ON_CLUSTERS), "orbidden" in log) == ([], [], False)
     assert idle(on_hub, ON_HUB, HUB_RIGHTS, IDLE_ON_HUB) == []
     assert idle(on_cluster, ON_CLUSTERS, RIGHTS, IDLE) == []
-
-
-def accounts(*values: str) -> Manifest:
-    """What of the chart says who the operator is on the hub, and what it may do there."""
-    return {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*values))}
-
-
-def bring(hub: Hub, name: str, manifest: str, *, named: str) -> None:
-    """Make an account on a cluster, and put its kubeconfig on the hub, as docs/permissions.md says."""
-    hub.kubectl("apply", "-f", str(ROOT / "examples" / "access" / manifest), on=name)
-    hub.apply(kinds.secret(SYSTEM, named, kubeconfig=as_account(hub, name)))
-
-
-def as_account(hub: Hub, name: str, *, lasting: str = "24h") -> str:
-    """The kubeconfig of the account on a cluster, as examples/access/kubeconfig.sh writes it."""
-    authority = ("get", "configmap", "kube-root-ca.crt", "-n", ACCESS, "--ignore-not-found", "-oname")
-    hub.until(lambda: hub.kubectl(*authority, on=name) != "", "the cluster's certificate to be published")
-    administrator, kubectl = hub.fleet.kubeconfig(name), binaries.ensure("kubectl")["kubectl"]
-    (cluster,) = yaml.safe_load(administrator.read_text())["clusters"]
-    done = subprocess.run(
-        [ROOT / "examples" / "access" / "kubeconfig.sh", cluster["cluster"]["server"]],
-        env={
-            "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
-            "HOME": str(administrator.parent),  # for what kubectl keeps
-            "KUBECONFIG": str(administrator),
-            "DURATION": lasting,
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
-
-
-def as_operator(hub: Hub) -> str:
-    """A kubeconfig of the chart's account."""
-    config = yaml.safe_load(hub.fleet.kubeconfig("hub").read_text())
-    config["users"][0]["user"] = {"token": hub.kubectl("-n", SYSTEM, "create", "token", "modelplane-operator").strip()}
-    return yaml.safe_dump(config)
 
 
 def is_kept_in(hub: Hub) -> None:

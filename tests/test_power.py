@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.support.api import Api
-from tests.test_chart import NAMESPACE, Manifest, rights
+from tests.support.chart import NAMESPACE, rights
+from tests.support.manifests import Manifest
 
 pytestmark = pytest.mark.fleet
 

@@ -13,7 +13,7 @@ from localfleet.kubeclient import ApiError
 from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
-from tests.test_chart import rendered
+from tests.support.chart import rendered
 
 Manifest = dict[str, Any]
 

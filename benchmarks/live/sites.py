@@ -33,8 +33,7 @@ from aiohttp import web
 
 from localfleet.kubeclient import MERGE, ApiError, Key, KubeClient, Manifest, Mirror, read_kubeconfig
 from modelplane_operator.clients.wire import shrink_tls_buffers
-from modelplane_operator.rendering import cluster_gateway
-from modelplane_operator.rendering.inference_gateway import TRAEFIK
+from modelplane_operator.rendering import cluster_gateway, traefik
 
 SEPARATOR = "--"
 PATH = re.compile(
@@ -285,7 +284,7 @@ class Sites:
 
 ACCEPTED = {"status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
-CONTROLLERS = {"hub": TRAEFIK.controller, "sites": cluster_gateway.CONTROLLER}
+CONTROLLERS = {"hub": traefik.CONTROLLER, "sites": cluster_gateway.CONTROLLER}
 
 
 def _said(manifest: Manifest, *types: str) -> list[Manifest]:

@@ -129,11 +129,6 @@ class InferenceGatewaySpec(GatewayPods, ClusterSpec):
     `Auto`: where the operator installs Traefik. `Always`: also with a Traefik of your own, which has to be set up for
     it (docs/hub-gateway.md)."""
 
-    @property
-    def software(self) -> Software | None:
-        """The settings of the backend."""
-        return self.traefik if self.backend == "Traefik" else self.envoy_gateway
-
 
 class InferenceGatewayStatus(SummarizedStatus):
     """What is known of the hub gateway."""

@@ -65,6 +65,11 @@ def endpoint_slice(service: str, address_type: str) -> str:
     return f"{service}-{address_type.lower()}"  # need not be a DNS label
 
 
+def service_path(namespace: str, service: str, group: int = 0) -> str:
+    """The path under which the hub's gateway knows a service, or a group of its endpoints; `~` is in nobody's name."""
+    return f"/{namespace}/{service}~{group}/" if group else f"/{namespace}/{service}/"
+
+
 def service_route(namespace: str, service: str) -> str:
     """The HTTPRoute of a ModelService, and the Service without endpoints that answers when nothing else can."""
     return derived("service", namespace, service, show=service)

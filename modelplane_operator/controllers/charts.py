@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import product
 
 from modelplane_operator.api import labels
@@ -16,6 +17,7 @@ from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMO
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.runtime.reads import A_MOMENT
 
 _OF_HELM = "app.kubernetes.io/managed-by=Helm"  # Helm puts it on everything it makes, whatever the chart
 
@@ -40,9 +42,12 @@ async def look(
     if helm is None:
         raise HelmError("this operator runs no Helm")
     runs = helm.runs(site.name)  # before its records: of a run that has ended here, those tell what it left
-    records = await _records(site, owner, namespaces)
+    asked = {part.release.key for part in parts}
+    # Of a run that has ended since they were read, records would tell nothing.
+    ended = frozenset((key, run.ended) for key, run in runs.items() if run.ended)
+    records = await _records(site, owner, clients, namespaces, ended)
     history = revisions(record for record in records if key_of(record).namespace in homes)
-    asked = {*history, *(part.release.key for part in parts)}
+    asked |= history.keys()
     return Seen(
         cluster=site.name,
         now=clients.now(),
@@ -50,21 +55,27 @@ async def look(
         history=history,
         contents=await helm.contents(site, _telling(history)),
         runs={key: run for key, run in runs.items() if key in asked},
-        workloads=await _workloads(site.kube, history, namespaces) if history else (),
+        workloads=await _workloads(site, history, clients, namespaces) if history else (),
     )
 
 
-async def _records(site: Cluster, owner: str, namespaces: Collection[str]) -> Iterable[Manifest]:
+async def _records(
+    site: Cluster, owner: str, clients: Clients, namespaces: Collection[str], ended: Hashable
+) -> Iterable[Manifest]:
     """Helm's Secrets: seen by the watch where it is one for them, else asked for."""
     seen = site.find(SECRET)
     if seen is not None and seen.bare:
         return seen.owned_by(owner)
     selector = f"{labels.OWNER_UID}={owner}"
-    return [
-        record
-        for namespace in namespaces
-        for record in (await site.kube.list(SECRET, namespace=namespace, selector=selector, bare=True)).items
-    ]
+
+    async def ask(kube: Kube) -> Sequence[Manifest]:
+        return [
+            record
+            for namespace in namespaces
+            for record in (await kube.list(SECRET, namespace=namespace, selector=selector, bare=True)).items
+        ]
+
+    return await clients.reads.of(site, ("records", owner, (*namespaces,), ended), ask, clients.now())
 
 
 def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
@@ -76,15 +87,22 @@ def _telling(history: Mapping[Key, tuple[Revision, ...]]) -> Iterator[Revision]:
         yield from dict.fromkeys(of_interest)
 
 
-async def _workloads(kube: Kube, history: Mapping[Key, object], namespaces: Collection[str]) -> tuple[Workload, ...]:
-    found: list[Workload] = []
-    for kind, namespace in product((DEPLOYMENT, DAEMON_SET, STATEFUL_SET), namespaces):
-        for manifest in (await kube.list(kind, namespace=namespace, selector=_OF_HELM)).items:
-            noted = annotations_of(manifest)
-            release = Key(noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
-            if release in history:
-                found.append(_workload(manifest, release))
-    return tuple(found)
+async def _workloads(
+    site: Cluster, history: Mapping[Key, tuple[Revision, ...]], clients: Clients, namespaces: Collection[str]
+) -> tuple[Workload, ...]:
+    async def ask(kube: Kube) -> tuple[Workload, ...]:
+        found: list[Workload] = []
+        for kind, namespace in product((DEPLOYMENT, DAEMON_SET, STATEFUL_SET), namespaces):
+            for manifest in (await kube.list(kind, namespace=namespace, selector=_OF_HELM)).items:
+                noted = annotations_of(manifest)
+                by = (noted.get("meta.helm.sh/release-namespace", ""), noted.get("meta.helm.sh/release-name", ""))
+                if (release := Key(*by)) in history:
+                    found.append(_workload(manifest, release))
+        return tuple(found)
+
+    # Each revision brings pods of its own.
+    written = frozenset((one.uid, one.version) for known in history.values() for one in known)
+    return await clients.reads.of(site, ("workloads", written, (*namespaces,)), ask, clients.now())
 
 
 def _workload(manifest: Manifest, release: Key) -> Workload:
@@ -95,14 +113,22 @@ def _workload(manifest: Manifest, release: Key) -> Workload:
     return Workload(release, manifest["kind"], manifest["metadata"]["name"], wanted, ready)
 
 
-async def ours(kube: Kube, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
+async def ours(site: Cluster, clients: Clients, definitions: Collection[Manifest]) -> tuple[Manifest, ...]:
     """Definitions of kinds that are to be applied: those that are missing, and those of ours that say something else.
 
     What somebody else has made stays: theirs may be newer, and some clouds bring them along.
     """
-    listed = (await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items if definitions else ()
-    there = {key_of(one): one for one in listed}
-    return tuple(one for one in definitions if _differs(there.get(key_of(one)), one))
+
+    async def ask(kube: Kube) -> tuple[Manifest, ...]:
+        listed = (await kube.list(CUSTOM_RESOURCE_DEFINITION, bare=True)).items
+        there = {key_of(one): one for one in listed}
+        return tuple(one for one in definitions if _differs(there.get(key_of(one)), one))
+
+    if not definitions:
+        return ()
+    question, now = ("definitions", frozenset(map(key_of, definitions))), clients.now()
+    # What is missing is about to be there.
+    return await clients.reads.of(site, question, ask, now, lasts=timedelta(), nothing_lasts=A_MOMENT)
 
 
 def _differs(live: Manifest | None, definition: Manifest) -> bool:

@@ -36,7 +36,6 @@ from modelplane_operator.controllers.on_cluster import (
     APIS,
     OF_MODELS,
     SWEPT,
-    Versions,
     forbidden_on,
     is_synced,
     observe_there,
@@ -104,7 +103,7 @@ def controller(
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
     `resolver` says what the names of gateways stand for.
     """
-    versions, sweeps, registrations, fabrics = Versions(), Sweeps(SWEPT), Registrations(), Fabrics()
+    sweeps, registrations, fabrics = Sweeps(SWEPT), Registrations(), Fabrics()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -125,8 +124,8 @@ def controller(
         visible = site is not None and not forbidden and is_synced(site)
         there = None
         if site and visible:
-            registered = await registrations.of(cluster, site, clients.hub, clients.fleet, now)
-            there = await observe_there(cluster, site, clients.hub, versions, sweeps, registered, now=now)
+            registered = await registrations.of(cluster, site, clients, now)
+            there = await observe_there(cluster, site, clients.hub, clients.reads, sweeps, registered, now=now)
         our_hosts = own_hosts(clients.hub, resolver)
         return Observed(
             cluster,

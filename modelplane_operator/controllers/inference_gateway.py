@@ -13,14 +13,9 @@ from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of
 from modelplane_operator.kube.resources import ENVOY_PROXY, GATEWAY, GATEWAY_CLASS, NAMESPACE, POLICIES, SECRET, SERVICE
 from modelplane_operator.planning.inference_gateway import Observed, plan
+from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 from modelplane_operator.rendering.inference_gateway import data_plane
-from modelplane_operator.rendering.inference_gateway.software import (
-    EVERYTHING,
-    NAMESPACES,
-    Allowed,
-    gateway_parts,
-    render_namespaces,
-)
+from modelplane_operator.rendering.inference_gateway.software import NAMESPACES, gateway_parts, render_namespaces
 from modelplane_operator.runtime.loop import Change, Clients, Controller
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, children, find
 from modelplane_operator.runtime.wiring import owner_of_kind
@@ -105,17 +100,22 @@ async def _with_software(
         seen,
         charts=await look(hub, gateway.metadata.uid or "", parts, clients, homes=NAMESPACES, namespaces=there),
         taken=_taken(gateway, hub),
-        definitions=() if terminating else await ours(hub.kube, definitions),
-        balancer=await _balancer(gateway, hub.kube) if terminating else "",
+        definitions=() if terminating else await ours(hub, clients, definitions),
+        balancer=await _balancer(seen, clients) if terminating else "",
         allowed=allowed,
     )
 
 
-async def _balancer(gateway: InferenceGateway, kube: Kube) -> str:
+async def _balancer(seen: Observed, clients: Clients) -> str:
     """The load balancer, if it is being taken away: whoever gave it the address has to take that back."""
-    balancer = data_plane(gateway).load_balancer
-    service = await kube.find(SERVICE, balancer)
-    return str(balancer) if service and is_terminating(service) else ""
+    balancer = data_plane(seen.gateway).LOAD_BALANCER
+
+    async def ask(kube: Kube) -> str:
+        service = await kube.find(SERVICE, balancer)
+        return str(balancer) if service and is_terminating(service) else ""
+
+    left = frozenset((child["kind"], child["metadata"]["name"]) for child in seen.children)
+    return await clients.reads.of(clients.hub, ("load balancer", balancer, left), ask, clients.now())
 
 
 def _taken(gateway: InferenceGateway, hub: Cluster) -> frozenset[str]:

@@ -27,7 +27,7 @@ from modelplane_operator.controllers import (
 )
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.rendering.inference_gateway.software import Allowed
+from modelplane_operator.rendering.data_plane import Allowed
 from modelplane_operator.runtime.watched import Controllers
 from modelplane_operator.runtime.world import World
 

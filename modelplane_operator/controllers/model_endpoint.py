@@ -30,12 +30,8 @@ from modelplane_operator.kube.resources import (
 from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
-from modelplane_operator.rendering.inference_gateway import (
-    ENVOY_GATEWAY,
-    DataPlane,
-    hub_gateway,
-    url_of,
-)
+from modelplane_operator.rendering.data_plane import DataPlane
+from modelplane_operator.rendering.inference_gateway import hub_gateway, known_plane, url_of
 from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
 from modelplane_operator.runtime.reading import Cluster, applied, backends, find
@@ -119,9 +115,8 @@ def while_paused(endpoint: Manifest) -> str:
 
 def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> DataPlane:
     """How endpoints are written; while there is no hub gateway, as they were."""
-    if gateway is None and BACKEND in map(type_of, children):
-        return ENVOY_GATEWAY
-    return hub_gateway(gateway).plane
+    known = known_plane(map(type_of, children)) if gateway is None else None
+    return known or hub_gateway(gateway).plane
 
 
 def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:

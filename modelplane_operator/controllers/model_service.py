@@ -41,7 +41,6 @@ from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, models_url
-from modelplane_operator.rendering.model_service import service_prefix
 from modelplane_operator.rendering.shares import matched, places
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
@@ -181,7 +180,7 @@ def _asked(
     if gateway is None or address is None or not isinstance(place, Backend) or service.metadata.deletion_timestamp:
         asking.forget(service.key)
         return None
-    way = Way(address, place.scheme, place.host, place.port, service_prefix(service.key))
+    way = Way(address, place.scheme, place.host, place.port, names.service_path(*service.key))
     guarded = asked_of(service, hub_gateway(gateway).auth) is not None
     return asking.find(service.key, Route(way, guarded), _revision(children))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from modelplane_operator.api import InferenceCluster, labels, names
@@ -33,6 +33,7 @@ from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import CHILDREN, Registered, There
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, children
+from modelplane_operator.runtime.reads import Reads
 
 APIS: Mapping[str, ResourceType] = {
     "DRA": RESOURCE_SLICE,
@@ -55,25 +56,11 @@ OPTIONAL = (SECRET, *POLICIES)
 VERSION_LASTS = timedelta(minutes=5)
 
 
-@dataclass(slots=True)
-class Versions:
-    """The versions of Kubernetes that clusters have told lately."""
-
-    _told: dict[str, tuple[datetime, str]] = field(default_factory=dict[str, tuple[datetime, str]], init=False)
-
-    async def of(self, name: str, site: Cluster, now: datetime) -> str:
-        asked, version = self._told.get(name, (None, ""))
-        if asked is None or now - asked > VERSION_LASTS:
-            version = await site.kube.version()
-            self._told[name] = (now, version)
-        return version
-
-
 async def observe_there(  # noqa: PLR0917 - what was known, and what is seen
     cluster: InferenceCluster,
     site: Cluster,
     hub: Cluster,
-    versions: Versions,
+    reads: Reads,
     sweeps: Sweeps,
     registered: Registered,
     *,
@@ -81,11 +68,11 @@ async def observe_there(  # noqa: PLR0917 - what was known, and what is seen
 ) -> There:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
     terminating = cluster.metadata.deletion_timestamp is not None
-    has_namespace = await _has_namespace(site, made)
+    has_namespace = await _has_namespace(site, made, reads, now)
     home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
     alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
     return There(
-        version=await versions.of(cluster.metadata.name, site, now),
+        version=await reads.of(site, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
         hardware=_hardware(site),
@@ -139,12 +126,13 @@ def _hardware(site: Cluster) -> Seen | ClientError | None:
     return Seen(tuple(nodes or ()), tuple(slices or ()))
 
 
-async def _has_namespace(site: Cluster, made: Iterable[Manifest]) -> bool:
+async def _has_namespace(site: Cluster, made: Iterable[Manifest], reads: Reads, now: datetime) -> bool:
     """Whether our namespace is there and of somebody else's making."""
     kinds = {child["kind"] for child in made}
     if kinds & {"Namespace", "EnvoyProxy"}:
         return "Namespace" not in kinds  # what is in it needs it
-    return await site.kube.find(NAMESPACE, Key("", names.SYSTEM_NAMESPACE)) is not None
+    key = Key("", names.SYSTEM_NAMESPACE)
+    return await reads.of(site, ("home", frozenset(kinds)), lambda kube: kube.find(NAMESPACE, key), now) is not None
 
 
 def of_models(site: Cluster, hub: Cluster) -> Iterator[str]:

@@ -17,13 +17,14 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceCluster
 from modelplane_operator.api.inference_cluster import BackendReady, ClusterReady
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Forbidden, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import CONFIG_MAP, NAMESPACE, SECRET
 from modelplane_operator.planning.inference_cluster import Registered
 from modelplane_operator.planning.symptoms import condition
 from modelplane_operator.rendering.registration import is_marked, mark_key
-from modelplane_operator.runtime.loop import Change
+from modelplane_operator.runtime.loop import Change, Clients
 from modelplane_operator.runtime.reading import Cluster, find
 
 CLUSTERS = of(InferenceCluster)
@@ -51,22 +52,15 @@ def look_alike(cluster: str, identity: str, hub: Cluster) -> tuple[Manifest, ...
 class Registrations:
     """What clusters have told lately of which they are."""
 
-    _told: dict[str, tuple[datetime, str, str]] = field(
-        default_factory=dict[str, tuple[datetime, str, str]], init=False
-    )
-    """By name: when, at which server, and what."""
-    _looked: dict[tuple[str, str], tuple[datetime, bool]] = field(
-        default_factory=dict[tuple[str, str], tuple[datetime, bool]], init=False
-    )
-    """By the uids of one and of one before it: when the mark was looked for, and whether it was there."""
+    _marked: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], init=False)
+    """By the uids of one and of one before it: whether the mark was there when it was last looked for."""
     _unsure: dict[tuple[str, str], datetime] = field(default_factory=dict[tuple[str, str], datetime], init=False)
     """The same: since when nothing proves either."""
 
-    async def of(
-        self, cluster: InferenceCluster, site: Cluster, hub: Cluster, fleet: Callable[[str], Cluster], now: datetime
-    ) -> Registered:
+    async def of(self, cluster: InferenceCluster, site: Cluster, clients: Clients, now: datetime) -> Registered:
         """Who else has the cluster, or may have it."""
-        identity = await self._identity(site, now)
+        hub, reads = clients.hub, clients.reads
+        identity = await reads.of(site, ("identity",), _read, now, lasts=IDENTITY_LASTS, nothing_lasts=LOOK_LASTS)
         name, mine = cluster.metadata.name, cluster.metadata.uid or ""
         others = look_alike(name, identity, hub)
         known = find(hub, CLUSTERS, Key("", name))
@@ -77,37 +71,28 @@ class Registrations:
         later = tuple(sorted(one["metadata"]["uid"] for one in ranked[place + 1 :]))
         unsure = ""
         for one in ranked[:place]:
-            same = await self._same(mine, site, one, fleet, now)
+            same = await self._same(mine, site, one, clients, now)
             if same:
                 return Registered(identity, first=one["metadata"]["name"])
             if same is None and not _has(known):
                 unsure = unsure or one["metadata"]["name"]
         return Registered(identity, unsure=unsure, later=later)
 
-    async def _identity(self, site: Cluster, now: datetime) -> str:
-        asked, server, identity = self._told.get(site.name, (None, "", ""))
-        lasts = IDENTITY_LASTS if identity else LOOK_LASTS
-        if asked is None or server != site.server or now - asked > lasts:
-            identity = await _read(site)
-            self._told[site.name] = now, site.server, identity
-        return identity
-
-    async def _same(
-        self, mine: str, site: Cluster, other: Manifest, fleet: Callable[[str], Cluster], now: datetime
-    ) -> bool | None:
+    async def _same(self, mine: str, site: Cluster, other: Manifest, clients: Clients, now: datetime) -> bool | None:
         """Whether another one, which is before this one, has the same cluster; None while nothing proves either."""
         theirs = other["metadata"]["uid"]
         pair, key = (mine, theirs), mark_key(theirs)
         if is_marked(find(site, SECRET, key), mine):
             return True
-        marked = _has_marked(other["metadata"]["name"], key, mine, fleet)
-        looked, there = self._looked.get(pair, (None, False))
-        if looked is not None and now - looked < LOOK_LASTS and (there or marked):
-            return there
-        if marked or there:
+        marked = _has_marked(other["metadata"]["name"], key, mine, clients.fleet)
+        if marked or pair in self._marked:
+
+            async def ask(kube: Kube) -> bool:
+                return is_marked(await kube.find(SECRET, key), mine)
+
             with suppress(Forbidden):
-                there = is_marked(await site.kube.find(SECRET, key), mine)
-                self._looked[pair] = now, there
+                there = await clients.reads.of(site, ("mark", *pair), ask, now, lasts=LOOK_LASTS)
+                (self._marked.add if there else self._marked.discard)(pair)
                 return there
         since = self._unsure.setdefault(pair, now)
         return None if marked is not None and now - since < PATIENCE else False
@@ -124,15 +109,15 @@ def _has_marked(other: str, key: Key, uid: str, fleet: Callable[[str], Cluster])
     return is_marked(find(site, SECRET, key), uid)
 
 
-async def _read(site: Cluster) -> str:
+async def _read(kube: Kube) -> str:
     """What it says of itself; empty while that is not known."""
     try:
-        system = await site.kube.find(NAMESPACE, _SYSTEM)
+        system = await kube.find(NAMESPACE, _SYSTEM)
     except Forbidden:
         return ""
     root: Manifest | None = {}
     with suppress(Forbidden):
-        root = await site.kube.find(CONFIG_MAP, _ROOT)
+        root = await kube.find(CONFIG_MAP, _ROOT)
     if system is None or root is None:
         return ""
     told = f"{system['metadata']['uid']} {section(root, 'data').get('ca.crt', '')}"

@@ -91,30 +91,41 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     charts = await look(site, uid, wanted, clients, homes=homes(stack))
     terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
-    lacking, having = await _devices(site, clients.hub) if has_driver and not terminating else ((), ())
+    lacking, having = _devices(site, clients.hub) if has_driver and not terminating else ((), ())
     return There(
         charts=charts,
         children=children,
-        taken=frozenset() if terminating else await _taken(stack, site.kube, children),
-        definitions=() if terminating else await ours(site.kube, definitions),
-        balancers=await _balancers(site.kube) if terminating else (),
+        taken=frozenset() if terminating else await _taken(stack, site, clients, children),
+        definitions=() if terminating else await ours(site, clients, definitions),
+        balancers=await _balancers(site, clients, children) if terminating else (),
         no_devices=lacking,
         has_devices=bool(having),
     )
 
 
-async def _taken(stack: ServingStack, kube: Kube, children: Iterable[Manifest]) -> frozenset[str]:
+async def _taken(stack: ServingStack, site: Cluster, clients: Clients, children: Iterable[Manifest]) -> frozenset[str]:
+    """The namespaces that are to be there and are somebody else's."""
     ours = {child["metadata"]["name"] for child in children if child["kind"] == "Namespace"}
-    wanted = {manifest["metadata"]["name"] for manifest in render_namespaces(stack)}
-    return frozenset([name for name in sorted(wanted - ours) if await kube.find(NAMESPACE, Key("", name))])
+    missing = tuple(sorted({manifest["metadata"]["name"] for manifest in render_namespaces(stack)} - ours))
+
+    async def ask(kube: Kube) -> frozenset[str]:
+        return frozenset([name for name in missing if await kube.find(NAMESPACE, Key("", name))])
+
+    return await clients.reads.of(site, ("namespaces", missing), ask, clients.now())
 
 
-async def _balancers(kube: Kube) -> tuple[str, ...]:
-    found = (await kube.list(SERVICE, selector=_OF_THE_GATEWAY)).items
-    return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
+async def _balancers(site: Cluster, clients: Clients, children: Iterable[Manifest]) -> tuple[str, ...]:
+    """What Envoy Gateway takes away once the Gateway is gone."""
+
+    async def ask(kube: Kube) -> tuple[str, ...]:
+        found = (await kube.list(SERVICE, selector=_OF_THE_GATEWAY)).items
+        return tuple(str(key_of(one)) for one in found if one["spec"].get("type") == "LoadBalancer")
+
+    left = frozenset((child["kind"], child["metadata"]["name"]) for child in children)
+    return await clients.reads.of(site, ("load balancers", left), ask, clients.now())
 
 
-async def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Pools that have nodes and declare devices to claim: those whose nodes publish none of them, and the others."""
     cluster = find(hub, CLUSTERS, Key("", site.name))
     declared: dict[str, set[str]] = {
@@ -123,12 +134,9 @@ async def _devices(site: Cluster, hub: Cluster) -> tuple[tuple[str, ...], tuple[
     }
     if not any(declared.values()):
         return (), ()
-    pool_of = {
-        node["metadata"]["name"]: labels_of(node)[labels.POOL]
-        for node in (await site.kube.list(NODE, selector=labels.POOL, bare=True)).items
-    }
+    pool_of = {node["metadata"]["name"]: labels_of(node)[labels.POOL] for node in site.find(NODE) or ()}
     published: dict[str, set[str]] = {pool: set() for pool in pool_of.values()}
-    for one in (await site.kube.list(RESOURCE_SLICE)).items:
+    for one in site.find(RESOURCE_SLICE) or ():
         if pool := pool_of.get(one["spec"].get("nodeName", "")):
             published[pool].add(one["spec"]["driver"])
     asked = {pool: found for pool in published if (found := declared.get(pool))}

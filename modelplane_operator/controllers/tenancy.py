@@ -68,7 +68,10 @@ _ACCOUNT = "kubernetes.io/service-account.name"  # annotation: whose token a Sec
 
 
 async def of_others(kube: Kube, namespace: str) -> tuple[str, ...]:
-    """What others have in a namespace, one of each type: `kind name`."""
+    """What others have in a namespace, one of each type: `kind name`.
+
+    Asked for each time (no `Reads`): what is there is deleted by the answer.
+    """
     found: list[str] = []
     for kind in LOOKED_FOR:
         try:

@@ -9,9 +9,8 @@ from typing import Final
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
 from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
-from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.rendering.model_cache import source_of
-from modelplane_operator.scheduling.prose import counted
+from modelplane_operator.scheduling.prose import counted, listed
 
 TOLD: Final = 3  # clusters and replicas that a message names
 

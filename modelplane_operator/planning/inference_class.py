@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,8 +11,7 @@ from modelplane_operator.api.inference_class import Accepted, InferenceClass, In
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.planning.node_pools import problems, published
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
-
-NAMED = 5  # of those who use it; the others are counted
+from modelplane_operator.scheduling.prose import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,3 @@ def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Conditi
         words = f"its devices cannot be read as they are: {accepted.message}"
         return not_ready(InferenceClass.definition.kind, accepted, words)
     return Ready.AVAILABLE.condition(seen.now)
-
-
-def listed(names: Iterable[str], at_most: int = NAMED) -> str:
-    """The first names of many, and how many more there are."""
-    known = tuple(names)
-    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
-    return f"{', '.join(known[:at_most])}{more}"

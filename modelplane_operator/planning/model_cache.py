@@ -35,7 +35,6 @@ from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
-from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.model_cache import (
     Hydrator,
@@ -47,7 +46,7 @@ from modelplane_operator.rendering.model_cache import (
     source_of,
 )
 from modelplane_operator.rendering.model_replica.fences import render_fences
-from modelplane_operator.scheduling.prose import counted
+from modelplane_operator.scheduling.prose import counted, listed
 
 KIND = ModelCache.definition.kind
 REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in

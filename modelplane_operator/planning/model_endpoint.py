@@ -39,8 +39,9 @@ from modelplane_operator.rendering.backend_url import (
     read_url,
 )
 from modelplane_operator.rendering.credentials import Header, NoHeader, read_credentials
-from modelplane_operator.rendering.inference_gateway import DataPlane, url_of
-from modelplane_operator.rendering.model_endpoint import known_backend, of_cluster, provable, render_model_endpoint
+from modelplane_operator.rendering.data_plane import DataPlane
+from modelplane_operator.rendering.inference_gateway import url_of
+from modelplane_operator.rendering.model_endpoint import known_backend, of_cluster, provable
 from modelplane_operator.rendering.model_replica import replica_prefix
 
 NAMED = 3  # routes that a message names
@@ -131,7 +132,7 @@ def plan(seen: Observed) -> Plan:
         return Plan(status=_status(seen, read, ()), requeue_after=_again(seen, read, ()))
     header = _header(seen)
     held = header if isinstance(header, Header) else None
-    rendered = render_model_endpoint(endpoint, backend, seen.plane, held) if backend else ()
+    rendered = seen.plane.render_endpoint(endpoint, backend, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (KEEP, *map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
     return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted))
@@ -166,7 +167,7 @@ def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Seq
 def _kept(seen: Observed, wanted: Sequence[Manifest]) -> EndpointRouting | None:
     """What routes still go by, when gateways may not know yet where the port leads that is to be next.
 
-    The one before leads where it did (`render_model_endpoint`).
+    The one before leads where it did (`traefik.render_endpoint`).
     """
     known = seen.endpoint.status.routing if seen.endpoint.status else None
     before = read_url(known.url) if known and known.url else None

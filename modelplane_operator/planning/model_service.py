@@ -318,7 +318,7 @@ def _waiting(seen: Observed, wanted: Sequence[Manifest]) -> Iterator[tuple[Routi
         if child is None:
             yield RoutingReady.CONFIGURING, f"{name} is not there yet"
             continue
-        told = _told(child, seen.door.plane.controller)
+        told = _told(child, seen.door.plane.CONTROLLER)
         for aspect in JUDGED[kind]:
             found = condition(child, aspect, told)
             if not found.current:

@@ -20,6 +20,7 @@ from modelplane_operator.kube.resources import GATEWAY, SECRET
 from modelplane_operator.planning.certificates import Trust, authorities, is_current, leaf, trust
 from modelplane_operator.planning.plan import Issue
 from modelplane_operator.rendering.cluster_gateway import certificate, is_guarded, is_open, secured, working
+from modelplane_operator.rendering.inference_gateway import data_plane
 from modelplane_operator.rendering.owned import Owner
 
 LEARNT: Final = timedelta(seconds=5)  # until the hub's Traefik has learnt of a way: it looks every two
@@ -51,7 +52,7 @@ def read_hub(gateway: InferenceGateway | None, secrets: Iterable[Manifest], now:
         why = f"there is no InferenceGateway named {names.DEFAULT_GATEWAY}, whose spec.mutualTLS says whom it answers"
         return Hub(found, known=False, began=True, why=why)
     said = next((one for one in gateway.conditions if one.type == MutualTLSReady.__name__), None)
-    offered = gateway.spec.backend == "Traefik"
+    offered = data_plane(gateway).PRESENTS_CERTIFICATE
     if said is None:
         began = began or (offered and gateway.spec.mutual_tls != "Never")
         return Hub(found, known=False, began=began, why="the InferenceGateway has not been looked at yet")

@@ -9,6 +9,7 @@ from functools import cached_property
 from modelplane_operator.api import labels
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
+from modelplane_operator.scheduling.prose import listed
 
 NAMED = 3  # nodes that a message names
 
@@ -50,17 +51,14 @@ class Unfit:
             node["metadata"]["name"] for node in self.nodes if section(node, "spec").get("unschedulable")
         }
         found = sorted(cordoned & used)
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
         many = len(found) > 1
-        words = f"node{'s' if many else ''} {', '.join(found[:NAMED])}{more}, which {'are' if many else 'is'} cordoned"
+        words = f"node{'s' if many else ''} {listed(found, NAMED)}, which {'are' if many else 'is'} cordoned"
         return f"pods of it are on {words}" if found else ""
 
     def kept_from(self, pod: Manifest) -> str:
         """The nodes of its pool on which a pod without a node is not put."""
         pool = section(pod, "spec", "nodeSelector").get(labels.POOL)
-        found = sorted(self._of(pool)) if pool else []
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        return ", ".join(found[:NAMED]) + more
+        return listed(sorted(self._of(pool)) if pool else (), NAMED)
 
     def _of(self, pool: str) -> Iterator[str]:
         for node in self.nodes:

@@ -22,6 +22,14 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
+def address_of(host: str) -> Address | None:
+    """A host as an address; None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A place that can be dialled."""
@@ -34,10 +42,17 @@ class Backend:
     @property
     def address(self) -> Address | None:
         """The host as an address; None for a name."""
-        try:
-            return ip_address(self.host)
-        except ValueError:
-            return None
+        return address_of(self.host)
+
+    @property
+    def address_type(self) -> str:
+        """What an EndpointSlice calls it."""
+        return f"IPv{self.address.version}" if self.address else "FQDN"
+
+    @property
+    def dialled(self) -> str:
+        """The host as nobody completes it: no search domain makes a Service of the hub of a name with a dot behind."""
+        return self.host if self.address else f"{self.host}."
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

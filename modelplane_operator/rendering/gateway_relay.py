@@ -10,15 +10,16 @@ loopback port only with the operator's words: the name of no endpoint of a tenan
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Final
 
 from modelplane_operator.api import names
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
-from modelplane_operator.rendering.model_endpoint import RELAY, slice_labels
+from modelplane_operator.rendering.headless import port, render_service, render_slice
 from modelplane_operator.rendering.owned import on_hub
+from modelplane_operator.rendering.traefik import RELAY
 
 _TRAEFIK: Final = "traefik.io/v1alpha1"
 
@@ -27,25 +28,11 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
     """What leads to the gateway of a cluster, in the order in which each needs the ones before."""
     name, server = names.gateway_relay(cluster.metadata.name), names.server_name(cluster.metadata.name)
     metadata = on_hub(cluster, name, namespace=names.SYSTEM_NAMESPACE)
-    kind, reached = _place(address)
-    port = {"name": "https", "port": HTTPS_PORT, "protocol": "TCP", "appProtocol": "https"}
+    place, way = Backend("https", address.rstrip("."), HTTPS_PORT), port("https", HTTPS_PORT)
+    home = names.SYSTEM_NAMESPACE
     return (
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": metadata,
-            "spec": {"clusterIP": "None", "ports": [{**port, "targetPort": HTTPS_PORT}]},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": on_hub(
-                cluster, names.endpoint_slice(name, kind), namespace=names.SYSTEM_NAMESPACE, extra=slice_labels(name)
-            ),
-            "addressType": kind,
-            "ports": [port],
-            "endpoints": [{"addresses": [reached], "conditions": {"ready": True}}],
-        },
+        render_service(metadata, [way]),
+        render_slice(cluster, name, place.address_type, way, place.dialled, namespace=home),
         {
             "apiVersion": _TRAEFIK,
             "kind": "ServersTransport",
@@ -74,10 +61,3 @@ def render_relay(cluster: InferenceCluster, address: str) -> tuple[Manifest, ...
             },
         },
     )
-
-
-def _place(address: str) -> tuple[str, str]:
-    try:
-        return f"IPv{ip_address(address).version}", address
-    except ValueError:
-        return "FQDN", f"{address.rstrip('.')}."  # whole: no search domain makes a Service of the hub of it

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from modelplane_operator.api import names
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.hops import marked
 from modelplane_operator.rendering.shares import Group, Share, fitted
 
@@ -20,10 +21,14 @@ HEADER = "x-modelplane-to"
 
 
 def rules(
-    service: Key, groups: Sequence[Group], *, prefix: str, relay_port: int, mark: str = "", guarded: bool = False
+    service: Key, groups: Sequence[Group], *, relay_port: int, mark: str = "", guarded: bool = False
 ) -> Iterator[Manifest]:
-    """The rules of a service under a path, the one that clients meet first; there are endpoints."""
+    """The rules of a service, the one that clients meet first."""
     first, *others = groups
+    if not first.members:
+        yield from one_pass.rules(service, groups, relay_port=relay_port)
+        return
+    prefix = names.service_path(*service)
     met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     alone = first.members[0]
     if len(first.members) == 1 and isinstance(alone, Share):

@@ -39,6 +39,7 @@ from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.reading import Cluster, find
+from modelplane_operator.runtime.reads import Reads
 from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Failure, Turn, ended_by, outcome, told
 
 R = TypeVar("R", bound=Resource[Any, Any])
@@ -81,6 +82,8 @@ class Clients:
     """Who carries out the steps of plans."""
     repeats: Repeats = field(default_factory=Repeats)
     """Which defects are in the log already: an object that we fail on is tried again and again."""
+    reads: Reads = field(default_factory=Reads)
+    """What no watch tells."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)

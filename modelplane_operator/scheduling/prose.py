@@ -4,9 +4,9 @@ Equal decisions read the same, and neither grows with the fleet.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import assert_never
+from typing import Final, assert_never
 
 from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.scheduling.decision import Decision, Refusal
@@ -352,5 +352,15 @@ def _engine(engine: EnginePlacement) -> str:
     )
 
 
+NAMED: Final = 5  # of many; the others are counted
+
+
 def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Iterable[str], at_most: int = NAMED) -> str:
+    """The first names of many, and how many more there are."""
+    known = tuple(names)
+    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
+    return f"{', '.join(known[:at_most])}{more}"

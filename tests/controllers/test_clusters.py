@@ -18,7 +18,7 @@ from modelplane_operator.runtime import operator
 from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT
-from tests.test_permissions import as_account
+from tests.support.permissions import as_account
 
 Manifest = dict[str, Any]
 

@@ -28,12 +28,12 @@ from localfleet.fleet import Fleet, Options
 from modelplane_operator.api import names
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.settings import Settings
+from tests.support.chart import rights
 from tests.support.charts import pack
 from tests.support.existing import operating
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
-from tests.test_chart import rights
-from tests.test_permissions import ON_HUB, Right, as_operator, given, idle, refused
+from tests.support.permissions import ON_HUB, Right, as_operator, given, idle, refused
 
 Manifest = dict[str, Any]
 

@@ -20,7 +20,7 @@ from modelplane_operator.settings import Settings
 from tests.support.existing import CLASS, OPEN, cluster, operating, replica
 from tests.support.helm import noted_helm
 from tests.support.hub import SYSTEM, Hub
-from tests.test_permissions import (
+from tests.support.permissions import (
     HUB_RIGHTS,
     OF_STACKS,
     ON_CLUSTERS,

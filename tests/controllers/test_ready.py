@@ -25,8 +25,8 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import model_endpoint, model_service, outside
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import HTTP_ROUTE, HUB
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Reach
-from modelplane_operator.rendering.inference_gateway import TRAEFIK
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import watched
@@ -78,7 +78,7 @@ class Hub:
         now, generation = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), route["metadata"]["generation"]
         said = {"status": "True", "reason": "Any", "message": "", "lastTransitionTime": now}
         conditions = [{"type": one, "observedGeneration": generation, **said} for one in ("Accepted", "ResolvedRefs")]
-        parent = {"parentRef": route["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller}
+        parent = {"parentRef": route["spec"]["parentRefs"][0], "controllerName": traefik.CONTROLLER}
         await self.kube.replace_status({**route, "status": {"parents": [{**parent, "conditions": conditions}]}})
 
 

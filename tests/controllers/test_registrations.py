@@ -23,8 +23,9 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import SECRET, ResourceType
 from modelplane_operator.planning.inference_cluster import Registered
 from modelplane_operator.rendering.registration import mark_key, render_mark
-from modelplane_operator.runtime.loop import Change
+from modelplane_operator.runtime.loop import Change, Clients
 from modelplane_operator.runtime.reading import Cluster
+from modelplane_operator.runtime.reads import Reads
 from tests.support.builders import EPOCH
 from tests.support.informers import holding, stored
 
@@ -74,6 +75,7 @@ class World:
         self.hub = cast("Cluster", SimpleNamespace(name="", find={CLUSTERS: self.held}.get))
         self.late, self.silent = late, silent
         self.registrations = Registrations()
+        self.clients = cast("Clients", SimpleNamespace(hub=self.hub, fleet=self.site, reads=Reads()))
 
     def site(self, name: str) -> Cluster:
         if name == self.silent:
@@ -87,7 +89,7 @@ class World:
 
     async def of(self, name: str, *, after: timedelta = timedelta()) -> Registered:
         cluster = InferenceCluster.parse(self.held.get(Key("", name)) or {})
-        return await self.registrations.of(cluster, self.site(name), self.hub, self.site, EPOCH + after)
+        return await self.registrations.of(cluster, self.site(name), self.clients, EPOCH + after)
 
 
 async def identity(server: Server) -> str:

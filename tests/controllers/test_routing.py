@@ -41,9 +41,9 @@ from modelplane_operator.runtime.watched import watched
 from modelplane_operator.runtime.wiring import Runners, runner
 from tests.clients.conftest import access, kube  # noqa: F401 - fixtures
 from tests.controllers.conftest import READS
-from tests.rendering.test_gateways import ADDRESS, Front, echo, opened, own_address
-from tests.rendering.test_gateways import NAMESPACE as TEAM
 from tests.support.api import Api
+from tests.support.fronts import ADDRESS, Front, echo, opened, own_address
+from tests.support.fronts import NAMESPACE as TEAM
 from tests.support.secrets import secret_of
 from tests.support.waiting import until
 

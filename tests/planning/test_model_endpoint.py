@@ -21,8 +21,8 @@ from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLIC
 from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE_SOON, Observed, Outside, Site, plan
 from modelplane_operator.planning.mutual_tls import LEARNT
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete
+from modelplane_operator.rendering import envoy_gateway, traefik
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
-from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.endpoints import IP, Manifest, endpoint, seen, settled
 from tests.support.manifests import change
@@ -254,7 +254,7 @@ def test_a_plan_is_a_fixpoint(history: list[tuple[str, dict[str, str], bool]]) -
     ],
 )
 def test_with_envoy_gateway_an_endpoint_is_a_backend(url: str, where: Manifest, tls: Manifest | None) -> None:
-    second = settled(seen(endpoint(url), plane=ENVOY_GATEWAY))
+    second = settled(seen(endpoint(url), plane=envoy_gateway))
 
     assert kinds(second.children) == [f"Backend {BACKEND}"]
     assert second.children[0]["spec"] == {"endpoints": [where], **({"tls": tls} if tls else {})}
@@ -263,16 +263,16 @@ def test_with_envoy_gateway_an_endpoint_is_a_backend(url: str, where: Manifest, 
 
 def test_another_hub_gateway_changes_what_an_endpoint_is() -> None:
     before = settled(seen(endpoint(PROVIDER)))
-    after = settled(replace(before, plane=ENVOY_GATEWAY))
+    after = settled(replace(before, plane=envoy_gateway))
 
     assert kinds(after.children) == [f"Backend {BACKEND}"]
     assert routing(after) == routing(before)
-    assert kinds(settled(replace(after, plane=TRAEFIK)).children) == kinds(before.children)
+    assert kinds(settled(replace(after, plane=traefik)).children) == kinds(before.children)
 
 
 def test_envoy_gateway_verifies_names_alone() -> None:
-    unnamed = settled(seen(endpoint("https://34.55.100.10/v1"), plane=ENVOY_GATEWAY))
-    named = settled(seen(endpoint("https://34.55.100.10/v1", hostname="models.example.com"), plane=ENVOY_GATEWAY))
+    unnamed = settled(seen(endpoint("https://34.55.100.10/v1"), plane=envoy_gateway))
+    named = settled(seen(endpoint("https://34.55.100.10/v1", hostname="models.example.com"), plane=envoy_gateway))
     why = (
         "Invalid spec.url: Envoy Gateway cannot verify an address: set hostname to the name in its certificate; "
         "no requests go there"
@@ -293,7 +293,7 @@ def test_envoy_gateway_verifies_names_alone() -> None:
 )
 def test_envoy_gateway_takes_a_whole_value_from_its_secret(held: dict[str, str], *, injected: bool) -> None:
     reference = {"secretRef": {"name": "keys", "key": next(iter(held))}, "prefix": ""}
-    second = settled(seen(endpoint(PROVIDER, credentials=reference), plane=ENVOY_GATEWAY, secret=secret(**held)))
+    second = settled(seen(endpoint(PROVIDER, credentials=reference), plane=envoy_gateway, secret=secret(**held)))
     injection = {"header": "Authorization", "overwrite": True, "credential": {"valueRef": {"name": "keys"}}}
 
     assert [one["spec"] for one in second.children[1:]] == ([{"credentialInjection": injection}] if injected else [])

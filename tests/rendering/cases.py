@@ -20,6 +20,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.kube.releases import Part
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
 from modelplane_operator.rendering.credentials import Header, read_credentials
@@ -35,7 +36,7 @@ from modelplane_operator.rendering.model_cache import (
     render_volume,
 )
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
-from modelplane_operator.rendering.model_endpoint import asked_name, render_model_endpoint
+from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_memory import memory_need
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
@@ -112,7 +113,7 @@ def _model_endpoint(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     backend = parse_url(endpoint.spec.url, Reach(allowed=tuple(_seen(documents).get("allowed", ()))))
     if isinstance(backend, InvalidUrl):
         return [{"fault": str(backend.fault), "message": backend.message}]
-    return render_model_endpoint(endpoint, backend)
+    return traefik.render_endpoint(endpoint, backend)
 
 
 def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:

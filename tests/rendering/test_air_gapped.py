@@ -7,6 +7,7 @@ import re
 import pytest
 
 from modelplane_operator.api.serving_stack import Versions
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_REPOSITORY
 from modelplane_operator.rendering.digests import DIGESTS, chart_reference
 from modelplane_operator.rendering.images import PICKER, SIDECAR
@@ -14,8 +15,6 @@ from modelplane_operator.rendering.inference_gateway.software import (
     METALLB,
     METALLB_REPOSITORY,
     METALLB_VERSION,
-    TRAEFIK,
-    TRAEFIK_REPOSITORY,
 )
 from modelplane_operator.rendering.serving_stack import STACK
 from tests.support.golden import assert_golden
@@ -28,7 +27,7 @@ def charts() -> str:
     theirs = "the InferenceGateway says"
     rows = [
         *((one.chart, "", one.version(Versions()), one.repository) for one in STACK),
-        (TRAEFIK, ", on the hub", theirs, TRAEFIK_REPOSITORY),
+        (traefik.CHART, ", on the hub", theirs, traefik.REPOSITORY),
         (ENVOY_CHART, ", on the hub, if asked for", theirs, ENVOY_REPOSITORY),
         (METALLB, ", on the hub, if asked for", METALLB_VERSION, METALLB_REPOSITORY),
     ]

@@ -8,6 +8,7 @@ import pytest
 
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.rendering import envoy_gateway, traefik
 from modelplane_operator.rendering.api_keys import (
     LARGEST,
     LONGEST,
@@ -18,11 +19,9 @@ from modelplane_operator.rendering.api_keys import (
     digests,
     matches,
     path_of,
-    render_guard,
     secrets_at,
     sent,
 )
-from modelplane_operator.rendering.inference_gateway import ENVOY_GATEWAY, TRAEFIK, HubGateway
 
 CHAT = ModelService.model_validate(
     {
@@ -106,8 +105,7 @@ def test_a_path_names_no_more_secrets_than_a_service_may() -> None:
 def test_gateways_find_a_key_service_that_is_named_and_one_that_has_an_address_alone(
     host: str, url: str, endpoint: dict[str, object]
 ) -> None:
-    traefik = HubGateway(TRAEFIK, keys=(host, 8081))
-    [middleware] = render_guard(CHAT, ["keys"], ["chat"], traefik)
+    [middleware] = traefik.render_guard(CHAT, "/keys/team/keys", ["chat"], (host, 8081))
     assert middleware["spec"]["forwardAuth"]["address"] == f"http://{url}:8081/keys/team/keys"
-    backend, _ = render_guard(CHAT, ["keys"], ["chat"], HubGateway(ENVOY_GATEWAY, keys=(host, 8081)))
+    backend, _ = envoy_gateway.render_guard(CHAT, "/keys/team/keys", ["chat"], (host, 8081))
     assert backend["spec"]["endpoints"] == [endpoint]

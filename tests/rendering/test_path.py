@@ -25,10 +25,10 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, parse_url
 from modelplane_operator.rendering.inference_gateway import address_of, render_inference_gateway
 from modelplane_operator.rendering.model_deployment import render_endpoint, render_replica
-from modelplane_operator.rendering.model_endpoint import render_model_endpoint
 from modelplane_operator.rendering.model_replica import (
     LEADER_WORKER_SETS,
     CannotRender,
@@ -206,7 +206,7 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         endpoint = stored(fleet, ModelEndpoint, render_endpoint(owner, placement, gateways))
         backend = parse_url(endpoint.spec.url)
         assert isinstance(backend, Backend)
-        apply(fleet, "hub", render_model_endpoint(endpoint, backend))
+        apply(fleet, "hub", traefik.render_endpoint(endpoint, backend))
         service = stored(fleet, ModelService, service_over("chat", fleet_namespace))
         found = shares(
             service, selected(service, [endpoint]), {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)}

@@ -17,8 +17,9 @@ from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend
-from modelplane_operator.rendering.model_endpoint import known_backend, render_model_endpoint
+from modelplane_operator.rendering.model_endpoint import known_backend
 from modelplane_operator.rendering.model_replica import (
     INFERENCE_POOLS,
     LEADER_WORKER_SETS,
@@ -153,7 +154,7 @@ def endpoint(namespace: str, name: str, group: str = "") -> ModelEndpoint:
 def test_every_endpoint_is_sound_and_its_service_says_where_it_leads(
     namespace: str, name: str, backend: Backend
 ) -> None:
-    service, *others = render_model_endpoint(endpoint(namespace, name), backend)
+    service, *others = traefik.render_endpoint(endpoint(namespace, name), backend)
 
     for manifest in (service, *others):
         assert_sound(manifest)

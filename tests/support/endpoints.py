@@ -8,8 +8,9 @@ from typing import Any
 
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.planning.model_endpoint import Observed, plan
+from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import EVERYWHERE, Reach
-from modelplane_operator.rendering.inference_gateway import TRAEFIK, DataPlane
+from modelplane_operator.rendering.data_plane import DataPlane
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.plans import carried_out
 
@@ -27,7 +28,7 @@ def endpoint(url: str, *, terminating: bool = False, **spec: Any) -> ModelEndpoi
 def seen(
     subject: ModelEndpoint,
     *children: Manifest,
-    plane: DataPlane = TRAEFIK,
+    plane: DataPlane = traefik,
     reach: Reach = EVERYWHERE,
     tls_policies: bool = True,
     secret: Manifest | None = None,

@@ -16,7 +16,7 @@ from modelplane_operator.api.model_service import ModelService, ModelServiceStat
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.resources import HTTP_ROUTE
 from modelplane_operator.planning.model_service import Observed, plan
-from modelplane_operator.rendering.inference_gateway import TRAEFIK
+from modelplane_operator.rendering import traefik
 from tests.support.builders import EPOCH, NAMESPACE
 from tests.support.plans import carried_out
 
@@ -86,8 +86,8 @@ def judged_child(child: Manifest, aspects: Mapping[str, str]) -> Manifest:
         for name, status in aspects.items()
     ]
     refused = [{**one, "status": "False"} for one in conditions]
-    theirs = {"parentRef": {"name": "another"}, "controllerName": TRAEFIK.controller, "conditions": refused}
-    ours = {"parentRef": child["spec"]["parentRefs"][0], "controllerName": TRAEFIK.controller, "conditions": conditions}
+    theirs = {"parentRef": {"name": "another"}, "controllerName": traefik.CONTROLLER, "conditions": refused}
+    ours = {"parentRef": child["spec"]["parentRefs"][0], "controllerName": traefik.CONTROLLER, "conditions": conditions}
     before = {**ours, "controllerName": "example.com/of-another-hub-gateway", "conditions": refused}
     return {**child, "status": {"parents": [theirs, ours, before]}}
 

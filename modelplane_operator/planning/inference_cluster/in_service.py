@@ -20,7 +20,6 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.hardware import Present, Seen, present
-from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.inference_cluster.gateway import (
     gateway_secured,
     gateway_status,
@@ -41,6 +40,7 @@ from modelplane_operator.planning.inference_cluster.status import (
 from modelplane_operator.planning.node_pools import Resolved
 from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
+from modelplane_operator.scheduling.prose import listed
 
 UNLISTED = "the nodes have not been listed yet"
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are

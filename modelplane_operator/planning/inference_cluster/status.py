@@ -17,9 +17,9 @@ from modelplane_operator.api.inference_cluster import (
 from modelplane_operator.api.shared import CacheStatus
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present
-from modelplane_operator.planning.inference_class import listed
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
+from modelplane_operator.scheduling.prose import listed
 
 
 def way_there(seen: Observed) -> Iterator[Condition]:

@@ -62,7 +62,7 @@ def _certificates(seen: Observed) -> Iterator[Step]:
     # Clusters trust an authority longer than an InferenceGateway lives that is deleted to be applied again.
     yield from (Replace(_unowned(one)) for one in seen.secrets if _goes_with_its_owner(one))
     reason = _mutual_tls(seen)[0]
-    lost = reason is MutualTLSReady.NOT_OFFERED and gateway.spec.backend == "Traefik" and bool(known)
+    lost = reason is MutualTLSReady.NOT_OFFERED and data_plane(gateway).PRESENTS_CERTIFICATE and bool(known)
     if not (reason.wanted or lost):
         return
     metadata = on_hub(gateway, names.GATEWAY_CERTIFICATE, namespace=names.SYSTEM_NAMESPACE)
@@ -97,7 +97,7 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
     asked, backend = seen.gateway.spec.mutual_tls, seen.gateway.spec.backend
     if asked == "Never":
         return MutualTLSReady.NOT_ASKED, ""
-    if backend != "Traefik":
+    if not data_plane(seen.gateway).PRESENTS_CERTIFICATE:
         words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
         return MutualTLSReady.NOT_OFFERED, words
     if asked == "Auto" and not seen.installs and not _began(seen):
@@ -130,8 +130,8 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     address = found or known.address
     secured, lack = _secured(tls, live) if tls else (TLSReady.NOT_ASKED, "")
     url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
-    gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.gateway_class))
-    controller = "".join(_lacks(f"GatewayClass {plane.gateway_class}", gateway_class, "Accepted"))
+    gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
+    controller = "".join(_lacks(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
     lacking = [
         *([controller] if controller else []),
         *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),

@@ -9,7 +9,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.planning.charts import Seen
-from modelplane_operator.rendering.inference_gateway.software import EVERYTHING, Allowed
+from modelplane_operator.rendering.data_plane import EVERYTHING, Allowed
 
 
 @dataclass(frozen=True, slots=True)

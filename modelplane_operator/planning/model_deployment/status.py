@@ -34,7 +34,7 @@ from modelplane_operator.scheduling.problems import (
     Overdrawn,
     Problem,
 )
-from modelplane_operator.scheduling.prose import problem, stuck, summary
+from modelplane_operator.scheduling.prose import listed, problem, stuck, summary
 from modelplane_operator.scheduling.requirement import NoCache
 
 KIND, REPLICA = ModelDeployment.definition.kind, ModelReplica.definition.kind
@@ -144,7 +144,7 @@ def _starting(seen: Observed, course: Course) -> Condition:
 
 
 def _names(keys: Iterable[Key]) -> str:
-    return _listed(sorted(key.name for key in keys))
+    return listed(sorted(key.name for key in keys), TOLD)
 
 
 def _allowed(seen: Observed, decision: Decision) -> Sequence[Condition]:
@@ -154,18 +154,13 @@ def _allowed(seen: Observed, decision: Decision) -> Sequence[Condition]:
     if not found:
         known = any(one.type == PodTemplateAllowed.__name__ for one in seen.deployment.conditions)
         return [PodTemplateAllowed.ALLOWED.condition(seen.now)] if known else []
-    told = [f"{name}: {_listed(left)}" for name, left in found.items()][:TOLD]
+    told = [f"{name}: {listed(map(str, left), TOLD)}" for name, left in found.items()][:TOLD]
     more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
     message = (
         f"left out of the pods on cluster {'; '.join([*told, *more])}. To allow it, the platform team adds it to "
         "spec.isolation.pods of the InferenceCluster, in the field named beside it"
     )
     return [PodTemplateAllowed.LEFT_OUT.condition(seen.now, message=message)]
-
-
-def _listed(found: Sequence[object]) -> str:
-    more = f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
-    return ", ".join(map(str, found[:TOLD])) + more
 
 
 def _cache(seen: Observed) -> Sequence[Condition]:

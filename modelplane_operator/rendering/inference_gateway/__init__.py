@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from modelplane_operator.api import names
 from modelplane_operator.api.auth import Auth
 from modelplane_operator.api.inference_gateway import TLS, InferenceGateway
-from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.rendering import envoy_gateway, traefik
 from modelplane_operator.rendering.backend_url import Backend, read_url
-from modelplane_operator.rendering.cluster_gateway import CONTROLLER, ENVOY_NAMESPACE
-from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
-from modelplane_operator.rendering.gateway_pods import envoy_proxy
+from modelplane_operator.rendering.data_plane import DataPlane
 from modelplane_operator.rendering.owned import on_hub
 
 _ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, and a cluster may say anything
@@ -22,75 +22,24 @@ _ADDRESS = re.compile("[-.:_a-zA-Z0-9]{1,253}")  # it becomes a part of URLs, an
 KEYS: Final = (f"modelplane-keys.{names.SYSTEM_NAMESPACE}.svc.cluster.local", 8081)
 """Where the chart has the key service."""
 
-Dialect = Literal["GatewayAPI", "EnvoyGateway"]
-
-
-@dataclass(frozen=True, slots=True)
-class DataPlane:
-    """What answers requests: how the Gateway API knows it, and where its load balancer is to be found."""
-
-    dialect: Dialect
-    """How endpoints and routes are written for it."""
-    gateway_class: str
-    controller: str
-    port: int
-    """Of the Gateway's listener."""
-    tls_port: int
-    """Of its listeners by https. The load balancer listens on 443."""
-    load_balancer: Key
-    """The Service of type LoadBalancer that gives the Gateway its address."""
-    domain: str
-    """What completes the name of that Service, for the gateway itself."""
-    balancer_port: int = 80
-
-
-# Traefik listens on 8000 and 8443 inside, and wants its listeners to say so; its chart makes the load balancer.
-TRAEFIK = DataPlane(
-    dialect="GatewayAPI",
-    gateway_class="traefik",
-    controller="traefik.io/gateway-controller",
-    port=8000,
-    tls_port=8443,
-    load_balancer=Key("traefik-system", "traefik"),
-    domain="svc",
-)
-# Its Envoys complete no names (_BOOTSTRAP), and know the cluster's domain as its chart does by default.
-ENVOY_GATEWAY = DataPlane(
-    dialect="EnvoyGateway",
-    gateway_class="envoy",
-    controller=CONTROLLER,
-    port=80,
-    tls_port=443,
-    load_balancer=Key(ENVOY_NAMESPACE, names.HUB_GATEWAY),
-    domain="svc.cluster.local",
-)
-DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": TRAEFIK, "EnvoyGateway": ENVOY_GATEWAY}
-
-_PARAMETERS = {
-    "group": "gateway.envoyproxy.io",
-    "kind": "EnvoyProxy",
-    "name": names.HUB_GATEWAY,
-    "namespace": names.SYSTEM_NAMESPACE,
-}
-# No search domain shall turn an endpoint's name, `redis.prod`, into a Service of the hub.
-_BOOTSTRAP = """\
-typed_dns_resolver_config:
-  name: envoy.network.dns_resolver.cares
-  typed_config:
-    "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig
-    dns_resolver_options: {no_default_search_domain: true}
-"""
+DATA_PLANES: Mapping[str, DataPlane] = {"Traefik": traefik, "EnvoyGateway": envoy_gateway}
 
 
 def data_plane(gateway: InferenceGateway) -> DataPlane:
     return DATA_PLANES[gateway.spec.backend]
 
 
+def known_plane(children: Iterable[ResourceType]) -> DataPlane | None:
+    """The one that the objects of an endpoint were written for, by their types."""
+    there = {*children}
+    return next((plane for plane in DATA_PLANES.values() if plane.ENDPOINT in there), None)
+
+
 @dataclass(frozen=True, slots=True)
 class HubGateway:
     """What the route of a service has to know."""
 
-    plane: DataPlane = TRAEFIK
+    plane: DataPlane = traefik
     tls_only: bool = field(default=False)
     """Whether clients are answered by https alone."""
     auth: Auth | None = None
@@ -110,49 +59,28 @@ def hub_gateway(gateway: InferenceGateway | None, keys: tuple[str, int] = KEYS, 
 
 
 def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    """The Gateway, and before it what it needs."""
+    """The Gateway, after what it needs."""
     plane = data_plane(gateway)
-    envoy = plane.dialect == "EnvoyGateway"
     return (
-        *([_envoy_proxy(gateway)] if envoy else []),
+        *plane.render_before(gateway),
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "GatewayClass",
-            "metadata": on_hub(gateway, plane.gateway_class),
-            "spec": {"controllerName": plane.controller, **({"parametersRef": _PARAMETERS} if envoy else {})},
+            "metadata": on_hub(gateway, plane.GATEWAY_CLASS),
+            "spec": {"controllerName": plane.CONTROLLER, **plane.CLASS},
         },
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": "Gateway",
             "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
             "spec": {
-                "gatewayClassName": plane.gateway_class,
+                "gatewayClassName": plane.GATEWAY_CLASS,
                 # The gateway calls itself by http (shares.py), even where clients cannot.
-                "listeners": [_listener("web", "HTTP", plane.port), *_tls_listeners(gateway, plane)],
+                "listeners": [_listener("web", "HTTP", plane.PORT), *_tls_listeners(gateway, plane)],
             },
         },
-        *(_envoy_policies(gateway) if envoy else ()),
+        *plane.render_after(gateway),
     )
-
-
-def _envoy_policies(gateway: InferenceGateway) -> tuple[Manifest, ...]:
-    metadata = on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE)
-    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": names.HUB_GATEWAY}
-    # Gateways of clusters end idle connections after 120 s, and it takes a moment to reach them.
-    return client_policy(metadata, target), backend_policy(metadata, target, idle="60s")
-
-
-def _envoy_proxy(gateway: InferenceGateway) -> Manifest:
-    """How Envoy Gateway runs the Envoys of the hub gateway."""
-    return {
-        "apiVersion": "gateway.envoyproxy.io/v1alpha1",
-        "kind": "EnvoyProxy",
-        "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
-        "spec": {
-            **envoy_proxy(gateway.spec, names.HUB_GATEWAY, names.HUB_GATEWAY),
-            "bootstrap": {"type": "Merge", "value": _BOOTSTRAP},
-        },
-    }
 
 
 def secure_listeners(tls: TLS) -> Mapping[str, str]:
@@ -167,7 +95,7 @@ def _tls_listeners(gateway: InferenceGateway, plane: DataPlane) -> Iterator[Mani
     certificate = {"group": "", "kind": "Secret", "name": tls.secret_ref.name}
     terminated = {"mode": "Terminate", "certificateRefs": [certificate]}
     for name, hostname in secure_listeners(tls).items():
-        yield {**_listener(name, "HTTPS", plane.tls_port), "hostname": hostname, "tls": terminated}
+        yield {**_listener(name, "HTTPS", plane.TLS_PORT), "hostname": hostname, "tls": terminated}
 
 
 def _listener(name: str, protocol: str, port: int) -> Manifest:
