@@ -44,10 +44,10 @@ def _status(seen: Observed, *, terminating: bool) -> InferenceClassStatus:
 
 def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Condition:
     if terminating:
-        waiting = f"it stays while clusters have pools of it: {listed(sorted(seen.users))}" if seen.users else ""
+        waiting = f"clusters have pools of the class: {listed(sorted(seen.users))}" if seen.users else ""
         return Ready.DELETING.condition(seen.now, message=waiting)
     if accepted.status != "True":
-        words = f"its devices cannot be read as they are: {accepted.message}"
+        words = f"what the class says of its devices cannot be read: {accepted.message}"
         return not_ready(InferenceClass.definition.kind, accepted, words)
     return Ready.AVAILABLE.condition(seen.now)
 

@@ -53,7 +53,7 @@ class Unfit:
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
         many = len(found) > 1
         words = f"node{'s' if many else ''} {', '.join(found[:NAMED])}{more}, which {'are' if many else 'is'} cordoned"
-        return f"pods of it are on {words}" if found else ""
+        return f"pods of the replica are on {words}" if found else ""
 
     def kept_from(self, pod: Manifest) -> str:
         """The nodes of its pool on which a pod without a node is not put."""
