@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from modelplane_operator.api.model import Model
+from modelplane_operator.kube.words import sentence
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -75,7 +76,7 @@ class ConditionType(Enum):
             type=self.type,
             status=self.status,
             reason=self.reason,
-            message=legible(message[:MESSAGE_LENGTH]),
+            message=legible(sentence(message)[:MESSAGE_LENGTH]),
             last_transition_time=now.replace(microsecond=0),  # as Kubernetes writes times
             observed_generation=generation,
         )

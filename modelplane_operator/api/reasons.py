@@ -8,6 +8,7 @@ from functools import cache
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.conditions import WARNING, Condition, ConditionType, Ready
 from modelplane_operator.kube import conditions
+from modelplane_operator.kube.words import sentence
 
 
 @cache
@@ -39,6 +40,6 @@ def not_ready(kind: str, why: Condition, message: str | None = None) -> Conditio
             "type": Ready.__name__,
             "status": "False",
             "reason": why.reason if is_trouble(kind, why) else Ready.CREATING.reason,
-            "message": (why.message if message is None else message) or "",
+            "message": sentence((why.message if message is None else message) or ""),
         }
     )

@@ -48,11 +48,11 @@ class SecretKubeconfig:
             where = names.SYSTEM_NAMESPACE
             raise KubeconfigError(f"{self} is not read: those of kubeconfigs are in {where}")
         if (secret := self.find(self.secret)) is None:
-            raise KubeconfigError(f"{self} does not exist")
+            raise KubeconfigError(f"{self} does not exist: make it, with the kubeconfig under the key {self.key}")
         data = section(secret, "data")
         if self.key not in data:
             there = f"it has {', '.join(sorted(data))}" if data else "it is empty"
-            raise KubeconfigError(f"{self} has no key {self.key}: {there}")
+            raise KubeconfigError(f"{self} has no key {self.key}: {there}; put the kubeconfig under it")
         try:
             return read_kubeconfig(base64.b64decode(data[self.key]), plain_http=self.plain_http)
         except binascii.Error:

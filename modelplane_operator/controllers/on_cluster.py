@@ -114,7 +114,7 @@ def _unpermitted(site: Cluster) -> str:
     """Why the gateway there cannot be made to answer the hub alone, as far as rights or kinds are concerned."""
     refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(site, kind))), None)
     if refused is not None:
-        return str(refused)
+        return f"the operator lacks a right there: {refused}"
     return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"
 
 

@@ -9,8 +9,8 @@ from typing import Final
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
 from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.rendering.model_cache import source_of
-from modelplane_operator.scheduling.prose import counted, listed
 
 TOLD: Final = 3  # clusters and replicas that a message names
 
@@ -35,7 +35,7 @@ def judged(
     broken = [one for one in meant if one.phase == "Failed"]
     secret = source.auth_secret
     if len(ready) == len(meant):
-        told = f"{source.repo} is staged on {clusters}"
+        told = f"repository {source.repo} is staged on {clusters}"
         return matched, ArtifactReady.STAGED.condition(now, message=told)
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if secret and token_missing:

@@ -22,6 +22,7 @@ from modelplane_operator.api.serving_stack import ComponentState
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import PENDING, UNDECIDED, Content, Part, Release, Revision, Run
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
 REQUEUE_AFTER = 5.0  # while Helm runs: what it does before it writes anything, no event tells of
@@ -49,7 +50,7 @@ class Workload:
         return self.ready == 0 < self.wanted
 
     def __str__(self) -> str:
-        return f"{self.ready} of {self.wanted} pods of {self.kind} {self.name} are ready"
+        return f"{self.ready} of {counted(self.wanted, 'pod')} of {self.kind} {self.name} ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,9 @@ def lacking(statuses: Iterable[PartStatus]) -> Iterator[str]:
     """Which charts are not there or do not work. An upgrade that waits or failed is no reason."""
     for one in statuses:
         if not one.runs:
-            yield f"{one.part.name} is not installed" + (f": {one.message}" if one.message else "")
+            yield f"chart {one.part.name} is not installed" + (f": {one.message}" if one.message else "")
         elif one.state == "Starting":
-            yield f"{one.part.name}: {one.message}"
+            yield f"chart {one.part.name}: {one.message}"
 
 
 def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
@@ -136,7 +137,7 @@ def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
         wait = _until(run.ended, INSTALLS, run.failures, seen.now)
         said = f"Helm could not uninstall {release}: {run.error}"
         return said, Uninstall(release, seen.cluster) if wait <= 0 else None
-    return f"{release} is being uninstalled", Uninstall(release, seen.cluster)
+    return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
 def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
@@ -221,7 +222,7 @@ def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
     return _Failure(
         count=max(len(records), said.failures if said else 0),
         when=max(moment for moment in (recorded, ended) if moment),
-        words=said.error if said else held.description if held else "it failed",
+        words=said.error if said else held.description if held else "Helm failed without a word",
         recorded=bool(records),
     )
 

@@ -16,6 +16,7 @@ from modelplane_operator.api import ModelDeployment, ModelReplica
 from modelplane_operator.api.base import SUMMARY_LENGTH
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.kube.objects import Manifest, Section, entries, section
+from modelplane_operator.kube.words import counted, sentence
 from modelplane_operator.rendering.model_replica.arguments import model_of
 from modelplane_operator.scheduling.placement import charges, read
 
@@ -29,7 +30,7 @@ def glance(manifest: Manifest, status: Manifest) -> Manifest:
     try:
         return _told(manifest["kind"], manifest, status)
     except (ValidationError, KeyError, TypeError, AttributeError):
-        return {**status, "summary": "It cannot be read: see Synced"}
+        return {**status, "summary": "The object cannot be read: see Synced"}
 
 
 def _told(kind: str, manifest: Manifest, status: Manifest) -> Manifest:
@@ -45,7 +46,7 @@ def _sentence(manifest: Manifest, status: Manifest) -> str:
     troubles = [one["reason"] for one in (synced, ready) if one and one["status"] != "True"]
     if ready.get("reason") == "Degraded":
         troubles.append("Degraded")
-    return f"{facts}: {', '.join(dict.fromkeys(troubles))}" if troubles else facts
+    return sentence(f"{facts}: {', '.join(dict.fromkeys(troubles))}" if troubles else facts)
 
 
 # Cells ----------------------------------------------------------------------------------------------------
@@ -91,22 +92,22 @@ _CELLS: Mapping[str, Callable[[Manifest, Manifest], Mapping[str, Any]]] = {
 
 
 def _deployment(manifest: Manifest, status: Manifest) -> str:
-    counted = section(status, "replicas")
-    return f"{counted.get('ready') or 0} of {manifest['spec']['replicas']} replicas ready"
+    ready = section(status, "replicas").get("ready") or 0
+    return f"{ready} of {counted(manifest['spec']['replicas'], 'replica')} ready"
 
 
 def _replica(manifest: Manifest, status: Manifest) -> str:
-    nodes = "1 node" if status["nodes"] == 1 else f"{status['nodes']} nodes"
-    return f"{nodes} of pool {status['pool']} on cluster {manifest['spec']['clusterName']}"
+    return f"{counted(status['nodes'], 'node')} of pool {status['pool']} on cluster {manifest['spec']['clusterName']}"
 
 
 def _cluster(_: Manifest, status: Manifest) -> str:
-    nodes = f"{status['nodes'].replace('/', ' of ')} nodes usable" if "nodes" in status else "nodes not seen"
-    return f"{nodes}, {status.get('replicas') or 0} replicas placed"
+    usable, _, there = status.get("nodes", "").partition("/")
+    nodes = f"{usable} of {counted(int(there), 'node')} usable" if there else "nodes not seen"
+    return f"{nodes}, {counted(status.get('replicas') or 0, 'replica')} placed"
 
 
 def _class(_: Manifest, status: Manifest) -> str:
-    return f"{status.get('nodes') or 0} nodes on {status.get('clusters') or 0} clusters"
+    return f"{counted(status.get('nodes') or 0, 'node')} on {counted(status.get('clusters') or 0, 'cluster')}"
 
 
 def _gateway(_: Manifest, status: Manifest) -> str:
@@ -119,12 +120,12 @@ def _endpoint(_: Manifest, status: Manifest) -> str:
 
 
 def _service(_: Manifest, status: Manifest) -> str:
-    return f"{status.get('endpointCount') or 0} endpoints get requests"
+    return f"Requests go to {counted(status.get('endpointCount') or 0, 'endpoint')}"
 
 
 def _stack(_: Manifest, status: Manifest) -> str:
     states = Counter(one["state"] for one in entries(status, "components"))
-    return f"{states['Deployed']} of {states.total()} charts deployed"
+    return f"{states['Deployed']} of {counted(states.total(), 'chart')} deployed"
 
 
 def _inference(manifest: Manifest, status: Manifest) -> str:

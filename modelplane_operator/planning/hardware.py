@@ -170,7 +170,7 @@ def _short(device: PublishedDevice, node: str, stock: _Stock) -> str:
     if total < wanted:
         return f"has {total} of {wanted} {device.name} ({device.driver})"
     sizes = ", ".join(f"{name} {one.value}" for name, one in sorted(device.capacity.items()))
-    return f"has {fitting} of {wanted} {device.name} ({device.driver}) with {sizes}, {total - fitting} have less"
+    return f"has {fitting} of {wanted} {device.name} ({device.driver}) with {sizes}, the others have less"
 
 
 def _fits(device: PublishedDevice, capacity: Mapping[str, str]) -> bool:

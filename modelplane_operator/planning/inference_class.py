@@ -9,9 +9,9 @@ from datetime import datetime
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.api.inference_class import Accepted, InferenceClass, InferenceClassStatus
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.node_pools import problems, published
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan
-from modelplane_operator.scheduling.prose import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ def _status(seen: Observed, *, terminating: bool) -> InferenceClassStatus:
 
 def _ready(seen: Observed, accepted: Condition, *, terminating: bool) -> Condition:
     if terminating:
-        waiting = f"it stays while clusters have pools of it: {listed(sorted(seen.users))}" if seen.users else ""
+        waiting = f"clusters have pools of the class: {listed(sorted(seen.users))}" if seen.users else ""
         return Ready.DELETING.condition(seen.now, message=waiting)
     if accepted.status != "True":
-        words = f"its devices cannot be read as they are: {accepted.message}"
+        words = f"what the class says of its devices cannot be read: {accepted.message}"
         return not_ready(InferenceClass.definition.kind, accepted, words)
     return Ready.AVAILABLE.condition(seen.now)

@@ -30,6 +30,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, labels_of, section
 from modelplane_operator.kube.resources import HUB
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from modelplane_operator.rendering.model_memory import memory_need
@@ -108,11 +109,11 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         unasked = RuntimeAvailable.NOT_KNOWN.condition(now)
         told = _status(seen, known, judged, unasked, _unknown(seen, str(site.error)))
         return Plan(status=told, requeue_after=LOOK_AGAIN)
-    resolved = TargetResolved.RESOLVED.condition(now, message=f"It is in {target}")
+    resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}")
     if target not in known:
         kept = tuple(one for one in known if not (site.children and _moved(one, target)))
         if len(kept) >= LOCATIONS:
-            words = f"There are old copies in {len(kept)} places: {_where(kept)}; let go of them first"
+            words = f"There are old copies in {counted(len(kept), 'place')}: {_where(kept)}; let go of them first"
             full = TargetResolved.TOO_MANY_LOCATIONS.condition(now, message=words)
             return Plan(status=_status(seen, kept, full), requeue_after=AT_REST)
         return Plan((KEEP,), _status(seen, (*kept, target), resolved), AT_ONCE)
@@ -180,7 +181,7 @@ def _fleet(seen: Observed) -> Plan:
     if not left:
         steps.append(LET_GO)
     reason = next(one for one in MemoryKnown if one.reason == need.known)
-    words = f"{need.words}: {inference.spec.gpu} GPUs of at least {need.per_gpu}Gi each"
+    words = f"{need.words}: {counted(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
     status = _status(seen, left, reason.condition(now, message=words), _in_fleet(seen), old=known)
     found = {one["kind"]: one for one in seen.in_fleet}
     service, deployment = (found.get(kind, Manifest()) for kind in ("ModelService", "ModelDeployment"))
@@ -268,7 +269,7 @@ def _status(
     elif left:
         told.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_where(left)}"))
     elif seen.target is not None and seen.in_fleet:
-        words = "Its ModelDeployment and ModelService go when the VLLMRuntime is there"
+        words = "The ModelDeployment and ModelService of before go when the VLLMRuntime is there"
         told.append(OldCopiesRemoved.REMOVING.condition(now, message=words))
     elif old or before:
         told.append(OldCopiesRemoved.REMOVED.condition(now))

@@ -33,6 +33,7 @@ from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -46,7 +47,6 @@ from modelplane_operator.rendering.model_cache import (
     source_of,
 )
 from modelplane_operator.rendering.model_replica.fences import render_fences
-from modelplane_operator.scheduling.prose import counted, listed
 
 KIND = ModelCache.definition.kind
 REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
@@ -262,7 +262,7 @@ class _Present:
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
-        return f"its volume is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
+        return f"the volume is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
 
     def _volume(self, staged: str) -> Manifest:
         cache, claim, gib = self.seen.cache, self.claim, source_of(self.seen.cache).size_gib
@@ -312,7 +312,7 @@ def _found_elsewhere(seen: Observed) -> str:
 
 
 def _why(job: Manifest) -> str:
-    return f"its Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
+    return f"the Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
 
 
 def _leaving(site: Site, last: CachedCluster | None) -> _Look | None:
@@ -367,7 +367,8 @@ def _teardown(seen: Observed) -> Plan:
         going = rest if site.users else [*rest, *claims]
         steps += [delete(one, cluster=site.name) for one in going if not is_terminating(one)]
         if site.users and claims:
-            why.append(f"{listed((user.name for user in site.users), TOLD)} on cluster {site.name} start from it")
+            users = listed((user.name for user in site.users), TOLD)
+            why.append(f"replicas on cluster {site.name} start from the cache: {users}")
         elif site.children:
             why.append(f"waiting for {counted(len(site.children), 'object')} on cluster {site.name} to go")
         elif site.namespace is not None and not is_terminating(site.namespace):

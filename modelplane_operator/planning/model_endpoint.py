@@ -269,9 +269,9 @@ def _status(
     if isinstance(read, InvalidUrl):
         reason, message = RoutingReady.INVALID_URL, f"Invalid spec.url: {read.message}; {where}"
     elif isinstance(read, _Unresolved):
-        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"{read.name} is being resolved; {where}"
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Host {read.name} is being resolved; {where}"
     elif routing is None:
-        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"Its Service does not lead to {read} yet"
+        reason, message = RoutingReady.WAITING_FOR_BACKEND, f"The Service of the endpoint does not lead to {read} yet"
     elif isinstance(header := _header(seen), NoHeader):
         reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header.message}; no requests go there"
     else:

@@ -33,6 +33,7 @@ from modelplane_operator.kube.answer import Answer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.objects import Key, Manifest, Section, entries, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE, SECURITY_POLICY
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answering import answering, unguarded
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.plan import Apply, Plan, prune
@@ -103,7 +104,7 @@ def plan(seen: Observed) -> Plan:
     service = seen.service
     if service.metadata.deletion_timestamp:
         known = service.status or ModelServiceStatus()
-        terminating = Ready.DELETING.condition(seen.now, message="Its route goes with it")
+        terminating = Ready.DELETING.condition(seen.now, message="The route of the service goes with it")
         return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     groups = selected(service, [one for one in seen.endpoints if not one.metadata.deletion_timestamp])
     found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
@@ -195,20 +196,20 @@ def _status(
     seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
-    resolved, counted = _resolved(seen, groups, lacking)
+    resolved, told = _resolved(seen, groups, lacking)
     routing, routed = _routing(seen, shared, wanted, models=models)
     answers = _answers(seen, routed=routing.status == "True")
     auth = _auth(seen, answers)
-    short = _short(seen.service, groups, shared) or (counted if lacking else "")
+    short = _short(seen.service, groups, shared) or (told if lacking else "")
     judged = [
         reason.condition(seen.now, message=message)
-        for reason, message in ((resolved, counted), (routing, routed), *([auth] if auth else []))
+        for reason, message in ((resolved, told), (routing, routed), *([auth] if auth else []))
     ]
     asked = [answers[0].condition(seen.now, message=answers[1])] if answers else []
     troubled = [one for one in judged if one.status != "True"]
     silent = [one for one in asked if one.reason == Answering.NOT_ANSWERED.reason]
     if routing.status != "True" and models is not None and not shared:
-        ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {counted}")
+        ready = not_ready(KIND, troubled[0], f"No endpoint can answer. {told}")
     elif troubled:
         ready = not_ready(KIND, troubled[-1])
     elif silent:
@@ -285,7 +286,7 @@ def _resolved(seen: Observed, groups: Groups, lacking: Sequence[Unusable]) -> tu
     # `matchLabels: {model: }` is stored without the label: whoever forgot a value has to see what that means
     everything = any(not entry.selector.match_labels for entry in service.spec.endpoints)
     every = ["empty matchLabels select every endpoint in this namespace"] if everything else []
-    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {matched} endpoint(s)", *every, *_counts(lacking)])
+    return EndpointsResolved.RESOLVED, "; ".join([f"Matched {counted(matched, 'endpoint')}", *every, *_counts(lacking)])
 
 
 def _routing(
@@ -298,7 +299,7 @@ def _routing(
         return RoutingReady.CONFIGURING, "No endpoint can answer: see EndpointsResolved"
     if waiting := next(_waiting(seen, wanted), None):
         return waiting
-    return RoutingReady.ROUTE_CONFIGURED, f"{len(shared)} endpoint(s) get requests"
+    return RoutingReady.ROUTE_CONFIGURED, f"Requests go to {counted(len(shared), 'endpoint')}"
 
 
 def _counts(lacking: Sequence[Unusable]) -> Iterator[str]:
@@ -347,4 +348,5 @@ def _short(service: ModelService, groups: Groups, shared: Sequence[Share]) -> st
         return ""
     of_all, more = len(groups), f", and {len(dry) - NAMED} more" if len(dry) > NAMED else ""
     named = "; ".join(dry[:NAMED])
-    return f"{of_all - len(dry)} of {of_all} entries have an endpoint that can answer. Without one: {named}{more}"
+    entries = counted(of_all, "entry", "entries")
+    return f"{of_all - len(dry)} of {entries} with an endpoint that can answer. Without one: {named}{more}"

@@ -131,7 +131,7 @@ def doors(  # noqa: PLR0917 - what decides
 
 def waits(why: str) -> str:
     """What is said of a gateway that is not made yet (`Doors.shut`)."""
-    return f"its gateway is to answer the hub's gateway alone, and waits until it can: {why}"
+    return f"the cluster's gateway is to answer the hub's gateway alone, and waits until it can: {why}"
 
 
 def unlearnt(wanted: Iterable[Manifest], there: Iterable[Manifest], now: datetime) -> timedelta:

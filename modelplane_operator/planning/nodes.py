@@ -9,7 +9,7 @@ from functools import cached_property
 from modelplane_operator.api import labels
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, entries, labels_of, section
-from modelplane_operator.scheduling.prose import listed
+from modelplane_operator.kube.words import listed
 
 NAMED = 3  # nodes that a message names
 
@@ -53,7 +53,7 @@ class Unfit:
         found = sorted(cordoned & used)
         many = len(found) > 1
         words = f"node{'s' if many else ''} {listed(found, NAMED)}, which {'are' if many else 'is'} cordoned"
-        return f"pods of it are on {words}" if found else ""
+        return f"pods of the replica are on {words}" if found else ""
 
     def kept_from(self, pod: Manifest) -> str:
         """The nodes of its pool on which a pod without a node is not put."""

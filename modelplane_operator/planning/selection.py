@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.words import counted
 
 NAMED = 3  # of labels, and of replicas
 
@@ -29,7 +30,7 @@ def state(replica: Manifest) -> str:
     """What a replica says of why it has no endpoint."""
     found = condition(replica, "ModelReady")
     if found.is_true:
-        return "it answers, and its endpoint follows"
+        return "answers, and its endpoint follows"
     return found.why or "nothing is known of it yet"
 
 
@@ -47,7 +48,7 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
     if near.replicas:
         told = ", ".join(f"{name} ({said})" for name, said in near.replicas[:NAMED])
         more = f", and {len(near.replicas) - NAMED} more" if len(near.replicas) > NAMED else ""
-        yield f"{len(near.replicas)} ModelReplica(s) with these labels do not answer: {told}{more}"
+        yield f"no answer from {counted(len(near.replicas), 'ModelReplica')} with these labels: {told}{more}"
     elif near.endpoints:
         keys = {key for labels in wanted for key in labels}
         counts = Counter(f"{key}={labels[key]}" for labels in near.endpoints for key in keys if key in labels)

@@ -32,6 +32,7 @@ from modelplane_operator.kube.resources import (
     RESOURCE_QUOTA,
     SECRET,
 )
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
@@ -183,7 +184,7 @@ def _doors(seen: Observed, there: There) -> Doors:
 
 def _gateway_problems(seen: Observed, statuses: Iterable[PartStatus], there: There, opened: Doors) -> Iterator[str]:
     if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
-        yield waits(seen.hub.why) if opened.shut else "the gateway has no address yet"
+        yield waits(seen.hub.why) if opened.shut else f"the gateway of cluster {seen.cluster} has no address yet"
 
 
 def _device_problems(there: There) -> Iterator[str]:
@@ -232,7 +233,7 @@ def _installed(seen: Observed, statuses: Iterable[PartStatus], removals: Sequenc
     }
     for reason, concerned in said.items():
         if concerned:
-            words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in concerned]
+            words = [f"chart {one.part.name}: {one.message or one.state.lower()}" for one in concerned]
             return reason.condition(seen.now, message="; ".join(words))
     if removals:
         return Installed.UPGRADING.condition(seen.now, message="; ".join(removals))
@@ -259,7 +260,7 @@ def _teardown(seen: Observed) -> Plan:
         return Plan()  # nothing was ever made there, or all of it is gone
     if seen.replicas:
         some = ", ".join(seen.replicas[:NAMED]) + (", ..." if len(seen.replicas) > NAMED else "")
-        return _leaving(seen, f"{len(seen.replicas)} replicas are on cluster {seen.cluster}: {some}")
+        return _leaving(seen, f"waiting for {counted(len(seen.replicas), 'replica')} on {seen.cluster}: {some}")
     if seen.unreachable is not None:
         if seen.abandoned:
             return Plan((LET_GO,))
@@ -297,7 +298,7 @@ def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
 def _deleting(seen: Observed, *terminating: Manifest) -> Plan:
     steps = [delete(child, cluster=seen.cluster) for child in terminating if not is_terminating(child)]
     names = ", ".join(f"{child['kind']} {key_of(child)}" for child in terminating)
-    return _leaving(seen, f"being deleted: {names}", *steps)
+    return _leaving(seen, f"waiting for what is being deleted: {names}", *steps)
 
 
 def _leaving(seen: Observed, words: str, *steps: Step) -> Plan:

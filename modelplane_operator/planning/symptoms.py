@@ -12,6 +12,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, is_terminating, section
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.nodes import Unfit
 
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
@@ -190,7 +191,7 @@ def _unanswered(pod: Manifest, status: Section) -> str:
     # Of one that has started, it is the pod that says since when.
     lost = condition(pod, "Ready").last_transition_time if status.get("started") else None
     ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
-    before = f", after {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
+    before = f", after {counted(restarts, 'restart')}" if restarts else ""
     why = f", the last with {_end(ended)}" if restarts and ended else ""
     return f"{where} since {lost or since}{before}{why}{_log(pod, status)}"
 
@@ -200,8 +201,8 @@ def _so_far(pod: Manifest, status: Section) -> str:
     if not section(status, "state", "terminated") and not section(status, "lastState", "terminated"):
         return ""
     restarts, since = status.get("restartCount") or 0, condition(pod, "Ready").last_transition_time
-    counted = f", {restarts} restart{'s' if restarts > 1 else ''} so far" if restarts else ""
-    return f"{counted}{f', not ready since {since}' if since else ''}"
+    so_far = f", {counted(restarts, 'restart')} so far" if restarts else ""
+    return f"{so_far}{f', not ready since {since}' if since else ''}"
 
 
 def _log_of(pod: Manifest, status: Section) -> str:
@@ -248,9 +249,9 @@ def unfinished(workload: Manifest, copies: int) -> str:
         return "its controller has not seen the latest change"
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
-        return f"{ready} of {copies} copies ready"
+        return f"{ready} of {counted(copies, 'copy', 'copies')} ready"
     if updated < copies or total > copies:
-        return f"{min(updated, copies)} of {copies} copies updated"
+        return f"{min(updated, copies)} of {counted(copies, 'copy', 'copies')} updated"
     return ""
 
 

@@ -4,11 +4,13 @@ Equal decisions read the same, and neither grows with the fleet.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import assert_never
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.placement import EnginePlacement, Placement
+from modelplane_operator.kube.words import counted
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.problems import (
@@ -57,6 +59,8 @@ from modelplane_operator.scheduling.reasons import (
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
+FORCE = f"{labels.FORCE_DRAIN}=true"
+
 _GROUPS = 6  # of refusals in a summary; a page shows all
 _NEAREST = 2  # examples in a summary
 _SOME = 4  # engines and pools named in a reason
@@ -67,7 +71,7 @@ def summary(decision: Decision) -> str:
     """What became of the deployment's replicas and, when some have no place, what is nearest to giving them one."""
     parts = [problem(found) for found in decision.problems[:_NEAREST]]
     if len(decision.problems) > _NEAREST:
-        parts.append(f"{len(decision.problems) - _NEAREST} more problems")
+        parts.append(counted(len(decision.problems) - _NEAREST, "more problem"))
     parts.append(_counts(decision))
     parts += [stuck(decision)] if decision.stuck else []
     unplaced = decision.missing or decision.stuck or any(held.why for held in decision.held)
@@ -122,9 +126,9 @@ def problem(found: Problem) -> str:
         case InvalidSelector(engine, role, request, message):
             return f"Invalid nodeSelector CEL expression: engine {engine}, {role}, request {request}: {message}"
         case Overdrawn(what, has, most):
-            counted = f"more than {most:,}" if has is None else f"{has:,}"
+            number = f"more than {most:,}" if has is None else f"{has:,}"
             return (
-                f"The node selectors of all engines together come to {counted} {what}, and {most:,} are allowed: write "
+                f"The node selectors of all engines together come to {number} {what}, and {most:,} are allowed: write "
                 "shorter ones, or the same one in several requests"
             )
         case NoEngines():
@@ -149,8 +153,16 @@ def stuck(decision: Decision) -> str:
     count = len(decision.stuck)
     return (
         f"{counted(count, 'replica')} stay{'s' if count == 1 else ''} for want of another place, "
-        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}"
+        f"on cluster {first.replica.cluster} for one: {reason_to_move(first.why)}{_by_force(decision)}"
     )
+
+
+def _by_force(decision: Decision) -> str:
+    """How replicas are ended that a drain is to move; empty where none is."""
+    drained = sorted({one.replica.cluster for one in decision.stuck if isinstance(one.why, Going | Tainted)})
+    if not drained:
+        return ""
+    return f" (make room elsewhere, or end them all the same: annotate InferenceCluster {drained[0]} with {FORCE})"
 
 
 def reason_to_move(why: Moving) -> str:
@@ -350,17 +362,3 @@ def _engine(engine: EnginePlacement) -> str:
     return f"{engine.name} on " + " and ".join(
         f"{pool} ({counted(nodes, 'node')})" for pool, nodes in charges([engine]).items()
     )
-
-
-NAMED: Final = 5  # of many; the others are counted
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def listed(names: Iterable[str], at_most: int = NAMED) -> str:
-    """The first names of many, and how many more there are."""
-    known = tuple(names)
-    more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
-    return f"{', '.join(known[:at_most])}{more}"

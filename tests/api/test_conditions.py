@@ -10,6 +10,7 @@ import pytest
 from modelplane_operator.api import KINDS
 from modelplane_operator.api.conditions import MESSAGE_LENGTH, ConditionType, Ready, Synced, is_true, merge
 from tests.support.manifests import ROOT
+from tests.support.messages import faults
 
 BEFORE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 NOW = BEFORE + timedelta(minutes=5)
@@ -42,7 +43,28 @@ def test_a_new_status_moves_the_time_of_the_transition() -> None:
 
 
 def test_a_message_is_cut_to_what_kubernetes_takes() -> None:
-    assert Ready.CREATING.condition(NOW, message="x" * 40_000).message == "x" * MESSAGE_LENGTH
+    assert Ready.CREATING.condition(NOW, message="X" * 40_000).message == "X" * MESSAGE_LENGTH
+
+
+def test_a_message_begins_with_a_capital_whatever_clause_comes_first() -> None:
+    assert Ready.CREATING.condition(NOW, message="pool a: none; pool b: none").message == "Pool a: none; pool b: none"
+    assert Ready.AVAILABLE.condition(NOW).message == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("its gateway is on its way", "subject"),
+        ("metallb is not installed", "a name"),
+        ("waiting for 1 pods to end", "'1 pods'"),
+        ("requests go to 2 endpoint(s)", "count"),
+        ("0 of 1 replica placed; 1 is on its way, and 11 pods run on 10.0.0.1 items", ""),
+    ],
+)
+def test_what_messages_are_held_to_is_seen_to_be_broken(words: str, fault: str) -> None:
+    found = [*faults(words)]
+    assert len(found) == bool(fault)
+    assert all(fault in one for one in found)
 
 
 @pytest.mark.parametrize("condition", ALL, ids=lambda condition: condition.__name__)
@@ -60,10 +82,10 @@ def test_the_table_of_reasons_has_all_that_a_person_has_to_do_something_about() 
 
 
 def test_a_terminal_obeys_nothing_of_what_a_message_repeats() -> None:
-    said = "pod x ended: \x1b]0;owned\x07\x1b[2J\x9b31m\rall is well\u202egnorw\x00, Zürich\tok\nnext"
+    said = "Pod x ended: \x1b]0;owned\x07\x1b[2J\x9b31m\rall is well\u202egnorw\x00, Zürich\tok\nnext"
 
     message = Ready.CREATING.condition(NOW, message=said).message
 
-    shown = "pod x ended: \ufffd]0;owned\ufffd\ufffd[2J\ufffd31m\ufffdall is well\ufffdgnorw\ufffd, Zürich\tok\nnext"
+    shown = "Pod x ended: \ufffd]0;owned\ufffd\ufffd[2J\ufffd31m\ufffdall is well\ufffdgnorw\ufffd, Zürich\tok\nnext"
     assert message == shown
     assert Ready.CREATING.condition(NOW, message=message).message == message

@@ -63,7 +63,7 @@ def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_nam
         counts_what_exists(hub)
         keeps_what_is_there_on_bad_input(hub)
         fleet.cut("worker-1")
-        hub.says("worker-1", "Ready", "Unreachable: it has not answered since 20")
+        hub.says("worker-1", "Ready", "Unreachable: Cluster worker-1 has not answered since 20")
         assert status(hub)["gateway"]["address"]
         assert nodes(hub) == [2]
         fleet.heal("worker-1")
@@ -94,12 +94,12 @@ def is_told_under_another_name(hub: Hub) -> None:
     """The one that has it keeps it, and when that goes the other takes over; nobody waits for the other's objects."""
     hub.secret("again", hub.fleet.kubeconfig("worker-1").read_text())
     hub.apply(cluster("again"))
-    hub.says("again", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster worker-1")
+    hub.says("again", "Ready", "RegisteredTwice: Cluster again is the same cluster as InferenceCluster worker-1")
     assert hub.reason("ic", "worker-1", "Ready") == "Available"
     hub.kubectl("delete", "ic", "worker-1", "--timeout=180s")
     hub.says("again", "Ready", "Available")
     hub.apply(cluster("worker-1"))
-    hub.says("worker-1", "Ready", "RegisteredTwice: it is the same cluster as InferenceCluster again")
+    hub.says("worker-1", "Ready", "RegisteredTwice: Cluster worker-1 is the same cluster as InferenceCluster again")
     hub.kubectl("delete", "ic", "again", "--timeout=180s")
     hub.says("worker-1", "Ready", "Available")
 
@@ -107,14 +107,12 @@ def is_told_under_another_name(hub: Hub) -> None:
 def counts_what_exists(hub: Hub) -> None:
     node = hub.kubectl("get", "node", "-l", f"{labels.POOL}=h100", "-oname", on="worker-1").split()[0]
     hub.kubectl("cordon", node, on="worker-1")
-    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 1 of 2 nodes are usable, node")
+    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 1 of 2 nodes usable, node")
     assert nodes(hub) == [1]
     hub.kubectl("uncordon", node, on="worker-1")
     hub.until(lambda: nodes(hub) == [2], "the node to count again")
     resize(hub, "81Gi")
-    hub.says(
-        "worker-1", "GPUReady", "DevicesMissing: pool h100: 0 of 2 nodes are usable, node worker-1-h100-0 has 0 of 8"
-    )
+    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 0 of 2 nodes usable, node worker-1-h100-0 has 0 of 8")
     resize(hub, "80Gi")
     hub.says("worker-1", "GPUReady", "AllPresent")
 

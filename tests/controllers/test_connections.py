@@ -102,8 +102,8 @@ def test_a_cluster_is_connected_whichever_is_seen_first(hub: Hub, first: str) ->
 @pytest.mark.parametrize(
     ("data", "wrong"),
     [
-        ({}, "Secret modelplane-system/s has no key kubeconfig: it is empty"),
-        ({"config": "", "ca": ""}, "Secret modelplane-system/s has no key kubeconfig: it has ca, config"),
+        ({}, "Secret modelplane-system/s has no key kubeconfig: it is empty; put the kubeconfig under it"),
+        ({"config": "", "ca": ""}, "Secret modelplane-system/s has no key kubeconfig: it has ca, config; put"),
         ({"kubeconfig": "x"}, "Secret modelplane-system/s: key kubeconfig is not base64"),
         ({"kubeconfig": encoded("a: [")}, "Secret modelplane-system/s, key kubeconfig: the kubeconfig is not YAML"),
         ({"kubeconfig": encoded("hush")}, "Secret modelplane-system/s, key kubeconfig: the kubeconfig is empty"),
@@ -131,7 +131,9 @@ def test_a_secret_that_goes_leaves_the_connection_and_is_told(hub: Hub) -> None:
     hub.secret(gone=True)
 
     assert hub.server("a") == "https://one:6443"
-    assert str(hub.connections.why("a")) == "Secret modelplane-system/s does not exist"
+    assert str(hub.connections.why("a")) == (
+        "Secret modelplane-system/s does not exist: make it, with the kubeconfig under the key kubeconfig"
+    )
     assert hub.told == ["a"]
 
 

@@ -135,7 +135,7 @@ async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) 
     hub.gateway.says = lambda _: reply(404, "404 page not found\n")
     await hub.make("ModelEndpoint", "one", {"model": "chat"}, url=ELSEWHERE, rewritePath="/")
     await until(lambda: hub.said(ModelEndpoint, "one")[0] == "True", "the endpoint to be Ready, in doubt")
-    routed = ("True", "RouteConfigured", "1 endpoint(s) get requests")
+    routed = ("True", "RouteConfigured", "Requests go to 1 endpoint")
 
     async def accepted() -> None:
         while hub.said(ModelService, "chat", "RoutingReady") != routed:

@@ -279,7 +279,9 @@ async def test_a_stack_goes_from_the_front_and_leaves_nothing_of_its_own(platfor
     assert order.index("mp-gateway-helm") < order.index("mp-ai-gateway-helm") < order.index("mp-ai-gateway-crds-helm")
     assert await platform.kube.find(GATEWAY, Key("modelplane-system", "inference-gateway")) is None
     # No controller ends namespaces here: the stack waits, and lets go when they are gone.
-    await platform.until(lambda stack: message(stack, "Ready").startswith("being deleted: "), "the namespaces to go")
+    await platform.until(
+        lambda stack: message(stack, "Ready").startswith("Waiting for what is being deleted: "), "the namespaces to go"
+    )
     async with asyncio.timeout(SECONDS):
         while await platform.kube.find(of(ServingStack), SOME) is not None:
             for namespace in (await platform.kube.list(NAMESPACE, selector=labels.OWNER_UID)).items:

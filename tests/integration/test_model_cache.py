@@ -122,7 +122,9 @@ async def held(stage: Stage, space: str) -> bool:
 
 async def blocked(stage: Stage, space: str) -> bool:
     found = condition(await stage.hub.get("ModelCache", "model", space) or {}, "Ready")
-    return found.get("reason") == "Deleting" and "on cluster worker-1 start from it" in found.get("message", "")
+    return found.get("reason") == "Deleting" and "replicas on cluster worker-1 start from the cache" in found.get(
+        "message", ""
+    )
 
 
 async def hydrates_as(stage: Stage, job: dict[str, Any], home: str, folder: Path) -> None:

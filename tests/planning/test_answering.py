@@ -60,7 +60,7 @@ def test_what_requests_go_on_to_meet_with_is_told(answer: Answer, words: str) ->
     failing = asked(Asked(answer, failing=True))
 
     assert told(plan(failing))["Answering"] == ("False", "NotAnswered", words)
-    assert told(plan(failing))["Ready"] == ("False", "NotAnswered", f"{words}. 1 endpoint(s) get requests")
+    assert told(plan(failing))["Ready"] == ("False", "NotAnswered", f"{words}. Requests go to 1 endpoint")
 
 
 @pytest.mark.parametrize("number", [200, 301, 401, 403, 404, 429])
@@ -85,7 +85,7 @@ def test_an_outage_is_told_with_what_requests_meet_with() -> None:
     assert told(plan(down))["Ready"] == (
         "False",
         "NotAnswered",
-        "Requests are answered with 502. 1 endpoint(s) get requests",
+        "Requests are answered with 502. Requests go to 1 endpoint",
     )
     assert said(after(down, Asked()))["Ready"][0] == "False", "nor does it come back by itself"
 
@@ -97,7 +97,7 @@ def test_a_gateway_that_the_operator_cannot_reach_keeps_no_service_from_being_re
     alone = after(fresh, Asked(REFUSED, failing=True))
     assert said(alone) == {"Answering": ("Unknown", "GatewayUnreachable"), "Ready": ("True", "Available")}
     assert told(plan(alone))["Ready"][2] == (
-        "1 endpoint(s) get requests; whether they are answered is not known. "
+        "Requests go to 1 endpoint; whether they are answered is not known. "
         "From the operator's point of view the gateway refuses the connection"
     )
 

@@ -40,7 +40,7 @@ PLACED = replica("a").to_manifest()
     [
         (ONE, {"replicas": {"total": 3, "ready": 3}}, {"summary": "3 of 3 replicas ready"}),
         (PLACED, {}, {"nodes": 1, "pool": "default", "summary": "1 node of pool default on cluster a"}),
-        (CLUSTER, {}, {"pools": 2, "summary": "nodes not seen, 0 replicas placed"}),
+        (CLUSTER, {}, {"pools": 2, "summary": "Nodes not seen, 0 replicas placed"}),
         (
             TAINTED,
             {"observed": {"pools": POOLS}, "replicas": 4},
@@ -56,7 +56,7 @@ PLACED = replica("a").to_manifest()
         (of("InferenceGateway"), {"url": "http://192.0.2.1"}, {"summary": "Models are reached at http://192.0.2.1"}),
         (of("ModelEndpoint"), {}, {"summary": "No requests go there"}),
         (of("ModelEndpoint"), {"routing": {"url": "https://x:443"}}, {"summary": "Requests go to https://x:443"}),
-        (of("ModelService"), {"endpointCount": 2}, {"summary": "2 endpoints get requests"}),
+        (of("ModelService"), {"endpointCount": 2}, {"summary": "Requests go to 2 endpoints"}),
         (
             of("ServingStack"),
             {"components": [{"name": "a", "state": "Deployed"}, {"name": "b", "state": "Starting"}]},
@@ -94,7 +94,7 @@ def test_what_is_no_longer_so_is_taken_away() -> None:
 
 def test_an_object_that_cannot_be_read_says_so() -> None:
     assert glance(of("ModelDeployment", {"replicas": {}}), {"conditions": []})["summary"].startswith(
-        "It cannot be read"
+        "The object cannot be read"
     )
 
 

@@ -200,7 +200,7 @@ def test_a_token_is_renewed_at_half_of_its_time_before_all_else() -> None:
     assert RENEWAL not in before.steps
     assert before.requeue_after == timedelta(hours=1).total_seconds()
     assert then.steps == (RENEWAL, *before.steps)
-    ends = "the token ends at 2026-01-02T00:00:00Z"
+    ends = "The token of the kubeconfig ends at 2026-01-02T00:00:00Z"
     assert said(then)["CredentialsRenewed"] == ("TokenRenewed", f"{ends}, and is renewed before")
 
 
@@ -232,8 +232,8 @@ def test_a_cluster_that_gives_no_token_is_let_go_all_the_same() -> None:
         {"token": None},
         {"known": renewed("Never")},
         {"unreachable": Unreachable("no answer")},
-        {"kubeconfig": KubeconfigError("broken")},
-        {"connected": False, "there": None, "kubeconfig": KubeconfigError("none")},
+        {"kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
+        {"connected": False, "there": None, "kubeconfig": KubeconfigError("the kubeconfig is not YAML")},
         {"token_seen": EPOCH + timedelta(hours=13) - timedelta(seconds=9)},
     ],
     ids=["it does not end", "nobody asked", "silent", "another kubeconfig", "no way", "just renewed"],
@@ -246,7 +246,9 @@ def test_a_token_that_nobody_renews_says_when_it_ends() -> None:
     reason, words = said(at(1, renewed("Never")))["CredentialsRenewed"]
 
     assert reason == "NotRenewed"
-    assert words.startswith("the token ends at 2026-01-02T00:00:00Z: set spec.cluster.existing.credentialRenewal to")
+    assert words.startswith(
+        "The token of the kubeconfig ends at 2026-01-02T00:00:00Z: set spec.cluster.existing.credentialRenewal to"
+    )
     assert "CredentialsRenewed" not in said(at(1, token=None))
 
 
@@ -290,7 +292,7 @@ UNUSABLE = Unreachable("no answer")
             ),
             "unreachable": st.sampled_from([None, UNUSABLE]),
             "forbidden": st.sampled_from([None, Forbidden("no")]),
-            "kubeconfig": st.sampled_from([None, KubeconfigError("broken")]),
+            "kubeconfig": st.sampled_from([None, KubeconfigError("the kubeconfig is not YAML")]),
             "connected": st.booleans(),
             "helm": st.booleans(),
             "stack": st.deferred(
@@ -457,7 +459,7 @@ def test_a_gateway_that_was_made_before_there_was_a_helm_stays_as_it_is() -> Non
     decided = plan(seen(helm=True))
 
     assert decided.steps == plan(seen()).steps
-    words = "it was made before this operator ran Helm, which therefore installs nothing here"
+    words = "The gateway of cluster a is of before this operator ran Helm, which installs nothing there"
     assert said(decided)["BackendReady"] == ("BackendHealthy", words)
 
 
@@ -467,11 +469,11 @@ def test_a_cluster_waits_until_its_stack_is_gone() -> None:
     (step,) = first.steps
     assert isinstance(step, Delete)
     assert (str(step.key), step.uid, step.cluster) == (STACK, "uid-of-stack", "")
-    assert said(first)["Ready"] == ("Deleting", f"its software is going: ServingStack {STACK}")
+    assert said(first)["Ready"] == ("Deleting", f"The software of cluster a is going: ServingStack {STACK}")
 
     then = plan(seen(cluster(**terminating()), stack=stack("False", deletionTimestamp=EPOCH.isoformat()), **known))
     assert then.steps == ()
-    waits = f"its software is going: ServingStack {STACK} (cert-manager is not installed)"
+    waits = f"The software of cluster a is going: ServingStack {STACK} (cert-manager is not installed)"
     assert said(then)["Ready"] == ("Deleting", waits)
 
     last = let_go(seen(cluster(**terminating()), **known))
@@ -485,7 +487,7 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
 
     assert first.status is not None
     assert first.steps == ()
-    assert said(first)["Ready"][1].startswith("left behind, ")
+    assert said(first)["Ready"][1].startswith("Namespaces stay on cluster a, ")
     assert said(first)["Ready"][1].endswith(": Namespace modelplane-team")
     assert plan(seen(cluster(status=first.status.to_manifest(), **terminating()), **leaving)).steps[-1] == LET_GO
 
@@ -499,9 +501,9 @@ def test_a_namespace_that_others_need_is_named_and_left() -> None:
             tuple(f"Deployment modelplane-team/{name}" for name in "abcdefg"),
             (
                 "OrphansFound",
-                "7 of its objects belong to nothing on this hub, and are left alone: "
+                "Nothing on this hub owns 7 objects of the operator's on cluster a: "
                 + ", ".join(f"Deployment modelplane-team/{name}" for name in "abcde")
-                + " and 2 more",
+                + " and 2 more; delete what is not another hub's",
             ),
         ),
     ],
@@ -530,14 +532,17 @@ def test_a_cluster_that_is_abandoned_has_its_stack_go_too() -> None:
 
 SINCE = "since 2026-01-01T00:00:00Z: GET /readyz: not accepted"
 ALONE = (
-    "it misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
+    "Cluster a misbehaves, and is left alone for some minutes each time since 2026-01-01T00:00:00Z: "
     "list pods: the answer is no object"
 )
 LAST = {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED]}
 FRESH = {**PUBLISHED, "devices": [{**DEVICE, "capacity": {"memory": {"value": "plenty"}}}]}
 WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
-GONE = "InferenceClass h200 does not exist"
-NO_CLOUD = "clusters on GKE cannot be made yet; bring one with `source: Existing`"
+GONE = "InferenceClass h200 does not exist: make it, or correct className of the pool"
+NO_L4 = GONE.replace("h200", "l4")
+UNREADABLE = "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there"
+LOST = f"Unreachable: Cluster a has not answered since {EPOCH:%Y-%m-%dT%H:%M:%SZ}: ping: no answer in time"
+NO_CLOUD = "Clusters on GKE cannot be made yet; bring one with `source: Existing`"
 L4 = {"name": "edge", "className": "l4"}
 
 
@@ -566,14 +571,20 @@ L4 = {"name": "edge", "className": "l4"}
             cluster({**POOL, "nodeCount": 2}, status=LAST),
             {"classes": {"h200": WRONG}},
             [{**PUBLISHED, "nodes": 2}],
-            {"NodePoolsValid": "InvalidClass: see Accepted of InferenceClass h200", "Ready": "Available"},
+            {
+                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "Ready": "Available",
+            },
             id="a class that turns wrong leaves the devices, and the pool's own size counts",
         ),
         pytest.param(
             cluster(),
             {"classes": {"h200": WRONG}},
             [FRESH],
-            {"NodePoolsValid": "InvalidClass: see Accepted of InferenceClass h200", "Ready": "Available"},
+            {
+                "NodePoolsValid": "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there",
+                "Ready": "Available",
+            },
             id="of a class that was always wrong, what can be read counts",
         ),
         pytest.param(
@@ -581,9 +592,9 @@ L4 = {"name": "edge", "className": "l4"}
             {},
             [PUBLISHED],
             {
-                "NodePoolsValid": "WaitingForClasses: InferenceClass l4 does not exist",
+                "NodePoolsValid": f"WaitingForClasses: {NO_L4}",
                 "ClusterReady": "ClusterRunning",
-                "Ready": "Degraded: pool edge: InferenceClass l4 does not exist",
+                "Ready": f"Degraded: Pool edge: {NO_L4}",
             },
             id="a pool of which nothing was ever known closes no other",
         ),
@@ -592,8 +603,8 @@ L4 = {"name": "edge", "className": "l4"}
             {},
             [],
             {
-                "ClusterReady": "WaitingForClasses: InferenceClass l4 does not exist",
-                "Ready": "WaitingForClasses: no pool can be used: pool edge: InferenceClass l4 does not exist",
+                "ClusterReady": f"WaitingForClasses: {NO_L4}",
+                "Ready": f"WaitingForClasses: No pool can be used: pool edge: {NO_L4}",
             },
             id="without any pool of which something is known nothing can be placed",
         ),
@@ -601,7 +612,7 @@ L4 = {"name": "edge", "className": "l4"}
             cluster(),
             {"there": there(made(), hardware=None)},
             [PUBLISHED],
-            {"Ready": "Creating: the nodes have not been listed yet"},
+            {"Ready": "Creating: The nodes of the cluster have not been listed yet"},
             id="nothing is placed before the nodes were counted",
         ),
         pytest.param(
@@ -609,9 +620,9 @@ L4 = {"name": "edge", "className": "l4"}
             {"there": None, "unreachable": Unreachable("ping: no answer in time")},
             [PUBLISHED],
             {
-                "ClusterReady": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
-                "BackendReady": "Unreachable: see ClusterReady",
-                "Ready": "Unreachable: it has not answered since 2026-01-01T00:00:00Z: ping: no answer in time",
+                "ClusterReady": LOST,
+                "BackendReady": "Unreachable: Cluster a cannot be asked: see ClusterReady",
+                "Ready": LOST,
             },
             id="a cluster that does not answer keeps what was known",
         ),
@@ -623,7 +634,7 @@ L4 = {"name": "edge", "className": "l4"}
                 "server": "https://api.east:6443",
             },
             [PUBLISHED],
-            {"ClusterReady": f"Unreachable: it does not accept the operator {SINCE} (https://api.east:6443)"},
+            {"ClusterReady": f"Unreachable: Cluster a does not accept the operator {SINCE} (https://api.east:6443)"},
             id="a cluster that refuses our credentials is named by its address",
         ),
         pytest.param(
@@ -644,7 +655,7 @@ L4 = {"name": "edge", "className": "l4"}
             [PUBLISHED],
             {
                 "ClusterReady": f"Misbehaving: {ALONE}",
-                "BackendReady": "Unreachable: see ClusterReady",
+                "BackendReady": "Unreachable: Cluster a cannot be asked: see ClusterReady",
                 "Ready": f"Unreachable: {ALONE}",
             },
             id="a cluster that misbehaves keeps what was known",
@@ -665,7 +676,7 @@ L4 = {"name": "edge", "className": "l4"}
             {"kubeconfig": KubeconfigError("Secret kubeconfig does not exist")},
             [PUBLISHED],
             {
-                "ClusterReady": "ClusterRunning: it is reached as before, but Secret kubeconfig does not exist",
+                "ClusterReady": "ClusterRunning: Cluster a is reached as before, but Secret kubeconfig does not exist",
                 "Ready": "Available",
             },
             id="a kubeconfig that goes leaves the connection",
@@ -685,10 +696,10 @@ L4 = {"name": "edge", "className": "l4"}
             {"there": there(apis=frozenset({"DRA"}))},
             [PUBLISHED],
             {
-                "BackendReady": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
-                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
-                "Ready": "NotInstalled: there is no gateway yet: the cluster lacks the Gateway API "
-                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1)",
+                "BackendReady": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
+                "Ready": "NotInstalled: Cluster a has no gateway yet, as it lacks the Gateway API "
+                "(gateway.networking.k8s.io/v1) and Envoy Gateway (gateway.envoyproxy.io/v1alpha1): install that there",
             },
             id="a cluster without Envoy Gateway",
         ),
@@ -697,8 +708,8 @@ L4 = {"name": "edge", "className": "l4"}
             {"there": there(made(address=None))},
             [PUBLISHED],
             {
-                "BackendReady": "Installing: gateway inference-gateway has no address yet: waiting for a load balancer",
-                "Ready": "Creating: gateway inference-gateway has no address yet: waiting for a load balancer",
+                "BackendReady": "Installing: Gateway inference-gateway has no address yet: waiting for a load balancer",
+                "Ready": "Creating: Gateway inference-gateway has no address yet: waiting for a load balancer",
             },
             id="a gateway that waits for its address",
         ),
@@ -735,7 +746,7 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
 # Hardware -------------------------------------------------------------------------------------------------------------
 
 HALF = slice_of("b", "70Gi")
-LABEL = "carry the label modelplane.ai/pool=gpu"
+LABEL = "with the label modelplane.ai/pool=gpu"
 WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
 
 
@@ -756,7 +767,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), node("b"), node("x", pool="other")),
             2,
             (2, 2),
-            f"NodesMissing: pool gpu: 2 of 4 nodes {LABEL}",
+            f"NodesMissing: Pool gpu: 2 of 4 nodes {LABEL}",
             id="nodes that are not there do not count",
         ),
         pytest.param(
@@ -764,7 +775,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(),
             0,
             (0, 0),
-            f"NodesMissing: pool gpu: 0 of 4 nodes {LABEL}",
+            f"NodesMissing: Pool gpu: 0 of 4 nodes {LABEL}",
             id="where no node is there none counts",
         ),
         pytest.param(
@@ -772,7 +783,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), node("b")),
             9,
             (2, 2),
-            f"NodesMissing: pool gpu: 2 of 3 nodes {LABEL}",
+            f"NodesMissing: Pool gpu: 2 of 3 nodes {LABEL}",
             id="of an autoscaled pool the maximum counts and the minimum must be there",
         ),
         pytest.param(
@@ -783,7 +794,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a", ready="Unknown"), node("b", unschedulable=True), node("c")),
             1,
             (3, 1),
-            "DevicesMissing: pool gpu: 1 of 3 nodes are usable, node a is not ready",
+            "DevicesMissing: Pool gpu: 1 of 3 nodes usable, node a is not ready",
             id="nodes that take no pods do not count",
         ),
         pytest.param(
@@ -791,7 +802,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), node("b"), slices=[slice_of("a", "141Gi")]),
             1,
             (2, 1),
-            f"DevicesMissing: pool gpu: 1 of 2 nodes are usable, node b has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable, node b has 0 of 1 gpu ({GPU})",
             id="a node whose driver has published nothing does not count",
         ),
         pytest.param(
@@ -799,8 +810,8 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), node("b"), slices=[slice_of("a", "200Gi"), HALF]),
             1,
             (2, 1),
-            f"DevicesMissing: pool gpu: 1 of 2 nodes are usable, "
-            f"node b has 0 of 1 gpu ({GPU}) with memory 141Gi, 1 have less",
+            f"DevicesMissing: Pool gpu: 1 of 2 nodes usable, "
+            f"node b has 0 of 1 gpu ({GPU}) with memory 141Gi, the others have less",
             id="a device that is smaller than declared does not count, a larger one does",
         ),
         pytest.param(
@@ -808,7 +819,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), slices=[slice_of("a", "141Gi"), slice_of("a", generation=2)]),
             0,
             (1, 0),
-            f"DevicesMissing: pool gpu: 0 of 1 nodes are usable, node a has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 0 of 1 node usable, node a has 0 of 1 gpu ({GPU})",
             id="what an older generation of a pool says counts no more",
         ),
         pytest.param(
@@ -816,7 +827,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             hardware(node("a"), slices=[slice_of("a", "141Gi", taints=[{"key": "broken", "effect": "NoSchedule"}])]),
             0,
             (1, 0),
-            f"DevicesMissing: pool gpu: 0 of 1 nodes are usable, node a has 0 of 1 gpu ({GPU})",
+            f"DevicesMissing: Pool gpu: 0 of 1 node usable, node a has 0 of 1 gpu ({GPU})",
             id="a device with a taint does not count",
         ),
         pytest.param(
@@ -832,7 +843,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             None,
             3,
             None,
-            "NotSeen: the nodes have not been listed yet",
+            "NotSeen: The nodes of the cluster have not been listed yet",
             id="before nodes were seen those of the last time count",
         ),
         pytest.param(
@@ -840,7 +851,7 @@ WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTran
             Forbidden("list nodes: not allowed"),
             4,
             None,
-            "NotSeen: list nodes: not allowed",
+            "NotSeen: The nodes of cluster a cannot be seen: list nodes: not allowed",
             id="where nodes may not be listed the declared ones count",
         ),
     ],
@@ -939,7 +950,7 @@ def test_a_cluster_without_dynamic_resource_allocation_says_so() -> None:
 
     reason, message = said(decided)["GPUReady"]
     assert reason == "DevicesMissing"
-    assert message.startswith("the cluster does not serve resource.k8s.io/v1")
+    assert message.startswith("The cluster does not serve resource.k8s.io/v1")
 
 
 def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
@@ -947,7 +958,10 @@ def test_what_a_user_may_not_see_is_said_and_what_was_known_stays() -> None:
 
     decided = plan(seen(cluster(status=LAST), there=None, forbidden=refused))
 
-    assert said(decided)["ClusterReady"] == ("NotPermitted", str(refused))
+    assert said(decided)["ClusterReady"] == (
+        "NotPermitted",
+        f"The operator lacks a right on cluster a: {refused}; apply the access manifest there again",
+    )
     assert decided.requeue_after, "nothing tells when somebody is given a right"
     assert decided.status is not None
     assert decided.status.to_manifest()["gpuPools"] == [PUBLISHED]
@@ -1036,20 +1050,22 @@ def phase(decided: Plan) -> tuple[str, list[str]] | None:
         (
             {"replicas": tuple(Key("team", name) for name in "abcdefg")},
             ("Blocked", [f"ModelReplica team/{name}" for name in "abcde"]),
-            "replicas are placed on it: ModelReplica team/a, ModelReplica team/b, ModelReplica team/c, "
-            "ModelReplica team/d, ModelReplica team/e and 2 more; they stay for want of another place unless it is "
-            'annotated with modelplane.ai/force-drain="true"',
+            "Replicas are placed on cluster a: ModelReplica team/a, ModelReplica team/b, ModelReplica team/c, "
+            "ModelReplica team/d, ModelReplica team/e and 2 more; they stay for want of another place: make room "
+            "elsewhere, or end them all the same by annotating the InferenceCluster with "
+            'modelplane.ai/force-drain="true"',
         ),
         (
             {"there": None, "unreachable": Unreachable("no answer")},
             ("Unreachable", []),
-            f'it cannot be cleaned up: no answer; annotate it with {labels.ABANDON}="true" to leave all that is there',
+            "Cluster a cannot be cleaned up: no answer; annotate the InferenceCluster with "
+            f'{labels.ABANDON}="true" to leave all there',
         ),
         (
             {"there": there(made(), others=("Deployment team/x",))},
             ("DrainServing", ["Deployment team/x"]),
-            "objects of models are left there: Deployment team/x; delete them there if nobody else does, or annotate it"
-            ' with modelplane.ai/abandon="true" to leave them',
+            "Objects of models are left on cluster a: Deployment team/x; delete them there if nobody else does, or "
+            'annotate the InferenceCluster with modelplane.ai/abandon="true" to leave them',
         ),
     ],
     ids=["replicas", "unreachable", "objects of models"],
@@ -1130,7 +1146,7 @@ def test_the_same_cluster_under_another_name_gets_nothing_made_there() -> None:
     decided = plan(seen(known, there=there(made(), registered=twice), helm=True, replicas=(KUBECONFIG,)))
 
     words = (
-        "it is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
+        "Cluster a is the same cluster as InferenceCluster first, so that nothing is made there for this one: "
         "delete one of the two"
     )
     assert decided.steps == ()

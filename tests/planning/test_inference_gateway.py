@@ -47,7 +47,7 @@ THEIRS = {
     "MutualTLSReady": (
         "False",
         "NotOffered",
-        "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always",
+        "The Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always",
     )
 }
 

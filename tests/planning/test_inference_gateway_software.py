@@ -90,8 +90,8 @@ def test_traefik_comes_first() -> None:
         "install traefik-system/mp-traefik",
     ]
     assert said(found) == {
-        "ControllerReady": ("Installing", "traefik is not installed"),
-        "Ready": ("Creating", "traefik is not installed"),
+        "ControllerReady": ("Installing", "Chart traefik is not installed"),
+        "Ready": ("Creating", "Chart traefik is not installed"),
     }
 
 
@@ -118,14 +118,14 @@ def test_metallb_has_its_addresses_as_soon_as_it_is_there() -> None:
         "install traefik-system/mp-traefik",
     ]
     assert list(map(brief, then.steps))[-2:] == ["apply IPAddressPool", "apply L2Advertisement"]
-    assert said(then)["ControllerReady"] == ("Installing", "traefik is not installed")
+    assert said(then)["ControllerReady"] == ("Installing", "Chart traefik is not installed")
 
 
 def test_a_gateway_does_not_wait_for_addresses() -> None:
     found = planned(gateway(**POOL), "traefik")
 
     assert all(step in found.steps for step in plan(seen(gateway(**POOL))).steps)
-    assert said(found)["Ready"] == ("Creating", "metallb is not installed")
+    assert said(found)["Ready"] == ("Creating", "Chart metallb is not installed")
 
 
 def test_metallb_goes_when_it_is_no_longer_asked_for_and_traefik_is_there() -> None:
@@ -153,7 +153,7 @@ def live(manifest: Manifest) -> Manifest:
 
 def test_pods_that_are_down_are_said_although_the_chart_is_deployed() -> None:
     down = Workload(Key("traefik-system", "mp-traefik"), "Deployment", "traefik", wanted=2, ready=0)
-    words = "traefik: 0 of 2 pods of Deployment traefik are ready"
+    words = "Chart traefik: 0 of 2 pods of Deployment traefik ready"
 
     found = said(planned(gateway(), "traefik", workloads=(down,)))
     assert found == {"ControllerReady": ("Installing", words), "Ready": ("Creating", words)}
@@ -170,7 +170,7 @@ def test_a_change_that_failed_is_said_and_what_was_there_before_goes_on() -> Non
 
     found = planned(known, history=history, children=tuple(there))
     assert "roll back Helm release traefik-system/mp-traefik to revision 1" in map(str, found.steps)
-    assert said(found)["ControllerReady"] == ("RolledBack", "traefik: it failed")
+    assert said(found)["ControllerReady"] == ("RolledBack", "Chart traefik: Helm failed without a word")
     assert said(found)["Ready"][0] == "Available"
 
 
@@ -187,7 +187,9 @@ def test_without_helm_only_the_gateway_is_ours() -> None:
     assert plan(seen(known)) == serve(seen(known))
     left = plan(seen(terminating))
     assert left.steps == ()
-    assert said(left)["Ready"][1].startswith("its charts go as soon as the operator may use Helm on the hub again")
+    assert said(left)["Ready"][1].startswith(
+        "The charts of the hub gateway go as soon as the operator may use Helm on the hub again"
+    )
     abandoned = gateway(terminating=True, noted=labels.ABANDON)
     assert plan(seen(abandoned)).steps == (LET_GO,)
 
@@ -224,6 +226,6 @@ def test_whoever_gave_an_address_stays_until_it_is_given_back() -> None:
 
     waits = plan(seen(known, charts=charts, balancer="traefik-system/traefik"))
     assert waits.steps == ()
-    assert said(waits)["Ready"] == ("Deleting", "load balancer traefik-system/traefik is being taken away")
+    assert said(waits)["Ready"] == ("Deleting", "Load balancer traefik-system/traefik is being taken away")
     then = plan(seen(known, charts=charts))
     assert list(map(brief, then.steps)) == ["uninstall Helm release metallb-system/mp-metallb"]

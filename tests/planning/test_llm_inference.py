@@ -20,7 +20,7 @@ from tests.support.builders import EPOCH
 DEV = Location(target="Secret", name="dev", server="https://dev.example.com", namespace="models")
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
 MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
-LOST = Site("llminference:ml-team/old", Unreachable("it does not answer"))
+LOST = Site("llminference:ml-team/old", Unreachable("no answer in time"))
 SPEC = {
     "model": "Qwen/Qwen3-8B",
     "providerConfigName": "dev",
@@ -170,8 +170,8 @@ def test_old_copies_go_once_the_new_one_is_there() -> None:
 @pytest.mark.parametrize(
     ("target", "sites"),
     [
-        (Refused(TargetResolved.NOT_FOUND, "no Secret"), {DEV: site(), OLD: site(name="old")}),
-        (Refused(TargetResolved.NOT_GRANTED, "not let in"), {DEV: site(), OLD: site(name="old")}),
+        (Refused(TargetResolved.NOT_FOUND, "there is no Secret dev"), {DEV: site(), OLD: site(name="old")}),
+        (Refused(TargetResolved.NOT_GRANTED, "namespace models is not let in"), {DEV: site(), OLD: site(name="old")}),
         (DEV, {DEV: LOST, OLD: site(name="old")}),
         (DEV, {DEV: site(children=False, runtimes=False), OLD: site(name="old")}),
     ],
@@ -256,7 +256,7 @@ def test_a_deletion_waits_until_nothing_is_anywhere() -> None:
 
     assert (deletions(there), LET_GO in there.steps) == (BOTH, False)
     assert (deletions(stuck), LET_GO in stuck.steps) == ([], False)
-    assert "it does not answer" in str(stuck.status)
+    assert "no answer in time" in str(stuck.status)
     assert gone.steps == (LET_GO,)
 
 

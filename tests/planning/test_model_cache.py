@@ -308,7 +308,7 @@ def test_a_cache_goes_when_nobody_starts_from_it_and_says_who_does() -> None:
 
     assert {one.split()[0] for one in deleted(used)} == {"Job"}
     assert used.status is not None
-    assert "r on cluster berlin start from it" in json.dumps(used.status.to_manifest())
+    assert "Replicas on cluster berlin start from the cache: r" in json.dumps(used.status.to_manifest())
     assert {one.split()[0] for one in deleted(free)} == {"Job", "PersistentVolumeClaim"}
     assert LET_GO not in (*free.steps, *silent.steps)
     assert [one.type for one in empty.steps if isinstance(one, Delete)] == [NAMESPACE]

@@ -78,7 +78,7 @@ def test_a_new_deployment_gets_its_replicas_and_no_endpoint() -> None:
     assert [step.manifest["spec"]["clusterName"] for step in decided.steps if isinstance(step, Create)] == ["a", "b"]
     assert counts(decided) == (0, 0)
     assert told(decided)["ReplicasScheduled"] == ("False", "Scheduling", "2 of 2 replicas placed on 2 clusters")
-    assert told(decided)["ReplicasReady"] == ("False", "ModelStarting", "0 of 2 ready")
+    assert told(decided)["ReplicasReady"] == ("False", "ModelStarting", "0 of 2 replicas ready")
     assert told(decided)["Ready"][0] == "False"
 
 
@@ -93,9 +93,9 @@ def test_a_replica_that_answers_gets_an_endpoint_behind_its_gateway() -> None:
     assert counts(decided) == (1, 1)
     assert told(decided) == {
         "ReplicasScheduled": ("True", "ReplicasCreated", "1 of 1 replica placed on 1 cluster"),
-        "ReplicasReady": ("True", "AllReplicasReady", "1 of 1 ready"),
+        "ReplicasReady": ("True", "AllReplicasReady", "1 of 1 replica ready"),
         "Progressing": ("False", "Settled", ""),
-        "Ready": ("True", "Available", "1 of 1 ready"),
+        "Ready": ("True", "Available", "1 of 1 replica ready"),
     }
 
 
@@ -111,7 +111,7 @@ def test_a_replica_that_ceases_to_answer_loses_its_endpoint_and_says_why() -> No
 
     assert steps(decided) == [f"delete ModelEndpoint {key_of(one)}"]
     assert told(decided)["ReplicasReady"][2] == (
-        f"0 of 1 ready; {one['metadata']['name']} on a: pod x engine: crash loop, exit code 1"
+        f"0 of 1 replica ready; {one['metadata']['name']} on a: pod x engine: crash loop, exit code 1"
     )
 
 
@@ -252,12 +252,13 @@ def test_what_a_cluster_does_not_allow_is_left_out_of_the_pods_told_and_holds_up
     decided = told(plan(seen(subject, lax, replicas=[one])))
 
     assert on_pods(one) == {"annotations": {"example.com/note": "x"}}
-    assert decided["Ready"] == ("True", "Available", "1 of 1 ready")
+    assert decided["Ready"] == ("True", "Available", "1 of 1 replica ready")
     assert decided["PodTemplateAllowed"] == (
         "False",
         "LeftOut",
-        "left out of the pods on cluster a: annotation example.com/mesh (allowedAnnotations). To allow it, the "
-        "platform team adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it",
+        "Pods do without what is not allowed on cluster a: annotation example.com/mesh (allowedAnnotations). "
+        "To allow it, the platform team adds it to spec.isolation.pods of the InferenceCluster, in the field named "
+        "beside it",
     )
     new = told(plan(seen(subject, strict)))["PodTemplateAllowed"][2]
     assert "annotation example.com/mesh (allowedAnnotations), annotation example.com/note (allowedAnnotations)" in new
@@ -308,7 +309,7 @@ def test_after_an_upgrade_of_the_operator_its_part_of_the_pods_changes_replica_b
 
     assert [type(step) for step in decided.steps] == [Create, Apply, Apply]
     assert told(decided)["Progressing"][2] == (
-        "2 to be moved, changed or removed; 2 wait until more than 2 serve, 2 do"
+        "2 replicas to be moved, changed or removed; 2 replicas to wait until more than 2 serve, 2 so far"
     )
 
 
@@ -399,7 +400,7 @@ def test_a_drain_says_who_waits_for_what() -> None:
     assert told(decided)["Progressing"] == (
         "True",
         "Moving",
-        "1 to be moved, changed or removed; 1 wait until more than 1 serve, 1 do",
+        "1 replica to be moved, changed or removed; 1 replica to wait until more than 1 serve, 1 so far",
     )
 
 
@@ -427,7 +428,7 @@ def test_no_replicas_are_ready_when_none_are_asked_for() -> None:
     decided = plan(seen(deployment(replicas=0), cluster("a")))
 
     assert decided.steps == ()
-    assert told(decided)["Ready"] == ("True", "Available", "0 of 0 ready")
+    assert told(decided)["Ready"] == ("True", "Available", "0 of 0 replicas ready")
 
 
 # Reasons --------------------------------------------------------------------------------------------------------------
@@ -481,4 +482,6 @@ def test_what_fails_is_told_before_what_starts() -> None:
     first, second = placed(subject, *there, ready=False)
     decided = told(plan(seen(subject, *there, replicas=[failing(first, "Creating"), failing(second, "CrashLoop")])))
 
-    assert decided["ReplicasReady"][2].startswith(f"0 of 2 ready; {second['metadata']['name']} on b: so it is; ")
+    assert decided["ReplicasReady"][2].startswith(
+        f"0 of 2 replicas ready; {second['metadata']['name']} on b: so it is; "
+    )

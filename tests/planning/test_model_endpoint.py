@@ -62,8 +62,8 @@ def test_an_endpoint_gets_its_service_in_one_pass_and_then_says_so(
     first = seen(endpoint(url, rewritePath="/v1/"))
 
     assert told(plan(first)) == {
-        "RoutingReady": ("False", "WaitingForBackend", f"Its Service does not lead to {leads} yet"),
-        "Ready": ("False", "Creating", f"Its Service does not lead to {leads} yet"),
+        "RoutingReady": ("False", "WaitingForBackend", f"The Service of the endpoint does not lead to {leads} yet"),
+        "Ready": ("False", "Creating", f"The Service of the endpoint does not lead to {leads} yet"),
     }
     assert routing(first) is None
 
@@ -412,7 +412,7 @@ def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
     pending = users(PROVIDER, names={"api.together.xyz": None})
 
     assert kinds(settled(pending).children) == []
-    assert reported(pending) == "api.together.xyz is being resolved; no requests go there"
+    assert reported(pending) == "Host api.together.xyz is being resolved; no requests go there"
     assert plan(pending).requeue_after == REQUEUE_SOON
 
 
@@ -435,7 +435,7 @@ def test_what_led_outside_before_gets_requests_while_another_name_is_resolved() 
     changing = settled(users("https://api.groq.com", *before.children, names=known))
 
     assert routing(changing) == (BACKEND, "https://api.together.xyz:443")
-    assert reported(changing) == "api.groq.com is being resolved; requests go on to https://api.together.xyz:443"
+    assert reported(changing) == "Host api.groq.com is being resolved; requests go on to https://api.together.xyz:443"
 
 
 def test_a_name_that_nobody_can_tell_of_is_told_and_holds_nothing_up() -> None:

@@ -126,9 +126,9 @@ def test_at_first_all_is_applied_and_nothing_is_claimed() -> None:
     ]
     assert {step.cluster for step in decided.steps if isinstance(step, Apply)} == {"a"}
     assert told(decided) == {
-        "ModelAccepted": ("False", "Deploying", "no workload yet of engine main"),
+        "ModelAccepted": ("False", "Deploying", "No workload yet of engine main"),
         "ModelReady": ("False", "WaitingForModel", ""),
-        "Ready": ("False", "Creating", "engine main: no workload yet; it has no route yet"),
+        "Ready": ("False", "Creating", "Engine main: no workload yet; there is no route to the replica yet"),
     }
 
 
@@ -149,14 +149,14 @@ def test_it_answers_with_some_of_its_copies_and_is_ready_with_all() -> None:
     decided = told(plan(seen(one, *found, pods=[pod(one)])))
 
     assert decided["ModelReady"] == ("True", "Serving", "")
-    assert decided["Ready"] == ("False", "Creating", "engine main: 3 of 4 copies ready")
+    assert decided["Ready"] == ("False", "Creating", "Engine main: 3 of 4 copies ready")
 
 
 def test_no_pod_that_answers_is_told_with_its_cause() -> None:
     one = subject()
     decided = told(plan(seen(one, *children(one), pods=[pod(one, ready=False)])))
 
-    assert decided["ModelReady"] == ("False", "ModelStarting", "no pod of engine main answers; pod pod is starting")
+    assert decided["ModelReady"] == ("False", "ModelStarting", "No pod of engine main answers; pod pod is starting")
 
 
 def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said() -> None:
@@ -166,11 +166,11 @@ def test_a_pod_on_a_node_that_is_not_ready_does_not_count_whatever_it_last_said(
     decided = told(plan(replace(serving(one), nodes=silent)))
 
     down = "pod pod is on node n, which is not ready since T"
-    assert decided["ModelReady"] == ("False", "NotAnswering", f"no pod of engine main answers; {down}")
+    assert decided["ModelReady"] == ("False", "NotAnswering", f"No pod of engine main answers; {down}")
     assert decided["Ready"] == (
         "False",
         "NotAnswering",
-        f"engine main: 1 of its pods on nodes that are not ready; {down}",
+        f"Engine main: 1 pod on nodes that are not ready; {down}",
     )
 
 
@@ -178,7 +178,7 @@ def test_a_cordoned_node_is_named_whether_its_pods_serve_or_not() -> None:
     said = {"conditions": [{"type": "Ready", "status": "True"}]}
     nodes = ({"metadata": {"name": name}, "spec": {"unschedulable": True}, "status": said} for name in ("n", "other"))
     cordoned, there = Unfit(tuple(nodes)), serving()
-    words = "pods of it are on node n, which is cordoned"
+    words = "Pods of the replica are on node n, which is cordoned"
 
     serves = told(plan(replace(there, nodes=cordoned)))
     assert serves["Ready"] == ("True", "Available", words)
@@ -196,7 +196,7 @@ def test_right_after_a_change_the_pods_of_before_do_not_count() -> None:
     assert decided["Ready"] == (
         "False",
         "Creating",
-        "engine main: its workload is being changed",
+        "Engine main: its workload is being changed",
     )
 
 
@@ -272,15 +272,15 @@ HANDED = "--kv-transfer-config={}"
 @pytest.mark.parametrize(
     ("prefill", "decode", "said"),
     [
-        ([], [], ("False", "NotConfigured", "engine prefill needs `--kv-transfer-config`; "
+        ([], [], ("False", "NotConfigured", "Engine prefill needs `--kv-transfer-config`; "
          "engine decode needs `--kv-transfer-config`")),
-        ([HANDED], ["--port=8001"], ("False", "NotConfigured", "engine decode needs `--kv-transfer-config`")),
+        ([HANDED], ["--port=8001"], ("False", "NotConfigured", "Engine decode needs `--kv-transfer-config`")),
         (["--kv_transfer_config", "{}"], [HANDED], ("True", "Configured", "")),
         (["--kv-transfer-config.kv_connector=NixlConnector"], ["--config=f"], ("True", "Configured", "")),
         (["$(KV_FLAGS)"], ["$(KV_FLAGS)"], ("True", "Configured", "")),
         (["sglang", "$(FLAGS)"], ["sglang", "--disaggregation-mode=$(MODE)"], ("True", "Configured", "")),
         (["sglang", "--disaggregation-mode=prefill"], ["sglang", "--disaggregation-mode=prefill"],
-         ("False", "NotConfigured", "engine decode needs `--disaggregation-mode=decode`")),
+         ("False", "NotConfigured", "Engine decode needs `--disaggregation-mode=decode`")),
     ],
 )  # fmt: skip
 def test_engines_that_hand_over_nothing_are_told(prefill: list[str], decode: list[str], said: Condition) -> None:
@@ -307,7 +307,7 @@ def test_an_engine_that_is_silent_where_it_is_asked_is_told_why_it_may_be(decode
     said = told(plan(seen(one, *children(one, serves=pools), serves=pools)))["ModelReady"][2]
 
     wrong = "engine prefill is told `--port 9000`, and is asked on 8000: let it listen there"
-    assert said == "; ".join(filter(None, ["no pod of engine prefill, decode answers", wrong, why]))
+    assert said == "; ".join(filter(None, ["No pod of engine prefill, decode answers", wrong, why]))
 
 
 def picker_pod(one: ModelReplica, *, ready: bool = True) -> Manifest:
@@ -333,10 +333,10 @@ def test_behind_a_picker_that_does_not_run_nothing_is_ready_however_well_the_eng
     none = told(plan(seen(one, *behind, pods=[pod(one)], serves=POOLS)))
     well = told(plan(seen(one, *behind, pods=[pod(one), picker_pod(one)], serves=POOLS)))
 
-    why = "no pod of its endpoint picker is ready; pod picker-pod epp: crash loop, exit code unknown"
+    why = "No pod of the endpoint picker is ready; pod picker-pod epp: crash loop, exit code unknown"
     assert dead["ModelReady"] == ("False", "PickerNotReady", why)
     assert dead["Ready"] == ("False", "Creating", why)
-    assert none["ModelReady"] == ("False", "PickerNotReady", "no pod of its endpoint picker is ready")
+    assert none["ModelReady"] == ("False", "PickerNotReady", "No pod of the endpoint picker is ready")
     assert (well["ModelReady"], well["Ready"]) == (("True", "Serving", ""), ("True", "Available", ""))
 
 
@@ -361,7 +361,7 @@ def test_the_picker_goes_when_the_last_engine_has_ended() -> None:
     ]
     assert deleted(second) == []
     assert "Deployment" in deleted(third)
-    assert (ending.steps, told(ending)["Ready"][2]) == ((), "waiting for 1 pod to end")
+    assert (ending.steps, told(ending)["Ready"][2]) == ((), "Waiting for 1 pod to end")
     assert last.steps == (LET_GO,), "it has minutes to end, and holds no devices"
 
 
@@ -372,13 +372,13 @@ def test_a_missing_secret_is_told_and_a_copy_of_one_that_vanished_stays() -> Non
     one = ModelReplica.parse(made)
     secret = {"kind": "Secret", "metadata": {"name": "hf"}, "data": {"token": "aHVudGVyMg=="}}
 
-    assert told(plan(seen(one)))["Ready"][2].startswith("namespace ml-team has no Secret hf")
+    assert told(plan(seen(one)))["Ready"][2].startswith("Namespace ml-team has no Secret hf")
     there = children(one, referenced=(secret,))
     assert there[0]["kind"] == "Secret"
     vanished = plan(seen(one, *there, pods=[pod(one)]))
     assert not [step for step in vanished.steps if isinstance(step, Delete)]
     assert told(vanished)["Ready"][0] == "True"
-    assert told(vanished)["ModelAccepted"][2] == "namespace ml-team has no Secret hf; the copy of before stays"
+    assert told(vanished)["ModelAccepted"][2] == "Namespace ml-team has no Secret hf; the copy of before stays"
 
 
 def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
@@ -394,11 +394,11 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     kept = plan(seen(one, *there, pods=[pod(one)], referenced=(cut,)))
     shorter = plan(seen(one, *there, pods=[pod(one)], referenced=(less,)))
 
-    assert told(waiting)["Ready"][2].startswith("namespace ml-team has no key token in Secret hf")
+    assert told(waiting)["Ready"][2].startswith("Namespace ml-team has no key token in Secret hf")
     assert "Secret" not in {each["kind"] for each in applied(kept)}
     assert not [step for step in kept.steps if isinstance(step, Delete)]
     assert told(kept)["Ready"][0] == "True"
-    said = "namespace ml-team has no key token in Secret hf; the copy of before stays"
+    said = "Namespace ml-team has no key token in Secret hf; the copy of before stays"
     assert told(kept)["ModelAccepted"][2] == said
     [copy] = [each for each in applied(shorter) if each["kind"] == "Secret"]
     assert set(copy["data"]) == {"token"}, "what is optional may go"
@@ -419,7 +419,7 @@ def test_more_than_a_replica_may_copy_is_told_and_nothing_of_it_is_made() -> Non
     decided = plan(seen(ModelReplica.parse(made), referenced=tuple(maps)))
 
     assert decided.steps == ()
-    words = "the Secrets and ConfigMaps that its engines name have 5.0 MiB, and 4 MiB are allowed: name fewer keys"
+    words = "The Secrets and ConfigMaps that its engines name have 5.0 MiB, and 4 MiB are allowed: name fewer keys"
     assert words in told(decided)["Ready"][2]
     assert plan(seen(ModelReplica.parse(made), referenced=tuple(maps[:3]))).steps != ()
 
@@ -483,8 +483,8 @@ def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() ->
 
     assert decided.steps == ()
     assert told(decided) == {
-        "ModelReady": ("Unknown", "ClusterUnreachable", "neither cluster a nor its gateway answers"),
-        "Ready": ("Unknown", "Unreachable", "neither cluster a nor its gateway answers"),
+        "ModelReady": ("Unknown", "ClusterUnreachable", "Neither cluster a nor its gateway answers"),
+        "Ready": ("Unknown", "Unreachable", "Neither cluster a nor its gateway answers"),
     }
 
 
@@ -510,7 +510,7 @@ def test_the_pods_end_first_then_the_rest_goes_then_the_replica() -> None:
     last = leaving()
 
     assert deleted(first) == ["Deployment"]
-    assert told(second) == {"Ready": ("False", "Deleting", "waiting for 1 pod to end")}
+    assert told(second) == {"Ready": ("False", "Deleting", "Waiting for 1 pod to end")}
     assert deleted(second) == []
     assert deleted(third) == ["ResourceClaimTemplate", "Service", "HTTPRoute"]
     assert last.steps == (LET_GO,)
@@ -648,17 +648,17 @@ def test_a_secret_that_is_missing_has_a_reason_of_its_own() -> None:
     decided = told(plan(seen(ModelReplica.parse(named))))
 
     assert decided["Ready"][1] == "SourceNotFound"
-    assert decided["Ready"][2].startswith("namespace ml-team has no Secret hf")
+    assert decided["Ready"][2].startswith("Namespace ml-team has no Secret hf")
 
 
 def test_workloads_wait_for_weights_that_are_on_their_way() -> None:
-    waiting = plan(replace(seen(), held="the weights of ModelCache qwen are not on cluster a yet"))
+    waiting = plan(replace(seen(), held="The weights of ModelCache qwen are not on cluster a yet"))
 
     assert "Deployment" not in [made["kind"] for made in applied(waiting)]
     assert told(waiting)["ModelAccepted"] == (
         "False",
         "ModelCacheHydrating",
-        "the weights of ModelCache qwen are not on cluster a yet",
+        "The weights of ModelCache qwen are not on cluster a yet",
     )
 
 

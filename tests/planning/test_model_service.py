@@ -50,45 +50,44 @@ def backends(observed: Observed) -> list[tuple[str, int, int]]:
 
 # The worked cases of the specification. Where they differ, ours is on purpose: names are derived and known at once, and
 # what answers 503 stands where the reference has no backends.
-MATCHED = "Matched {} endpoint(s)"
 CASES: dict[str, tuple[Observed, list[tuple[str, int, int]], str]] = {
-    "V01 one endpoint": (seen(service((1, "a")), endpoint("one")), [("one", 80, 1)], MATCHED.format(1)),
+    "V01 one endpoint": (seen(service((1, "a")), endpoint("one")), [("one", 80, 1)], "Matched 1 endpoint"),
     "V03 endpoint without a backend": (
         seen(service((1, "a")), endpoint("one", routed=None)),
         [("test-service", 80, 1)],
-        f"{MATCHED.format(1)}; 1 waiting for Backend",
+        "Matched 1 endpoint; 1 waiting for Backend",
     ),
     "V05 endpoint and provider": (
         seen(
             service((1, "a")), endpoint("one"), endpoint("two", url="https://api.groq.com", rewritePath="/openai/v1/")
         ),
         [("one", 80, 1), ("two", 443, 1)],
-        MATCHED.format(2),
+        "Matched 2 endpoints",
     ),
     "V07 default weight for two, three for one": (
         seen(service((1, "a"), (3, "b")), endpoint("one"), endpoint("two"), endpoint("three", "b")),
         [("one", 80, 1), ("two", 80, 1), ("three", 80, 6)],
-        MATCHED.format(3),
+        "Matched 3 endpoints",
     ),
     "V09 the largest weight": (
         seen(service((1_000_000, "a"), (1, "b")), endpoint("one"), endpoint("two", "b"), endpoint("two-2", "b")),
         [("one", 80, 1_000_000), ("two", 80, 1), ("two-2", 80, 1)],
-        MATCHED.format(3),
+        "Matched 3 endpoints",
     ),
     "an entry without endpoints": (
         seen(service((80, "a"), (20, "b")), endpoint("one", "b")),
         [("one", 80, 1)],
-        MATCHED.format(1),
+        "Matched 1 endpoint",
     ),
     "an endpoint that goes away": (
         seen(service((1, "a")), endpoint("one"), endpoint("two", terminating=True)),
         [("one", 80, 1)],
-        MATCHED.format(1),
+        "Matched 1 endpoint",
     ),
     "an endpoint whose URL cannot be used any more": (
         seen(service((1, "a")), endpoint("one", url="not-a-url", routed="http://10.0.0.9:8080")),
         [("one", 8080, 1)],
-        MATCHED.format(1),
+        "Matched 1 endpoint",
     ),
 }
 
@@ -106,9 +105,9 @@ def test_a_service_is_ready_when_the_gateway_has_taken_its_present_route() -> No
     ready = settled(seen(service((1, "a")), endpoint("one"), endpoint("two")))
 
     assert told(plan(ready)) == {
-        "EndpointsResolved": ("True", "Resolved", "Matched 2 endpoint(s)"),
-        "RoutingReady": ("True", "RouteConfigured", "2 endpoint(s) get requests"),
-        "Ready": ("True", "Available", "2 endpoint(s) get requests"),
+        "EndpointsResolved": ("True", "Resolved", "Matched 2 endpoints"),
+        "RoutingReady": ("True", "RouteConfigured", "Requests go to 2 endpoints"),
+        "Ready": ("True", "Available", "Requests go to 2 endpoints"),
     }
     assert [(one.name, one.weight) for one in status(ready).endpoints] == [("one", 1), ("two", 1)]
     changed = written(replace(ready, endpoints=(endpoint("one"),)))
@@ -188,7 +187,7 @@ def test_an_entry_that_nobody_answers_for_keeps_the_service_from_being_ready() -
     assert told(plan(half))["Ready"] == (
         "False",
         "Partial",
-        "1 of 2 entries have an endpoint that can answer. Without one: group=a",
+        "1 of 2 entries with an endpoint that can answer. Without one: group=a",
     )
 
 
@@ -196,7 +195,7 @@ def test_an_endpoint_that_waits_keeps_the_service_from_being_ready() -> None:
     part = settled(seen(service((1, "a")), endpoint("one"), endpoint("two", routed=None)))
 
     assert told(plan(part))["RoutingReady"][0] == "True"
-    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoint(s); 1 waiting for Backend")
+    assert told(plan(part))["Ready"] == ("False", "Partial", "Matched 2 endpoints; 1 waiting for Backend")
 
 
 def keyed(name: str) -> ModelEndpoint:
@@ -208,7 +207,7 @@ def test_labels_that_say_nothing_are_told_to_select_everything() -> None:
     everything = ModelService.parse({"metadata": {"name": "all", "namespace": NAMESPACE, "uid": "u"}, "spec": wanted})
 
     assert told(plan(seen(everything, endpoint("one"))))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint(s); empty matchLabels select every endpoint in this namespace"
+        "Matched 1 endpoint; empty matchLabels select every endpoint in this namespace"
     )
 
 
@@ -216,7 +215,7 @@ def test_an_endpoint_whose_credentials_are_missing_is_taken_out_and_named() -> N
     observed = settled(seen(service((1, "a")), endpoint("one"), keyed("two"), secrets={"keys": secret(other="x")}))
 
     assert backends(observed) == [("one", 80, 1)]
-    counted = "Matched 2 endpoint(s); 1 without credentials (two: Secret keys has no key two)"
+    counted = "Matched 2 endpoints; 1 without credentials (two: Secret keys has no key two)"
     assert told(plan(observed))["EndpointsResolved"][2] == counted
     assert told(plan(observed))["Ready"] == ("False", "Partial", counted)
     assert plan(observed).requeue_after == 30.0
@@ -227,7 +226,7 @@ def test_a_path_with_a_line_break_from_before_its_pattern_costs_its_own_endpoint
 
     assert backends(observed) == [("one", 80, 1)]
     assert told(plan(observed))["EndpointsResolved"][2] == (
-        "Matched 2 endpoint(s); 1 with a rewritePath of other than printable ASCII characters, or with a `\\`"
+        "Matched 2 endpoints; 1 with a rewritePath of other than printable ASCII characters, or with a `\\`"
     )
 
 
@@ -272,7 +271,7 @@ def test_no_status_leads_to_a_replica_of_somebody_else(forged: Manifest) -> None
     assert paths(seen(service((1, "a")), honest)) == [own]
     assert paths(seen(service((1, "a")), stolen)) == []
     assert told(plan(seen(service((1, "a")), stolen)))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint(s); 1 with the way to a replica that is not its own"
+        "Matched 1 endpoint; 1 with the way to a replica that is not its own"
     )
 
 
@@ -288,7 +287,7 @@ def test_what_an_operator_of_before_published_is_followed_until_it_is_edited() -
 
     assert paths(seen(service((1, "a")), ModelEndpoint.parse(kept))) == ["/v2/"]
     assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(edited))))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint(s); 1 waiting for Backend"
+        "Matched 1 endpoint; 1 waiting for Backend"
     )
 
     before = written(seen(service((1, "a")), ModelEndpoint.parse(kept)))
@@ -401,7 +400,7 @@ def test_a_path_that_no_route_takes_costs_its_own_endpoint_and_no_other() -> Non
     observed = seen(service((1, "a")), endpoint("one"), endpoint("two", rewritePath="/" * 1025))
 
     assert backends(observed) == [("one", 80, 1)]
-    counted = "Matched 2 endpoint(s); 1 with a rewritePath of more than 1024 characters"
+    counted = "Matched 2 endpoints; 1 with a rewritePath of more than 1024 characters"
     assert told(plan(observed))["EndpointsResolved"][2] == counted
 
 
@@ -409,7 +408,7 @@ def test_no_more_than_three_are_named() -> None:
     observed = seen(service((1, "a")), *(keyed(f"e{number}") for number in range(5)))
 
     assert told(plan(observed))["EndpointsResolved"][2] == (
-        "Matched 5 endpoint(s); 5 without credentials (e0: Secret keys does not exist, "
+        "Matched 5 endpoints; 5 without credentials (e0: Secret keys does not exist, "
         "e1: Secret keys does not exist, e2: Secret keys does not exist, and 2 more)"
     )
 
@@ -431,7 +430,7 @@ def test_what_many_endpoints_needed_goes_when_there_are_few_again() -> None:
 
     assert told(plan(many))["Ready"][0] == "True"
     assert len(status(many).endpoints) == LISTED
-    assert told(plan(many))["EndpointsResolved"][2] == MATCHED.format(300)
+    assert told(plan(many))["EndpointsResolved"][2] == "Matched 300 endpoints"
     kinds = [step.type.kind for step in few.steps if isinstance(step, Delete)]
     assert kinds == ["Service", "EndpointSlice", "HTTPRoute"]
     last_applied = max(index for index, step in enumerate(few.steps) if isinstance(step, Apply))

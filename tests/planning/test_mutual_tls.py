@@ -13,6 +13,7 @@ from modelplane_operator.api.inference_cluster import GatewaySecured, InferenceC
 from modelplane_operator.api.inference_gateway import InferenceGateway, MutualTLSReady
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.kube.resources import CLIENT_TRAFFIC_POLICY
+from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.certificates import RENEWED, authorities, is_current, new_authority, trust
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
@@ -186,7 +187,7 @@ def test_while_nobody_tells_a_certificate_is_renewed_all_the_same(hub: Hub) -> N
     assert doors(CLUSTER, "west", nobody, (stored(READY), shut), late, NAME, closed=True).issue is None
 
 
-MAKING = Hub(wanted=True, why="its certificate is being made")
+MAKING = Hub(wanted=True, why="the certificate of the hub gateway is being made")
 
 
 @pytest.mark.parametrize("hub", [MAKING, Hub(TRUST, known=False, began=True), Hub(known=False, began=True)])
@@ -312,7 +313,7 @@ def test_a_hub_gateway_that_is_deleted_opens_no_cluster() -> None:
 
 
 def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None:
-    decided = plan(seen(there=there(gateway(https=False, http=True), unpermitted="not allowed to list secrets")))
+    decided = plan(seen(there=there(gateway(https=False, http=True), unpermitted="the operator may not list secrets")))
     assert secured(decided) == ("False", "Open")
     assert listening(decided) == [80]
     assert not any(isinstance(one, Issue) for one in decided.steps)
@@ -321,13 +322,20 @@ def test_a_cluster_whose_kubeconfig_may_not_do_it_says_that_it_is_open() -> None
 @pytest.mark.parametrize("secrets", [(stored(READY),), ()])
 def test_a_kubeconfig_that_loses_a_right_opens_no_gateway(secrets: tuple[Manifest, ...]) -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
-    shut = there(*secrets, gateway(https=True, http=False), unpermitted="not allowed to list secrets")
+    shut = there(
+        *secrets,
+        gateway(https=True, http=False),
+        unpermitted="the operator may not list secrets",
+    )
     decided = plan(seen(status=known, there=shut))
     assert listening(decided) == [443]
     assert reached(decided) == {"address": ADDRESS, "serverName": NAME}
     assert secured(decided) == ("Unknown", "NotKnown")
     assert not any(isinstance(one, Issue) for one in decided.steps)
-    assert secured(plan(seen(there=replace(OPEN, unpermitted="not allowed to list secrets")))) == ("False", "Open")
+    assert secured(plan(seen(there=replace(OPEN, unpermitted="the operator may not list secrets")))) == (
+        "False",
+        "Open",
+    )
 
 
 def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_why() -> None:
@@ -338,7 +346,8 @@ def test_a_cluster_that_joins_before_the_hub_is_ready_has_no_gateway_and_says_wh
     backend = next(one for one in decided.status.conditions if one.type == "BackendReady")
     assert (backend.status, backend.message) == (
         "False",
-        "its gateway is to answer the hub's gateway alone, and waits until it can: its certificate is being made",
+        "The cluster's gateway is to answer the hub's gateway alone, and waits until it can: the certificate of the "
+        "hub gateway is being made",
     )
 
 
@@ -349,14 +358,14 @@ def test_a_cluster_that_joins_before_there_is_a_hub_gateway_waits_for_it_and_one
     assert secured(new) == ("Unknown", "NotKnown")
     assert new.status is not None
     backend = next(one for one in new.status.conditions if one.type == "BackendReady")
-    assert (backend.status, backend.message) == ("False", waits(nobody.why))
+    assert (backend.status, backend.message) == ("False", sentence(waits(nobody.why)))
     serves = plan(seen(there=there(gateway(https=False, http=True)), hub=nobody))
     assert (listening(serves), reached(serves)) == ([80], {"address": ADDRESS})
 
 
 def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
     known: Manifest = {"gateway": {"address": ADDRESS, "serverName": NAME}}
-    why = "not allowed to list clienttrafficpolicies"
+    why = "the operator may not list clienttrafficpolicies"
     lost = there(*SHUT.children, unpermitted=why, forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
     decided = plan(seen(status=known, there=lost))
     kinds = [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply) and one.cluster]
@@ -368,5 +377,9 @@ def test_a_right_that_is_lost_keeps_nothing_else_from_being_done() -> None:
 def test_a_gateway_that_was_closed_and_is_deleted_is_not_made_again_where_a_right_is_lost() -> None:
     """Without the policy that asks for the hub's certificate it would answer anybody."""
     closed = GatewaySecured.MUTUAL_TLS.condition(NOW).to_manifest()
-    lost = there(stored(READY), unpermitted="not allowed", forbidden=frozenset({CLIENT_TRAFFIC_POLICY}))
+    lost = there(
+        stored(READY),
+        unpermitted="the operator may not do that",
+        forbidden=frozenset({CLIENT_TRAFFIC_POLICY}),
+    )
     assert listening(plan(seen(status={"conditions": [closed]}, there=lost))) == []

@@ -38,7 +38,7 @@ STARTING = replica("False", "ModelStarting", "no pod of engine vllm answers")
         ),
         "a replica": (
             Neighbours(({"group": "b"},), (("one", state(STARTING)),)),
-            "1 ModelReplica(s) with these labels do not answer: one (ModelStarting: no pod of engine vllm answers)",
+            "no answer from 1 ModelReplica with these labels: one (ModelStarting: no pod of engine vllm answers)",
         ),
     }.values(),
 )
@@ -54,7 +54,7 @@ def test_a_service_without_endpoints_says_what_it_selects_and_what_there_is(near
     [
         (STARTING, "ModelStarting: no pod of engine vllm answers"),
         (replica("Unknown", "ClusterUnreachable"), "ClusterUnreachable"),
-        (replica("True", "Serving"), "it answers, and its endpoint follows"),
+        (replica("True", "Serving"), "answers, and its endpoint follows"),
         ({"metadata": {"name": "one"}}, "nothing is known of it yet"),
     ],
 )
@@ -68,5 +68,5 @@ def test_nobody_waits_for_an_endpoint_whose_url_cannot_be_used() -> None:
     broken["status"] = {"conditions": [{**invalid, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 
     assert told(plan(seen(service((1, "a")), ModelEndpoint.parse(broken))))["EndpointsResolved"][2] == (
-        "Matched 1 endpoint(s); 1 with a URL that cannot be used (one: Invalid spec.url: why)"
+        "Matched 1 endpoint; 1 with a URL that cannot be used (one: Invalid spec.url: why)"
     )

@@ -114,7 +114,7 @@ def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
     assert list(map(brief, found.steps))[-5:] == [f"apply {kind}" for kind in front]
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
-        "Ready": ("Creating", "the gateway has no address yet"),
+        "Ready": ("Creating", "The gateway of cluster platform/east has no address yet"),
     }
 
 
@@ -155,10 +155,10 @@ def test_a_stack_with_a_kubeconfig_of_its_own_tells_whether_the_server_proves_wh
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"no_devices": ("a100", "h100")}, "no node publishes the devices of pool a100, h100"),
+        ({"no_devices": ("a100", "h100")}, "No node publishes the devices of pool a100, h100"),
         (
             {"pods": (Workload(Key("envoy-gateway-system", "mp-gateway-helm"), "Deployment", "envoy-gateway", 2, 0),)},
-            "envoy-gateway: 0 of 2 pods of Deployment envoy-gateway are ready",
+            "Chart envoy-gateway: 0 of 2 pods of Deployment envoy-gateway ready",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_an_upgrade_that_failed_is_told_and_takes_no_cluster_out_of_service() ->
     site = there(known, *children(known), releases=history(before), runs={wanted.release.key: failed})
 
     assert said(planned(known, site)) == {
-        "Installed": ("InstallFailed", "cert-manager: no such version"),
+        "Installed": ("InstallFailed", "Chart cert-manager: no such version"),
         "Ready": ("Available", ""),
     }
 
@@ -211,7 +211,7 @@ def test_a_chart_that_cannot_be_installed_at_all_is_why_nothing_can_be_served() 
     failed = Run("install", NOW, wanted.release.digest, NOW, "no such chart", 1)
     told = said(planned(known, there(known, releases={}, runs={wanted.release.key: failed})))
 
-    assert told["Installed"] == ("InstallFailed", "ai-gateway-crds: no such chart")
+    assert told["Installed"] == ("InstallFailed", "Chart ai-gateway-crds: no such chart")
     assert told["Ready"][0] == "InstallFailed"
 
 
@@ -227,10 +227,10 @@ def test_what_is_no_longer_asked_for_goes() -> None:
 @pytest.mark.parametrize(
     ("missing", "more", "words"),
     [
-        ("extras/extra", {}, "extras/extra is not installed"),
-        ("prometheus", {}, "prometheus is not installed"),
-        ("leader-worker-set", {}, "leader-worker-set is not installed"),
-        ("", {"no_devices": ("a100",), "has_devices": True}, "no node publishes the devices of pool a100"),
+        ("extras/extra", {}, "Chart extras/extra is not installed"),
+        ("prometheus", {}, "Chart prometheus is not installed"),
+        ("leader-worker-set", {}, "Chart leader-worker-set is not installed"),
+        ("", {"no_devices": ("a100",), "has_devices": True}, "No node publishes the devices of pool a100"),
     ],
 )
 def test_what_models_can_do_without_closes_no_cluster(missing: str, more: dict[str, Any], words: str) -> None:
@@ -270,7 +270,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing_but_what_is_said() -> No
     assert (found.steps, found.failure) == ((), SILENCE)
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
-        "Ready": ("Unreachable", "cluster platform/east does not answer: ping: no answer in time"),
+        "Ready": ("Unreachable", "Cluster platform/east does not answer: ping: no answer in time"),
     }
     assert isinstance(found.status, ServingStackStatus)
     assert (found.status.gateway, found.status.components) == (last.gateway, last.components)
@@ -320,7 +320,7 @@ def test_it_goes_from_the_front_to_its_namespaces() -> None:
 
 FOUR = {"replicas": ("ml/a", "ml/b", "ml/c", "ml/d")}
 UNANSWERED = (
-    'cluster platform/east does not answer; annotate the stack with modelplane.ai/abandon="true" to leave it: '
+    'Cluster platform/east does not answer; annotate the stack with modelplane.ai/abandon="true" to leave it: '
     "ping: no answer in time"
 )
 
@@ -328,8 +328,8 @@ UNANSWERED = (
 @pytest.mark.parametrize(
     ("site", "more", "words"),
     [
-        ({}, FOUR, "4 replicas are on cluster platform/east: ml/a, ml/b, ml/c, ..."),
-        ({"balancers": ("envoy/lb",)}, {}, "load balancer envoy/lb is being taken away"),
+        ({}, FOUR, "Waiting for 4 replicas on platform/east: ml/a, ml/b, ml/c, ..."),
+        ({"balancers": ("envoy/lb",)}, {}, "Load balancer envoy/lb is being taken away"),
         (None, {"unreachable": SILENCE}, UNANSWERED),
     ],
 )

@@ -216,7 +216,7 @@ def test_of_a_workload_nothing_of_its_pods_is_kept() -> None:
 
     assert len(orjson.dumps(whole)) > 1_500_000
     assert len(orjson.dumps(cut)) < 500
-    assert unfinished(cut, 1) == unfinished(whole, 1) == "0 of 1 copies ready"
+    assert unfinished(cut, 1) == unfinished(whole, 1) == "0 of 1 copy ready"
     assert unfinished(cut | {"metadata": {**cut["metadata"], "generation": 3}}, 1) != unfinished(cut, 1)
     assert was_applied(cut, wanted)
 

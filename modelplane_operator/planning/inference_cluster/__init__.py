@@ -57,7 +57,8 @@ def _decided(seen: Observed) -> Plan:
     if seen.unreachable is not None:
         return silent(seen, seen.unreachable)
     if seen.forbidden is not None:
-        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, str(seen.forbidden)), requeue_after=AGAIN)
+        words = f"the operator lacks a right on {seen.named}: {seen.forbidden}; apply the access manifest there again"
+        return replace(waiting(seen, ClusterReady.NOT_PERMITTED, words), requeue_after=AGAIN)
     if seen.there is None:
         return Plan(requeue_after=REQUEUE_SOON)
     return only_once(seen, seen.there) or in_service(seen, seen.there)

@@ -9,6 +9,7 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.inference_cluster import GatewaySecured
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, Observed
 from modelplane_operator.planning.inference_cluster.serving import Serving
 from modelplane_operator.planning.mutual_tls import LEARNT, unlearnt
@@ -46,7 +47,7 @@ def gateway_secured(seen: Observed, serving: Serving, gateway: GatewayStatus | N
         lacks = seen.hub.why or "the cluster's gateway, or the way there, is being set up for https"
         return GatewaySecured.CONFIGURING.condition(seen.now, message=lacks)
     if seen.plain:
-        words = f"{seen.plain} ModelEndpoints lead there by http"
+        words = f"http still leads there from {counted(seen.plain, 'ModelEndpoint')}"
         return GatewaySecured.CONFIGURING.condition(seen.now, message=words)
     if not serving.http:
         return GatewaySecured.MUTUAL_TLS.condition(seen.now)

@@ -19,6 +19,7 @@ from modelplane_operator.api.inference_cluster import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.hardware import Present, Seen, present
 from modelplane_operator.planning.inference_cluster.gateway import (
     gateway_secured,
@@ -40,9 +41,8 @@ from modelplane_operator.planning.inference_cluster.status import (
 from modelplane_operator.planning.node_pools import Resolved
 from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
-from modelplane_operator.scheduling.prose import listed
 
-UNLISTED = "the nodes have not been listed yet"
+UNLISTED = "the nodes of the cluster have not been listed yet"
 LEAST_LATENCY = 50  # milliseconds; what is less makes no difference to anybody, and varies with how busy we are
 
 
@@ -63,12 +63,12 @@ def in_service(seen: Observed, there: There) -> Plan:
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
-    note = f"it is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
+    note = f"{seen.named} is reached as before, but {seen.kubeconfig}" if seen.kubeconfig else _going_secret(seen)
     said = missing_classes(resolved) if running is ClusterReady.WAITING_FOR_CLASSES else note
     gateway = gateway_status(seen, serving)
     ready = serving.ready
     if ready.status == "True" and gateway is None:
-        words = "its gateway answers the hub's gateway alone, which is not set up for that yet"
+        words = f"the gateway of {seen.named} answers the hub's gateway alone, which is not set up for that yet"
         ready = BackendReady.INSTALLING.condition(seen.now, message=": ".join(filter(None, (words, seen.hub.why))))
     relay = render_relay(seen.cluster, serving.address) if seen.hub.wanted and serving.address else ()
     secured = gateway_secured(seen, serving, gateway)
@@ -103,18 +103,20 @@ def in_service(seen: Observed, there: There) -> Plan:
 
 def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
     if isinstance(there.hardware, ClientError):
-        return GPUReady.NOT_SEEN.condition(seen.now, message=str(there.hardware))
+        return GPUReady.NOT_SEEN.condition(
+            seen.now, message=f"the nodes of {seen.named} cannot be seen: {there.hardware}"
+        )
     if there.hardware is None:
         return GPUReady.NOT_SEEN.condition(seen.now, message=UNLISTED)
     pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
     few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
     short = {name: found for name, found in nodes.items() if found.lacking}
     said = [
-        f"pool {name}: {found.nodes} of {_at_least(pools[name])} nodes carry the label {labels.POOL}={name}"
+        f"pool {name}: {found.nodes} of {counted(_at_least(pools[name]), 'node')} with the label {labels.POOL}={name}"
         for name, found in few.items()
     ]
     said += [
-        f"pool {name}: {found.usable} of {found.nodes} nodes are usable, {found.lacking}"
+        f"pool {name}: {found.usable} of {counted(found.nodes, 'node')} usable, {found.lacking}"
         for name, found in short.items()
     ]
     if "DRA" not in there.apis:
@@ -128,8 +130,11 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
 
 def _owned(seen: Observed, there: There) -> Iterator[Condition]:
     if there.orphans:
-        words = f"{len(there.orphans)} of its objects belong to nothing on this hub, and are left alone"
-        yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=f"{words}: {listed(there.orphans)}")
+        words = (
+            f"nothing on this hub owns {counted(len(there.orphans), 'object')} of the operator's on {seen.named}: "
+            f"{listed(there.orphans)}; delete what is not another hub's"
+        )
+        yield ObjectsOwned.ORPHANS_FOUND.condition(seen.now, message=words)
     elif there.orphans is not None:
         yield ObjectsOwned.ALL_OWNED.condition(seen.now)
 
@@ -164,7 +169,7 @@ def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition)
     if backend.status == "Unknown":
         return Ready.UNREACHABLE.condition(seen.now, message=backend.message or "")
     if backend.reason == BackendReady.ADDRESS_IN_USE.reason:  # whose endpoint it is, is no business of other tenants
-        words = "its gateway has no address of its own: see BackendReady"
+        words = f"the gateway of {seen.named} has no address of its own: see BackendReady"
         return not_ready(InferenceCluster.definition.kind, backend, words)
     if backend.status != "True":
         return not_ready(InferenceCluster.definition.kind, backend)

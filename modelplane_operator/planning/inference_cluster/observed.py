@@ -142,3 +142,8 @@ class Observed:
     """How long after the last of them requests may still come by http, or be answered."""
     hub_gateway: frozenset[str] = frozenset()
     """Of the addresses that its gateway says to have, those that are the hub's own gateway's."""
+
+    @property
+    def named(self) -> str:
+        """The cluster, as messages name it."""
+        return f"cluster {self.cluster.metadata.name}"

@@ -31,11 +31,11 @@ def silent(seen: Observed, error: ClientError) -> Plan:
     reason = ClusterReady.MISBEHAVING if isinstance(error, Misbehaving) else ClusterReady.UNREACHABLE
     since = _since(seen, reason).strftime("%Y-%m-%dT%H:%M:%SZ")
     where = f" ({seen.server})" if seen.server else ""
-    words = f"{_what(error)} since {since}: {error}{where}"
+    words = f"{seen.named} {_what(error)} since {since}: {error}{where}"
     resolved = resolved_pools(seen)
     judged = (
         reason.condition(seen.now, message=words),
-        BackendReady.UNREACHABLE.condition(seen.now, message="see ClusterReady"),
+        BackendReady.UNREACHABLE.condition(seen.now, message=f"{seen.named} cannot be asked: see ClusterReady"),
         pools_valid(seen, resolved),
         Ready.UNREACHABLE.condition(seen.now, message=words),
     )
@@ -45,13 +45,13 @@ def silent(seen: Observed, error: ClientError) -> Plan:
 def _what(error: ClientError) -> str:
     match error:
         case Misbehaving():
-            return "it misbehaves, and is left alone for some minutes each time"
+            return "misbehaves, and is left alone for some minutes each time"
         case Unauthorized():
-            return "it does not accept the operator"
+            return "does not accept the operator"
         case KubeconfigError():
-            return "it cannot be asked"
+            return "cannot be asked"
         case _:
-            return "it has not answered"
+            return "has not answered"
 
 
 def _since(seen: Observed, reason: ConditionType) -> datetime:

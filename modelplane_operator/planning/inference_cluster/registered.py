@@ -27,12 +27,12 @@ def only_once(seen: Observed, there: There) -> Plan | None:
     known = there.registered
     if known.first:
         words = (
-            f"it is the same cluster as InferenceCluster {known.first}, so that nothing is made there for this one: "
-            "delete one of the two"
+            f"{seen.named} is the same cluster as InferenceCluster {known.first}, so that nothing is made there for "
+            "this one: delete one of the two"
         )
         return _without_service(seen, there, ClusterReady.REGISTERED_TWICE, words, again=SWEEP)
     if known.unsure:
-        words = f"it may be the same cluster as InferenceCluster {known.unsure}, which is being found out"
+        words = f"{seen.named} may be the same cluster as InferenceCluster {known.unsure}, which is being found out"
         return _without_service(seen, there, ClusterReady.IDENTIFYING, words, again=ASK_AGAIN)
     return None
 

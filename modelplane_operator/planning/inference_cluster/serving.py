@@ -50,7 +50,10 @@ def unless_ours(seen: Observed, serving: Serving) -> Serving:
     """Without the address of the hub's own gateway, where requests would go round: a cluster may say any."""
     if serving.address not in seen.hub_gateway:
         return serving
-    words = f"its gateway says that it is at {serving.address}, where the hub's own is: give it an address of its own"
+    words = (
+        f"the gateway of {seen.named} says that it is at {serving.address}, where the hub's own is: give it an address "
+        "of its own"
+    )
     refused = BackendReady.ADDRESS_IN_USE.condition(seen.now, message=words)
     return replace(serving, ready=refused, address=None, again=AGAIN)
 
@@ -100,7 +103,7 @@ def from_stack(seen: Observed) -> Serving:
 
 def own_gateway(seen: Observed, there: There) -> Serving:
     if missing := _missing_software(there):
-        words = f"there is no gateway yet: the cluster lacks {missing}"
+        words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
     cluster = seen.cluster.metadata.name
     last = seen.cluster.status.gateway if seen.cluster.status else None
@@ -138,7 +141,8 @@ def _made_by(step: Apply | Issue) -> ResourceType:
 
 def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shut: bool) -> Condition:
     if address:
-        words = "it was made before this operator ran Helm, which therefore installs nothing here" if seen.helm else ""
+        words = f"the gateway of {seen.named} is of before this operator ran Helm, which installs nothing there"
+        words = words if seen.helm else ""
         return BackendReady.BACKEND_HEALTHY.condition(seen.now, message=words)
     if shut:
         return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))

@@ -15,11 +15,13 @@ from modelplane_operator.api.inference_cluster import (
     ProviderConfigRef,
 )
 from modelplane_operator.api.shared import CacheStatus
+from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.node_pools import Resolved, counted, resolve
-from modelplane_operator.scheduling.prose import listed
+
+MAKE_CLASS = "make it, or correct className of the pool"
 
 
 def way_there(seen: Observed) -> Iterator[Condition]:
@@ -28,7 +30,7 @@ def way_there(seen: Observed) -> Iterator[Condition]:
     if seen.token is None:
         return
     existing = seen.cluster.spec.cluster.existing
-    ends = f"the token ends at {seen.token.until:%Y-%m-%dT%H:%M:%SZ}"
+    ends = f"the token of the kubeconfig ends at {seen.token.until:%Y-%m-%dT%H:%M:%SZ}"
     if existing is not None and existing.credential_renewal == "TokenRequest":
         yield CredentialsRenewed.TOKEN_RENEWED.condition(seen.now, message=f"{ends}, and is renewed before")
     else:
@@ -43,13 +45,16 @@ def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
     if resolved.missing:
         return NodePoolsValid.WAITING_FOR_CLASSES.condition(seen.now, message=missing_classes(resolved) + kept)
     if resolved.invalid:
-        words = f"see Accepted of InferenceClass {listed(resolved.invalid)}"
+        words = f"what InferenceClass {listed(resolved.invalid)} says cannot be read: see Accepted there"
         return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=words)
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 
 
 def missing_classes(resolved: Resolved) -> str:
-    return f"InferenceClass {', '.join(resolved.missing)} does not exist" if resolved.missing else ""
+    """Which classes do not exist, and what to do about it."""
+    if not resolved.missing:
+        return ""
+    return f"InferenceClass {', '.join(resolved.missing)} does not exist: {MAKE_CLASS}"
 
 
 def unusable_pools(seen: Observed, resolved: Resolved) -> Iterator[str]:
@@ -57,7 +62,7 @@ def unusable_pools(seen: Observed, resolved: Resolved) -> Iterator[str]:
     for pool in seen.cluster.spec.node_pools:
         if pool.name in resolved.unknown:
             missing = pool.class_name in resolved.missing
-            why = "does not exist" if missing else "has no device that can be read: see its Accepted"
+            why = f"does not exist: {MAKE_CLASS}" if missing else "has no device that can be read: see its Accepted"
             yield f"pool {pool.name}: InferenceClass {pool.class_name} {why}"
 
 

@@ -17,10 +17,12 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
+from modelplane_operator.kube.words import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
-from modelplane_operator.scheduling.prose import NAMED, listed
+
+_ABANDON = f'annotate the InferenceCluster with {labels.ABANDON}="true"'
 
 
 def teardown(seen: Observed) -> Plan:
@@ -31,19 +33,24 @@ def teardown(seen: Observed) -> Plan:
         return _abandoned(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
-        remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
-        return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
+        remedy = (
+            "they stay for want of another place: make room elsewhere, or end them all the same by annotating the "
+            f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
+        )
+        return _leaving(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
     if is_emptied(seen.cluster.status):
         return Plan(_let_go(seen))
     if seen.there is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
             return Plan(requeue_after=REQUEUE_SOON)
-        words = f'it cannot be cleaned up: {why}; annotate it with {labels.ABANDON}="true" to leave all that is there'
+        words = f"{seen.named} cannot be cleaned up: {why}; {_ABANDON} to leave all there"
         return _leaving(seen, "Unreachable", [], words)
     if seen.there.others:
-        remedy = f'delete them there if nobody else does, or annotate it with {labels.ABANDON}="true" to leave them'
-        return _leaving(seen, "DrainServing", seen.there.others, "objects of models are left there", remedy=remedy)
+        remedy = f"delete them there if nobody else does, or {_ABANDON} to leave them"
+        return _leaving(
+            seen, "DrainServing", seen.there.others, f"objects of models are left on {seen.named}", remedy=remedy
+        )
     return _uninstalled(seen, seen.there)
 
 
@@ -56,12 +63,13 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
         return _leaving_behind(seen, there) if there.spared else _emptied(seen)
     words = [f"{child['kind']} {key_of(child)}" for child in reversed(left)]
     steps: tuple[Step, ...] = (delete(left[-1], cluster=seen.cluster.metadata.name),)
-    return _leaving(seen, "UninstallServingStack", words, "its gateway is going", steps)
+    return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is going", steps)
 
 
 def _leaving_behind(seen: Observed, there: There) -> Plan:
     """Say which namespaces stay (`is_emptied`)."""
-    words = f"left behind, since others have something in them or nothing tells whose they are: {listed(there.spared)}"
+    why = "others have something in them, or nobody knows whose they are"
+    words = f"namespaces stay on {seen.named}, as {why}: {listed(there.spared)}"
     return replace(_leaving(seen, "UninstallServingStack", [], words), requeue_after=REQUEUE_SOON)
 
 
@@ -71,12 +79,12 @@ def _without(seen: Observed, stack: Manifest) -> Plan:
     if not seen.helm:
         why = "this operator runs no Helm to take it away"
     blocking = [f"ServingStack {key_of(stack)}{f' ({why})' if why else ''}"]
-    return _leaving(seen, "UninstallServingStack", blocking, "its software is going", _end_stack(seen))
+    return _leaving(seen, "UninstallServingStack", blocking, f"the software of {seen.named} is going", _end_stack(seen))
 
 
 def _abandoned(seen: Observed) -> Plan:
     """Say what stays behind and, once that was said, let go."""
-    words = f"let go without cleaning up: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
+    words = f"{seen.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
     told = ClusterReady.ABANDONED.condition(seen.now, message=words)
     if any((known.type, known.reason) == (told.type, told.reason) for known in seen.cluster.conditions):
         return Plan(_let_go(seen))
@@ -89,7 +97,9 @@ def _emptied(seen: Observed) -> Plan:
     The kubeconfig may go as soon as it is not guarded any more, before the cluster does: who is killed in between could
     not look there again.
     """
-    return replace(_leaving(seen, "UninstallServingStack", [], "nothing is left there"), requeue_after=REQUEUE_SOON)
+    return replace(
+        _leaving(seen, "UninstallServingStack", [], f"nothing is left on {seen.named}"), requeue_after=REQUEUE_SOON
+    )
 
 
 def is_emptied(status: object) -> bool:

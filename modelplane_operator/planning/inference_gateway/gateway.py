@@ -41,7 +41,7 @@ def serve(seen: Observed) -> Plan:
     gateway = seen.gateway
     if gateway.metadata.deletion_timestamp:
         known = gateway.status or InferenceGatewayStatus()
-        terminating = Ready.DELETING.condition(seen.now, message="Its Gateway and GatewayClass go with it")
+        terminating = Ready.DELETING.condition(seen.now, message="The Gateway and its GatewayClass are being deleted")
         return Plan(status=known.model_copy(update={"conditions": (terminating,)}))
     if not seen.served:
         return Plan(tuple(prune(seen.children, (), owner=gateway.metadata.uid or "")), _not_served(seen))
@@ -101,10 +101,10 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
         words = f"{backend} presents no certificate of the operator's to clusters; Traefik does"
         return MutualTLSReady.NOT_OFFERED, words
     if asked == "Auto" and not seen.installs and not _began(seen):
-        words = "this Traefik is not the operator's: set it up for that, and set spec.mutualTLS to Always"
+        words = "the Traefik here is not the operator's: set it up for that, and set spec.mutualTLS to Always"
         return MutualTLSReady.NOT_OFFERED, words
     if _secret(seen, names.GATEWAY_CERTIFICATE) is None:
-        return MutualTLSReady.PREPARING, "its certificate is being made"
+        return MutualTLSReady.PREPARING, "the certificate of the hub gateway is being made"
     if asked == "Auto" and not seen.installs:
         words = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
         return MutualTLSReady.READY, f"{words} set spec.mutualTLS to Never"

@@ -91,7 +91,9 @@ def _unpresented(seen: Observed, statuses: Iterable[PartStatus], said: Inference
     settled = all(one.state == "Deployed" for one in statuses) or is_true(known, MutualTLSReady)
     if settled or not is_true(said.conditions, MutualTLSReady):
         return None
-    return MutualTLSReady.PREPARING.condition(seen.now, message="its chart is being changed to present it")
+    return MutualTLSReady.PREPARING.condition(
+        seen.now, message="the chart of the hub gateway is being changed to present the certificate"
+    )
 
 
 def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
@@ -100,7 +102,9 @@ def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
         (ControllerReady.ROLLED_BACK, {"Failed", "RollingBack", "RolledBack"}),
         (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
     ):
-        words = [f"{one.part.name}: {one.message or one.state.lower()}" for one in statuses if one.state in states]
+        words = [
+            f"chart {one.part.name}: {one.message or one.state.lower()}" for one in statuses if one.state in states
+        ]
         if words:
             return reason.condition(seen.now, message="; ".join(words))
     return None
@@ -114,7 +118,7 @@ def teardown(seen: Observed, charts: Seen) -> Plan:
     if children := seen.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
         steps = () if is_terminating(first) else (delete(first),)
-        return _leaving(seen, f"being deleted: {first['kind']} {key_of(first)}", *steps)
+        return _leaving(seen, f"waiting for what is being deleted: {first['kind']} {key_of(first)}", *steps)
     if seen.balancer:
         return _leaving(seen, f"load balancer {seen.balancer} is being taken away")
     if not charts.releases:
@@ -128,7 +132,7 @@ def leave(seen: Observed) -> Plan:
     """What has charts that nobody may touch: it waits, unless somebody has said to leave them."""
     if seen.gateway.metadata.annotations.get(labels.ABANDON) == "true":
         return Plan((LET_GO,))
-    words = "its charts go as soon as the operator may use Helm on the hub again"
+    words = "the charts of the hub gateway go as soon as the operator may use Helm on the hub again"
     return _leaving(seen, f'{words}; annotate it with {labels.ABANDON}="true" to leave them')
 
 

@@ -21,6 +21,7 @@ from modelplane_operator.api.model_replica import ModelReady, ModelReplica
 from modelplane_operator.api.reasons import is_trouble, not_ready
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.model_deployment.course import Course
 from modelplane_operator.planning.model_deployment.observed import Observed
 from modelplane_operator.planning.shortfall import unplaced
@@ -34,7 +35,7 @@ from modelplane_operator.scheduling.problems import (
     Overdrawn,
     Problem,
 )
-from modelplane_operator.scheduling.prose import listed, problem, stuck, summary
+from modelplane_operator.scheduling.prose import problem, stuck, summary
 from modelplane_operator.scheduling.requirement import NoCache
 
 KIND, REPLICA = ModelDeployment.definition.kind, ModelReplica.definition.kind
@@ -51,7 +52,7 @@ def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
     desired = course.decision.desired
     faults = sorted((one for one in needed if one.status != "True"), key=lambda one: not is_trouble(KIND, one))
     if len(finished) >= desired and not faults and not course.changed:
-        whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {desired} ready")
+        whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {counted(desired, 'replica')} ready")
     else:
         moving = [progressing] if progressing.status == "True" else []
         told = "; ".join(one.message for one in (*faults, *moving) if one.message)
@@ -85,17 +86,17 @@ def _only_cache(problems: Sequence[Problem]) -> bool:
 
 def _replicas_ready(seen: Observed, course: Course, ready: int) -> Condition:
     desired = course.decision.desired
-    counted = f"{ready} of {desired} ready"
+    figures = f"{ready} of {counted(desired, 'replica')} ready"
     if ready >= desired:
-        return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=counted)
+        return ReplicasReady.ALL_REPLICAS_READY.condition(seen.now, message=figures)
     if not seen.live and not course.target.placements:
-        return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=counted)
+        return ReplicasReady.NO_REPLICAS_SCHEDULED.condition(seen.now, message=figures)
     waiting = [one for one in seen.live.values() if not condition(one, Ready.__name__).is_true]
     waiting.sort(key=lambda one: not _fails(one))
     told = [f"{_where(one)}: {_said(one)}" for one in waiting[:TOLD]]
     more = [f"and {len(waiting) - TOLD} more"] if len(waiting) > TOLD else []
     reason = ReplicasReady.REPLICAS_FAILING if any(map(_fails, waiting)) else ReplicasReady.MODEL_STARTING
-    return reason.condition(seen.now, message="; ".join([counted, *told, *more]))
+    return reason.condition(seen.now, message="; ".join([figures, *told, *more]))
 
 
 def _fails(replica: Manifest) -> bool:
@@ -120,13 +121,14 @@ def _progressing(seen: Observed, course: Course) -> Condition:
     paced, now = course.moves, seen.now
     moving = {*paced.go, *paced.drain, *paced.wait}
     serving = sum(each.serving for each in seen.standing.values())
-    waiting = [f"{len(paced.wait)} wait until more than {course.decision.desired} serve, {serving} do"]
+    waits = f"{counted(len(paced.wait), 'replica')} to wait until more than {course.decision.desired} serve"
+    waiting = [f"{waits}, {serving} so far"]
     if course.decision.stuck and not paced.go and not paced.drain:
         parts = [stuck(course.decision), *(waiting if paced.wait else [])]
         return Progressing.NO_OTHER_PLACE.condition(now, message="; ".join(parts))
     if not moving:
         return _starting(seen, course)
-    parts = [f"{len(moving)} to be moved, changed or removed"]
+    parts = [f"{counted(len(moving), 'replica')} to be moved, changed or removed"]
     if paced.drain:
         parts.append(f"out of rotation and finishing their answers: {_names(paced.drain)}")
     parts += waiting if paced.wait else []
@@ -157,8 +159,8 @@ def _allowed(seen: Observed, decision: Decision) -> Sequence[Condition]:
     told = [f"{name}: {listed(map(str, left), TOLD)}" for name, left in found.items()][:TOLD]
     more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
     message = (
-        f"left out of the pods on cluster {'; '.join([*told, *more])}. To allow it, the platform team adds it to "
-        "spec.isolation.pods of the InferenceCluster, in the field named beside it"
+        f"pods do without what is not allowed on cluster {'; '.join([*told, *more])}. To allow it, the platform team "
+        "adds it to spec.isolation.pods of the InferenceCluster, in the field named beside it"
     )
     return [PodTemplateAllowed.LEFT_OUT.condition(seen.now, message=message)]
 

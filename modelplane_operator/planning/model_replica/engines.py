@@ -9,6 +9,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
 from modelplane_operator.kube.ownership import was_applied
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.model_replica.observed import WORKLOADS, Observed
 from modelplane_operator.planning.symptoms import is_behind, is_ready, unfinished
 
@@ -41,7 +42,7 @@ class Engine:
             return f"engine {self.name}: no workload yet"
         lacks = unfinished(self.workload, self.copies) if self.current else "its workload is being changed"
         if not lacks and self.stranded:
-            lacks = f"{self.stranded} of its pods on nodes that are not ready"
+            lacks = f"{counted(self.stranded, 'pod')} on nodes that are not ready"
         return f"engine {self.name}: {lacks}" if lacks else ""
 
 

@@ -73,4 +73,5 @@ def missing(seen: Observed, *, copied: bool) -> str:
     absent = [
         words for source, words in _lost(seen).items() if source.required and (_copy(seen, source) in has) is copied
     ]
-    return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}" if absent else ""
+    remedy = "" if copied else ", which its engines name: create what is missing"
+    return f"namespace {seen.replica.key.namespace} has {', '.join(absent)}{remedy}" if absent else ""

@@ -133,11 +133,11 @@ def _sentence(*parts: str) -> str:
 
 def _unrouted(seen: Observed) -> str:
     routes = seen.routes
-    return unrouted(routes[0]) if routes else "it has no route yet"
+    return unrouted(routes[0]) if routes else "there is no route to the replica yet"
 
 
 def _unpicked(seen: Observed) -> str:
     """Why nobody says where a request goes; empty when somebody does, or nobody has to."""
     if not seen.is_pooled or any(seen.runs(pod) for pod in seen.pods if seen.is_pickers(pod)):
         return ""
-    return "no pod of its endpoint picker is ready"
+    return "no pod of the endpoint picker is ready"

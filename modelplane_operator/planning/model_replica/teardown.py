@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_replica import ModelReplicaStatus
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.objects import Manifest, is_terminating
+from modelplane_operator.kube.objects import is_terminating
+from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.model_replica.observed import REQUEUE_SOON, WORKLOADS, Observed
 from modelplane_operator.planning.model_replica.status import status
 from modelplane_operator.planning.plan import LET_GO, Plan, delete
@@ -31,10 +30,10 @@ def teardown(seen: Observed) -> Plan:
     running = [pod for pod in seen.pods if not seen.is_pickers(pod)]
     if workloads or running:
         steps = tuple(delete(each, cluster=cluster) for each in workloads if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {_count(running, 'pod')} to end"))
+        return Plan(steps, _going(seen, f"waiting for {counted(len(running), 'pod')} to end"))
     if seen.children:
         steps = tuple(delete(each, cluster=cluster) for each in seen.children if not is_terminating(each))
-        return Plan(steps, _going(seen, f"waiting for {_count(seen.children, 'object')} to go"))
+        return Plan(steps, _going(seen, f"waiting for {counted(len(seen.children), 'object')} to go"))
     if seen.namespace is not None and not seen.of_others and not is_terminating(seen.namespace):
         return Plan((delete(seen.namespace, cluster=cluster), LET_GO))
     return Plan((LET_GO,))
@@ -42,7 +41,3 @@ def teardown(seen: Observed) -> Plan:
 
 def _going(seen: Observed, why: str) -> ModelReplicaStatus:
     return status((Ready.DELETING.condition(seen.now, message=why),))
-
-
-def _count(found: Sequence[Manifest], noun: str) -> str:
-    return f"{len(found)} {noun}" if len(found) == 1 else f"{len(found)} {noun}s"

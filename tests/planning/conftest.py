@@ -1,0 +1,26 @@
+"""Every message that a decision of these tests makes is held to what messages are to be like."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from modelplane_operator.api import conditions, reasons
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning import glance
+from tests.support.messages import faults
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _well_worded() -> Generator[None]:
+    def checked(*clauses: str) -> str:
+        for said in clauses:
+            wrong = [*faults(said)]
+            assert not wrong, f"{'; '.join(wrong)}: {said}"
+        return sentence(*clauses)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (conditions, reasons, glance):
+            patch.setattr(module, "sentence", checked)
+        yield
