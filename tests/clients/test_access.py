@@ -67,6 +67,14 @@ def certified(path: Path) -> Path:
     return path
 
 
+def field(path: Path) -> Path:
+    """A file with a finite field of 2048 bits, or what a client takes for one: nobody looks whether it is prime."""
+    der = bytes.fromhex("308201080282010100") + b"\xff" * 256 + bytes.fromhex("020102")
+    text = base64.encodebytes(der).decode()
+    path.write_text(f"-----BEGIN DH PARAMETERS-----\n{text}-----END DH PARAMETERS-----\n")
+    return path
+
+
 def authority() -> Mapping[str, str]:
     """A key and its certificate."""
     since = datetime(2026, 1, 1, tzinfo=UTC)
@@ -302,6 +310,7 @@ async def test_no_server_chooses_a_group_that_takes_seconds_to_compute_in(
     speaking.load_cert_chain(pem)
     speaking.maximum_version = ssl.TLSVersion.TLSv1_2
     speaking.set_ciphers(ciphers)
+    speaking.load_dh_params(field(tmp_path / "field.pem"))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
