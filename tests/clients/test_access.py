@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from modelplane_operator.api.certificate import Certificate
 from modelplane_operator.clients.access import read_kubeconfig, read_token, with_token
 from modelplane_operator.clients.certificates import secret_data
-from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
+from modelplane_operator.clients.kube import connect
+from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault, Unreachable
 from modelplane_operator.kube.tokens import Token
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
@@ -37,6 +46,33 @@ def kubeconfig(*, cluster: Any = (), user: Any = (), **config: Any) -> str:
         **config,
     }
     return yaml.safe_dump(whole)
+
+
+def certified(path: Path) -> Path:
+    """A file with a key of RSA, which ciphers with finite fields need, and a certificate for it."""
+    key, name = rsa.generate_private_key(65537, 2048), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(since)
+        .not_valid_after(since.replace(year=2036))
+        .sign(key, SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    return path
+
+
+def field(path: Path) -> Path:
+    """A file with a finite field of 2048 bits, or what a client takes for one: nobody looks whether it is prime."""
+    der = bytes.fromhex("308201080282010100") + b"\xff" * 256 + bytes.fromhex("020102")
+    text = base64.encodebytes(der).decode()
+    path.write_text(f"-----BEGIN DH PARAMETERS-----\n{text}-----END DH PARAMETERS-----\n")
+    return path
 
 
 def authority() -> Mapping[str, str]:
@@ -264,9 +300,30 @@ def test_nobody_is_asked_for_the_password_of_a_key() -> None:
         read_kubeconfig(kubeconfig(user=user)).tls()
 
 
-def test_no_server_chooses_a_group_that_takes_seconds_to_compute_in() -> None:
+@pytest.mark.parametrize(("ciphers", "reached"), [("ECDHE", True), ("kDHE", False)])
+async def test_no_server_chooses_a_group_that_takes_seconds_to_compute_in(
+    tmp_path: Path, ciphers: str, *, reached: bool
+) -> None:
     """In TLS 1.2 it may name any finite field; one of 10,000 bits takes three seconds, on the event loop."""
-    context = read_kubeconfig(kubeconfig()).tls()
+    pem = certified(tmp_path / "server.pem")
+    speaking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    speaking.load_cert_chain(pem)
+    speaking.maximum_version = ssl.TLSVersion.TLSv1_2
+    speaking.set_ciphers(ciphers)
+    speaking.load_dh_params(field(tmp_path / "field.pem"))
 
-    assert context.options & ssl.OP_NO_RENEGOTIATION
-    assert {one["kea"] for one in context.get_ciphers()} == {"kx-any", "kx-ecdhe"}  # those of TLS 1.3, and of 1.2
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=speaking) as server:
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        access = read_kubeconfig(kubeconfig(cluster={"server": address, "insecure-skip-tls-verify": True}))
+        async with connect(access) as kube:
+            with nullcontext() if reached else pytest.raises(Unreachable):
+                await kube.ping()
+
+
+def test_no_server_has_us_begin_another_handshake_on_a_connection() -> None:
+    assert read_kubeconfig(kubeconfig()).tls().options & ssl.OP_NO_RENEGOTIATION

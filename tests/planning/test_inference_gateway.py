@@ -124,6 +124,13 @@ def test_an_operator_that_loses_its_helm_has_clusters_answer_the_hub_alone_as_be
     assert [one.reason for one in said] == ["Ready", "NotOffered"], "what never presented one does not say so"
 
 
+def test_of_a_traefik_of_somebody_elses_it_is_said_what_nobody_sees() -> None:
+    secret = {"metadata": {"name": names.GATEWAY_CERTIFICATE, "namespace": names.SYSTEM_NAMESPACE}}
+    asked = replace(seen(gateway(mutual_tls="Always")), secrets=(secret,))
+    said = next(one for one in reported(asked).conditions if one.type == "MutualTLSReady")
+    assert (said.status, "on the loopback address alone" in (said.message or "")) == ("True", True)
+
+
 def test_a_hub_gateway_that_is_not_known_to_present_one_has_what_is_there_renewed() -> None:
     made = new_authority((), EPOCH, {"namespace": names.SYSTEM_NAMESPACE})
     assert made is not None

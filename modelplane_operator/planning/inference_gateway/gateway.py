@@ -33,6 +33,10 @@ from modelplane_operator.rendering.inference_gateway import (
 from modelplane_operator.rendering.owned import on_hub
 
 KIND: Final = InferenceGateway.definition.kind
+OWN_TRAEFIK: Final = (
+    "This Traefik is not the operator's: see to it that it presents the certificate, and that its entry point "
+    "modelplane is on the loopback address alone"
+)
 HUB_GATEWAY: Final = Key(names.SYSTEM_NAMESPACE, names.HUB_GATEWAY)
 
 
@@ -108,7 +112,7 @@ def _mutual_tls(seen: Observed) -> tuple[MutualTLSReady, str]:
     if asked == "Auto" and not seen.installs:
         words = "Clusters stay closed, but the operator no longer runs this Traefik: set up yours to present it, or"
         return MutualTLSReady.READY, f"{words} set spec.mutualTLS to Never"
-    return MutualTLSReady.READY, ""
+    return MutualTLSReady.READY, "" if seen.installs else OWN_TRAEFIK
 
 
 def _began(seen: Observed) -> bool:
