@@ -1,14 +1,16 @@
-"""By which labels the fleet's nodes say on which fabric they are: of a node, little else is kept."""
+"""What is kept of nodes and of what their drivers publish: among little else, which fabric they are on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from modelplane_operator.api import InferenceCluster
+from modelplane_operator.api import InferenceCluster, labels
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key, Manifest, entries, section
-from modelplane_operator.planning.hardware import cut_node
+from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE
+from modelplane_operator.planning.hardware import cut_node, cut_slice
 
 
 @dataclass(slots=True)
@@ -21,6 +23,10 @@ class Fabrics:
     def listen(self, informer: Informer) -> None:
         if informer.type == of(InferenceCluster):
             informer.subscribe(self._cluster)
+
+    def watched(self) -> tuple[Watched, ...]:
+        """How nodes of pools and ResourceSlices are watched, for all controllers that read them."""
+        return Watched(NODE, labels.POOL, keeping=self.cut_node), Watched(RESOURCE_SLICE, None, keeping=cut_slice)
 
     def cut_node(self, node: Manifest) -> Manifest:
         return cut_node(node, self._all)

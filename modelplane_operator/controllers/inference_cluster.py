@@ -17,7 +17,6 @@ from modelplane_operator.api import (
 )
 from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.gateways import Gateways
-from modelplane_operator.clients.informer import Keep
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
@@ -46,7 +45,6 @@ from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
@@ -77,16 +75,12 @@ INDEXES: Indexes = {
 }
 
 
-def watched_remotely(keeping: Keep) -> tuple[Watched, ...]:
-    """What is watched on workload clusters beside what wakes us, or in another way than by our owner label.
-
-    `keeping`: what is kept of a node.
-    """
+def watched_remotely(fabrics: Fabrics) -> tuple[Watched, ...]:
+    """What is watched on workload clusters beside what wakes us, or in another way than by our owner label."""
     return (
         *(Watched(kind, ours=True) for kind in (*OF_MODELS, NAMESPACE, *APIS.values())),
         *(Watched(kind, ours=True, spare=True) for kind in POLICIES),
-        Watched(NODE, labels.POOL, keeping=keeping),
-        Watched(RESOURCE_SLICE, None, keeping=cut_slice),
+        *fabrics.watched(),
     )
 
 
@@ -94,6 +88,7 @@ def controller(
     known: Connections,
     gateways: Gateways,
     resolver: Resolver,
+    fabrics: Fabrics,
     *,
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
@@ -101,9 +96,9 @@ def controller(
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
 
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
-    `resolver` says what the names of gateways stand for.
+    `resolver` says what the names of gateways stand for, `fabrics` what is kept of nodes.
     """
-    sweeps, registrations, fabrics = Sweeps(SWEPT), Registrations(), Fabrics()
+    sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
 
     async def observe(cluster: InferenceCluster, clients: Clients) -> Observed:
@@ -174,7 +169,7 @@ def controller(
         },
         on_connection=lambda name, _: (Key("", name),),
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
-        watched_remotely=watched_remotely(fabrics.cut_node),
+        watched_remotely=watched_remotely(fabrics),
         indexes=INDEXES,
         listeners=(fabrics.listen, known.listen),
         on_unauthorized=(known.refused,),

@@ -26,6 +26,7 @@ from modelplane_operator.controllers import (
     serving_stack,
 )
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.rendering.data_plane import Allowed
 from modelplane_operator.runtime.watched import Controllers
@@ -41,7 +42,7 @@ def kinds(world: World) -> Controllers:
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
-    gateways, resolver = Gateways(now), Resolver(now)
+    gateways, resolver, fabrics = Gateways(now), Resolver(now), Fabrics()
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
@@ -51,6 +52,7 @@ def kinds(world: World) -> Controllers:
             connections,
             gateways,
             resolver,
+            fabrics,
             helm=with_helm,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
         ),
@@ -73,5 +75,5 @@ def kinds(world: World) -> Controllers:
             referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
         ),
         llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
-        *((serving_stack.controller(on_cluster, connections),) if with_helm else ()),
+        *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
     )

@@ -41,7 +41,7 @@ from modelplane_operator.planning.selection import Neighbours, state
 from modelplane_operator.rendering.api_keys import asked_of
 from modelplane_operator.rendering.backend_url import Backend, read_url
 from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, models_url
-from modelplane_operator.rendering.shares import matched, places
+from modelplane_operator.rendering.weights import matched, places
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
 from modelplane_operator.runtime.wiring import everyone, owner_of_kind

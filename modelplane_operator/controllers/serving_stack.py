@@ -12,6 +12,7 @@ from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
 from modelplane_operator.controllers.charts import look, ours
 from modelplane_operator.controllers.connections import Connections, cluster_of
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hub_gateway, on_authority, on_gateway
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import Unreachable
@@ -33,16 +34,16 @@ INDEXES: Indexes = {
     STACKS: {**connections.INDEXES[STACKS], "cluster": lambda stack: (cluster_of(stack),)},
     REPLICAS: {"cluster": placed_on},
 }
-WATCHED_REMOTELY = (Watched(SECRET, bare=True),)
+RECORDS = Watched(SECRET, bare=True)
 """Of Helm's records the metadata tell enough; their content may be a megabyte each."""
 
 
 def controller(
-    definitions: tuple[Manifest, ...], known: Connections | None = None
+    definitions: tuple[Manifest, ...], fabrics: Fabrics, known: Connections | None = None
 ) -> Controller[ServingStack, Observed]:
     """`definitions` are those of the kinds that the stack needs and no chart brings.
 
-    `known` says what is wrong with kubeconfigs.
+    `fabrics`: what is kept of nodes; `known` says what is wrong with kubeconfigs.
     """
 
     async def observe(stack: ServingStack, clients: Clients) -> Observed:
@@ -77,7 +78,7 @@ def controller(
         remote_watches={kind: owner_of_kind("ServingStack") for kind in (*CHILDREN, SECRET)},
         on_connection=_stacks_of,
         concurrency_key=cluster_of,
-        watched_remotely=WATCHED_REMOTELY,
+        watched_remotely=(RECORDS, *fabrics.watched()),
         indexes=INDEXES,
         listeners=(known.listen,) if known else (),
         on_unauthorized=(known.refused,) if known else (),

@@ -88,7 +88,7 @@ class PartStatus:
     state: ComponentState
     message: str = ""
     step: Step | None = None
-    again: float | None = None
+    requeue_after: float | None = None
     """The seconds after which to look again, if no event comes."""
     runs: bool = False
     """Whether a revision of it is deployed."""
@@ -146,16 +146,18 @@ def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
     runs = deployed is not None
     install = Install(part.release, cluster, wait=runs)
     if run is not None and run.ended is None:
-        return PartStatus(part, _under_way(run, seen.history.get(key, ())), again=REQUEUE_AFTER, runs=runs)
+        return PartStatus(part, _under_way(run, seen.history.get(key, ())), requeue_after=REQUEUE_AFTER, runs=runs)
     if newest is not None and _another_works(newest, run, seen):
-        again = max(newest.modified + seen.patience - seen.now.timestamp(), REQUEUE_AFTER)
+        wait = max(newest.modified + seen.patience - seen.now.timestamp(), REQUEUE_AFTER)
         message = f"Helm may still be at work on revision {newest.number}, which is {newest.status}"
-        return PartStatus(part, "Upgrading" if runs else "Installing", message, again=again, runs=runs)
+        return PartStatus(part, "Upgrading" if runs else "Installing", message, requeue_after=wait, runs=runs)
     if newest is not None and newest.status in PENDING:
         step = MarkFailed(key, newest.secret, newest.uid, newest.version, cluster)
-        return PartStatus(part, "Upgrading" if runs else "Installing", step=step, again=REQUEUE_AFTER, runs=runs)
+        return PartStatus(
+            part, "Upgrading" if runs else "Installing", step=step, requeue_after=REQUEUE_AFTER, runs=runs
+        )
     if newest is not None and newest.status == "uninstalling":
-        return PartStatus(part, "Uninstalling", step=Uninstall(key, cluster), again=REQUEUE_AFTER)
+        return PartStatus(part, "Uninstalling", step=Uninstall(key, cluster), requeue_after=REQUEUE_AFTER)
     failure = _failure(part.release, run, seen)
     if newest is not None and deployed is not None:
         if newest.status == "failed" and not newest.interrupted:
@@ -167,11 +169,16 @@ def _judge(part: Part, seen: Seen, missing: Sequence[str]) -> PartStatus:
         wait = _until(failure.when, UPGRADES if runs else INSTALLS, failure.count, seen.now)
         state: ComponentState = "RolledBack" if runs and failure.recorded else "Failed"
         return PartStatus(
-            part, state, failure.words, step=install if wait <= 0 else None, again=max(wait, REQUEUE_AFTER), runs=runs
+            part,
+            state,
+            failure.words,
+            step=install if wait <= 0 else None,
+            requeue_after=max(wait, REQUEUE_AFTER),
+            runs=runs,
         )
     if missing and not runs:
         return PartStatus(part, "Waiting", f"for {', '.join(missing)}")
-    return PartStatus(part, "Upgrading" if runs else "Installing", step=install, again=REQUEUE_AFTER, runs=runs)
+    return PartStatus(part, "Upgrading" if runs else "Installing", step=install, requeue_after=REQUEUE_AFTER, runs=runs)
 
 
 def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
@@ -229,12 +236,12 @@ def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
 
 def _roll_back(part: Part, deployed: Revision, failure: _Failure | None, run: Run | None, seen: Seen) -> PartStatus:
     words = failure.words if failure else "an earlier change failed"
-    step, again = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
+    step, wait = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
     if run is not None and run.verb == "rollback" and run.error:
         words = f"{words}; going back to revision {deployed.number} failed: {run.error}"
-        again = max(_until(run.ended, INSTALLS, run.failures, seen.now), REQUEUE_AFTER)
-        step = step if again <= REQUEUE_AFTER else None
-    return PartStatus(part, "RollingBack", words, step=step, again=again, runs=True)
+        wait = max(_until(run.ended, INSTALLS, run.failures, seen.now), REQUEUE_AFTER)
+        step = step if wait <= REQUEUE_AFTER else None
+    return PartStatus(part, "RollingBack", words, step=step, requeue_after=wait, runs=True)
 
 
 def _as_asked(newest: Revision, release: Release, run: Run | None, seen: Seen) -> bool:

@@ -47,7 +47,7 @@ from modelplane_operator.rendering.model_replica import replica_prefix
 NAMED = 3  # routes that a message names
 PATIENCE = timedelta(seconds=60)  # with routes that do not change, and gateways that do not look: they hold up nothing
 REQUEUE_SOON = 0.5  # until a name is resolved
-AGAIN = 60.0  # until what a name stands for is worth another look
+REQUEUE_AFTER = 60.0  # until what a name stands for is worth another look
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +123,19 @@ def plan(seen: Observed) -> Plan:
     if endpoint.metadata.deletion_timestamp:
         return _leave(seen, endpoint.metadata.deletion_timestamp)
     if seen.site and not _leads_to_its_replica(endpoint, seen.site):
-        return Plan(requeue_after=AGAIN)
+        return Plan(requeue_after=REQUEUE_AFTER)
     read = _read(seen, endpoint.spec.url)
     before = _led_to(seen)
     backend = read if isinstance(read, Backend) else _allowed(seen, before)
     # Nothing was ever made, or it cannot be told what, or not yet where it leads: it stays.
     if backend is None and (before is None or _unresolved(seen, read, before)):
-        return Plan(status=_status(seen, read, ()), requeue_after=_again(seen, read, ()))
+        return Plan(status=_status(seen, read, ()), requeue_after=_requeue_after(seen, read, ()))
     header = _header(seen)
     held = header if isinstance(header, Header) else None
     rendered = seen.plane.render_endpoint(endpoint, backend, held) if backend else ()
     wanted = [one for one in rendered if seen.tls_policies or type_of(one) != BACKEND_TLS_POLICY]
     steps = (KEEP, *map(Apply, wanted), *prune(seen.children, wanted, owner=endpoint.metadata.uid or ""))
-    return Plan(steps, _status(seen, read, wanted), _again(seen, read, wanted))
+    return Plan(steps, _status(seen, read, wanted), _requeue_after(seen, read, wanted))
 
 
 def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
@@ -148,13 +148,15 @@ def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
     return same and named and endpoint.spec.rewrite_path == replica_prefix(endpoint.key)
 
 
-def _again(seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]) -> float | None:
+def _requeue_after(
+    seen: Observed, read: Backend | InvalidUrl | _Unresolved, wanted: Sequence[Manifest]
+) -> float | None:
     """When there may be news that no event tells of."""
     if isinstance(read, _Unresolved):
         return REQUEUE_SOON
     news = [
         *([seen.recheck] if seen.endpoint.spec.credentials else []),
-        *([AGAIN] if seen.outside.resolved else []),
+        *([REQUEUE_AFTER] if seen.outside.resolved else []),
         *(
             [max(unlearnt(wanted, seen.children, seen.now).total_seconds(), REQUEUE_SOON)]
             if _kept(seen, wanted)

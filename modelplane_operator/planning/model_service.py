@@ -46,7 +46,7 @@ from modelplane_operator.rendering.inference_gateway import KEYS, HubGateway, ho
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.model_replica import replica_prefix
 from modelplane_operator.rendering.model_service import LONGEST_PATH, render_model_service, service_url
-from modelplane_operator.rendering.shares import Share, Target, fitted, selected, shares
+from modelplane_operator.rendering.weights import Target, WeightedEndpoint, fitted, selected, weighted
 
 KIND = ModelService.definition.kind
 NAMED = 3  # how many of a kind a message names
@@ -110,7 +110,7 @@ def plan(seen: Observed) -> Plan:
     found = {endpoint.key: _target(endpoint, seen) for group in groups for endpoint in group}
     targets = {key: target for key, target in found.items() if isinstance(target, Target)}
     lacking = [target for target in found.values() if isinstance(target, Unusable)]
-    shared = shares(service, groups, targets)
+    shared = weighted(service, groups, targets)
     wanted = render_model_service(service, shared, seen.door)
     # Who asks for keys by default, and which gateway answers, only an InferenceGateway says: until there is one again,
     # routes and guards stay as they are, and nothing is opened.
@@ -193,7 +193,11 @@ def _as_written(
 
 
 def _status(
-    seen: Observed, groups: Groups, shared: Sequence[Share], lacking: Sequence[Unusable], wanted: Sequence[Manifest]
+    seen: Observed,
+    groups: Groups,
+    shared: Sequence[WeightedEndpoint],
+    lacking: Sequence[Unusable],
+    wanted: Sequence[Manifest],
 ) -> ModelServiceStatus:
     models = models_url(seen.gateway) if seen.gateway else None
     resolved, told = _resolved(seen, groups, lacking)
@@ -290,7 +294,7 @@ def _resolved(seen: Observed, groups: Groups, lacking: Sequence[Unusable]) -> tu
 
 
 def _routing(
-    seen: Observed, shared: Sequence[Share], wanted: Sequence[Manifest], *, models: str | None
+    seen: Observed, shared: Sequence[WeightedEndpoint], wanted: Sequence[Manifest], *, models: str | None
 ) -> tuple[RoutingReady, str]:
     if models is None:
         none = f"There is no InferenceGateway named {names.DEFAULT_GATEWAY} that is reached yet"
@@ -336,7 +340,7 @@ def _told(child: Manifest, controller: str) -> Section:
     return next((one for gateway, one in told if (gateway.get("name"), one.get("controllerName")) == ours), nothing)
 
 
-def _short(service: ModelService, groups: Groups, shared: Sequence[Share]) -> str:
+def _short(service: ModelService, groups: Groups, shared: Sequence[WeightedEndpoint]) -> str:
     """Which entries get nothing of what they should; empty when all get it."""
     live = {share.endpoint.key for share in shared}
     dry = [

@@ -146,11 +146,11 @@ def _in_service(seen: Observed, there: There) -> Plan:
         gateway=gateway,
         components=(*(_reported(one, charts) for one in statuses), *_removed(removals))[:LISTED],
     )
-    again = [one.again for one in statuses if one.again is not None]
-    again += [UNREADY] if problems else []
-    again += [REQUEUE_AFTER] if removals else []
+    waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
+    waits += [UNREADY] if problems else []
+    waits += [REQUEUE_AFTER] if removals else []
     steps = (*_steps(seen, there, statuses), *(step for _, step in removals.values() if step))
-    return Plan(steps, status, requeue_after=min(again, default=None))
+    return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
 def _steps(seen: Observed, there: There, statuses: Iterable[PartStatus]) -> Iterator[Step]:

@@ -18,7 +18,7 @@ from modelplane_operator.kube.releases import Part
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
-from modelplane_operator.rendering.shares import Group
+from modelplane_operator.rendering.weights import Group
 
 
 @dataclass(frozen=True, slots=True)

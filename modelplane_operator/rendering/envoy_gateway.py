@@ -25,7 +25,7 @@ from modelplane_operator.rendering.envoy_policies import backend_policy, client_
 from modelplane_operator.rendering.gateway_pods import LOST, envoy_proxy
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.owned import on_hub, owner_labels
-from modelplane_operator.rendering.shares import Group
+from modelplane_operator.rendering.weights import Group
 
 _VERSION = "gateway.envoyproxy.io/v1alpha1"
 

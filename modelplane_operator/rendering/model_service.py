@@ -3,7 +3,7 @@
 Without an endpoint that can be used the route stays, and leads to a Service of ours that has none: gateways answer 503
 for such a Service, which tells a client to try again. For a rule without backends they must answer 500.
 
-A service over more endpoints than a rule takes has rules for groups of them (`shares.py`), under paths of their own,
+A service over more endpoints than a rule takes has rules for groups of them (`weights.py`), under paths of their own,
 and something through which the gateway calls itself. How rules are written is for its data plane to know.
 """
 
@@ -21,7 +21,7 @@ from modelplane_operator.rendering.hops import MOST_MATCHES, refusals
 from modelplane_operator.rendering.inference_gateway import HubGateway
 from modelplane_operator.rendering.one_pass import PORT, fallback
 from modelplane_operator.rendering.owned import on_hub
-from modelplane_operator.rendering.shares import Share, grouped
+from modelplane_operator.rendering.weights import WeightedEndpoint, grouped
 
 MAX_RULES = 16  # of one route, by the Gateway API
 LONGEST_PATH = 1024  # to rewrite to, by the same
@@ -34,7 +34,7 @@ def service_url(service: Key, models: str) -> str:
 
 def render_model_service(
     service: ModelService,
-    shared: Sequence[Share],
+    shared: Sequence[WeightedEndpoint],
     door: HubGateway = HubGateway(),  # noqa: B008 - frozen
 ) -> tuple[Manifest, ...]:
     """The routes of a service and the Services that they need; the route that clients meet comes last.

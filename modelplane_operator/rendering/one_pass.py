@@ -11,7 +11,7 @@ from modelplane_operator.api import names
 from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.hops import marked
-from modelplane_operator.rendering.shares import Group, Share, Target, fitted
+from modelplane_operator.rendering.weights import Group, Target, WeightedEndpoint, fitted
 
 PORT = 80  # of Services of ours that lead to no endpoint
 
@@ -44,7 +44,7 @@ def _rule(service: Key, group: Group, relay_port: int, *, mark: str, guarded: bo
 
 def _backend(
     service: Key,
-    member: Share | Group,
+    member: WeightedEndpoint | Group,
     weight: int,
     relay_port: int,
     *,

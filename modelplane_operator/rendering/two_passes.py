@@ -2,7 +2,7 @@
 
 Endpoints want paths of their own. So where a service has several, requests pass the gateway twice: the first rule
 shares them out, names the endpoint in a header, and leads back to the gateway; there each endpoint has a rule. Groups
-of more endpoints than a rule takes (`shares.py`) are passes in between. A request whose endpoint is gone when it comes
+of more endpoints than a rule takes (`weights.py`) are passes in between. A request whose endpoint is gone when it comes
 back is shared out anew: Envoys do not learn of a change all at once.
 """
 
@@ -15,7 +15,7 @@ from modelplane_operator.api.model_endpoint import AUTHORIZATION
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering import one_pass
 from modelplane_operator.rendering.hops import marked
-from modelplane_operator.rendering.shares import Group, Share, fitted
+from modelplane_operator.rendering.weights import Group, WeightedEndpoint, fitted
 
 HEADER = "x-modelplane-to"
 
@@ -31,7 +31,7 @@ def rules(
     prefix = names.service_path(*service)
     met = {"matches": [{"path": {"type": "PathPrefix", "value": prefix}}]}
     alone = first.members[0]
-    if len(first.members) == 1 and isinstance(alone, Share):
+    if len(first.members) == 1 and isinstance(alone, WeightedEndpoint):
         yield {**met, **_endpoint(alone, alone.target.path, mark=mark, guarded=guarded)}
         return
     back = f"{prefix.rstrip('/')}~/"
@@ -39,13 +39,13 @@ def rules(
     yield {"matches": [{"path": {"type": "PathPrefix", "value": back}}], **_shared_out(service, first, relay_port)}
     for group in others:
         yield {**_named(back, _name(group)), **_shared_out(service, group, relay_port)}
-    for share in (member for group in groups for member in group.members if isinstance(member, Share)):
+    for share in (member for group in groups for member in group.members if isinstance(member, WeightedEndpoint)):
         path = share.target.path
         wanted = prefix if path is None else path
         yield {**_named(back, _name(share)), **_endpoint(share, wanted, mark=mark, guarded=guarded)}
 
 
-def _name(member: Share | Group) -> str:
+def _name(member: WeightedEndpoint | Group) -> str:
     return f"~{member.number}" if isinstance(member, Group) else member.endpoint.key.name
 
 
@@ -69,7 +69,7 @@ def _shared_out(service: Key, group: Group, port: int) -> Manifest:
     }
 
 
-def _endpoint(share: Share, path: str | None, *, mark: str, guarded: bool) -> Manifest:
+def _endpoint(share: WeightedEndpoint, path: str | None, *, mark: str, guarded: bool) -> Manifest:
     target = share.target
     rewritten = [_rewritten(path=path, name=target.name)] if path is not None or target.name else []
     reference = _reference(names.endpoint_backend(*share.endpoint.key), target.backend.port, 1)
@@ -80,7 +80,7 @@ def _endpoint(share: Share, path: str | None, *, mark: str, guarded: bool) -> Ma
     }
 
 
-def _credentials(share: Share, *, mark: str, guarded: bool) -> Iterator[Manifest]:
+def _credentials(share: WeightedEndpoint, *, mark: str, guarded: bool) -> Iterator[Manifest]:
     """The endpoint's own credentials, and never the client's beside them; from a Secret where one holds them whole.
 
     Nobody gets a key that was for us.

@@ -36,7 +36,7 @@ K = TypeVar("K", bound=Hashable)
 class Done:
     """All went through; the key wants another look after so many seconds, if it says so."""
 
-    again: float | None = None
+    requeue_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Item:
     """Not before this moment."""
     free: float = 0.0
     """Not before this moment, unless its object is edited: until then a server wants to be left alone."""
-    again: bool = False
+    dirty: bool = False
     """Added while it ran."""
     edited: bool = False
     """And that by an edit of its object."""
@@ -165,7 +165,7 @@ class Queue(Generic[K]):
             item = self._items[key] = _Item(*self.place(key), news=news)
             self._make_ready(key, item, now)
         elif item.state is _State.RUNNING:
-            item.again = True
+            item.dirty = True
             item.edited = item.edited or edited
         elif item.state is _State.WAITING:
             item.news = news or item.news
@@ -200,9 +200,9 @@ class Queue(Generic[K]):
         item = self._items[key]
         self._leave(item.concurrency_key)
         item.namespace, item.concurrency_key = self.place(key)
-        again, item.again = item.again, False
+        dirty, item.dirty = item.dirty, False
         edited, item.edited = item.edited, False
-        item.news = again or not isinstance(outcome, Done) or outcome.again is not None
+        item.news = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, terminal):
@@ -215,14 +215,14 @@ class Queue(Generic[K]):
                 delay = min(resync, max(wanted, 0.0)) if wanted is not None else resync
                 item.rested = item.free = now + self.pace.rest
             case Forgotten():
-                if not again:
+                if not dirty:
                     del self._items[key]
                     return
                 delay = item.rested = item.free = 0.0
             case _:
                 assert_never(outcome)
         soonest = item.rested if edited else item.free
-        self._wait(key, item, soonest if again else max(now + delay, soonest))
+        self._wait(key, item, soonest if dirty else max(now + delay, soonest))
 
     def is_due(self, key: K, now: float) -> bool:
         """Whether this key will run soon, and then with all that has happened until then."""
@@ -231,7 +231,7 @@ class Queue(Generic[K]):
             return False
         return (
             item.state is _State.READY
-            or item.again
+            or item.dirty
             or (item.state is _State.WAITING and item.due <= now + self.pace.rest)
         )
 

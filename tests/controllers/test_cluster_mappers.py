@@ -17,6 +17,7 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import inference_class, inference_cluster, model_endpoint, model_replica
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_hosts
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
 from modelplane_operator.controllers.model_endpoint import ENDPOINTS
@@ -35,6 +36,7 @@ CLUSTER = inference_cluster.controller(
     Connections(Fleet(Store(lambda: 0.0), cast("Any", None)), lambda _: None),
     Gateways(lambda: 0.0),
     Resolver(lambda: 0.0),
+    Fabrics(),
 )
 INDEXES = inference_cluster.INDEXES[CLUSTERS]
 REFERENCED = ReferencedObjects(cast("Any", None), lambda: 0.0, 1.0)

@@ -95,7 +95,7 @@ async def door(clean_api: Api, tmp_path: Path, definitions: tuple[Manifest, ...]
         pack(tmp_path / "mirror", "traefik", version, {**SIMPLE, "values.yaml": "hang: true\n"})
     near = [Watched(of(InferenceGateway), None), *map(Watched, CHILDREN), Watched(NAMESPACE, None)]
     near += [Watched(SECRET, None, namespace=names.SYSTEM_NAMESPACE)]
-    remote = [*serving_stack.WATCHED_REMOTELY, Watched(JOB, None)]
+    remote = [serving_stack.RECORDS, Watched(JOB, None)]
     access = read_kubeconfig(clean_api.server.kubeconfig.read_text())
     async with connect(access) as kube:
         await kube.create(HUB_GATEWAY)

@@ -128,7 +128,7 @@ def test_a_failure_after_what_was_forgiven_is_the_first() -> None:
 def test_failures_wait_longer_and_longer_and_a_success_forgives() -> None:
     keys, waits, now = queue(), [], 0.0
     keys.add("a/x/1", now)
-    for outcome in [*[Failed()] * 8, Done(again=5.0), Failed()]:
+    for outcome in [*[Failed()] * 8, Done(requeue_after=5.0), Failed()]:
         assert keys.take(now) == "a/x/1"
         keys.done("a/x/1", outcome, now)
         due = keys.next_due()
@@ -358,7 +358,7 @@ def test_a_failing_key_runs_seldom_and_the_others_as_if_it_were_not_there() -> N
     async def reconcile(key: str) -> Outcome:
         runs[key].append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.01)
-        return Failed() if key == "a/x/poison" else Done(again=10.0)
+        return Failed() if key == "a/x/poison" else Done(requeue_after=10.0)
 
     virtual_time.run(_work(["a/x/poison", "a/x/good"], reconcile, seconds=300.0))
 

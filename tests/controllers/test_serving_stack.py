@@ -24,6 +24,7 @@ from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Request
 from modelplane_operator.controllers import serving_stack
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.kube.errors import Conflict
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import (
@@ -128,9 +129,10 @@ async def operating(
     kube: Kube, access: Access, folder: Path, *, name: str = "modelplane-system/east"
 ) -> AsyncIterator[Platform]:
     near = [Watched(of(kind), None, indexes=serving_stack.INDEXES.get(of(kind), {})) for kind in OURS]
-    remote = [*(Watched(kind) for kind in CHILDREN), *serving_stack.WATCHED_REMOTELY]
+    stacks = serving_stack.controller(DEFINITIONS, Fabrics())
+    remote = [*(Watched(kind) for kind in CHILDREN), *stacks.watched_remotely]
     async with watching(access, near, remote, name=name) as seen:
-        platform = Platform(kube, folder, *seen, serving_stack.controller(DEFINITIONS), SOME)
+        platform = Platform(kube, folder, *seen, stacks, SOME)
         yield platform
         await platform.end()
 

@@ -52,7 +52,7 @@ class Case:
     said: str = ""
     run: Run | None = None
     held: dict[int, Content] = field(default_factory=dict)
-    again: float | None = REQUEUE_AFTER
+    requeue_after: float | None = REQUEUE_AFTER
     workloads: tuple[Workload, ...] = ()
 
 
@@ -76,7 +76,7 @@ CASES = (
         None,
         "no chart",
         run(ended=5, error="no chart", failures=1),
-        again=15,
+        requeue_after=15,
     ),
     Case(
         "it is time for another attempt", (), "Failed", INSTALL, "no chart", run(ended=21, error="no chart", failures=1)
@@ -95,7 +95,7 @@ CASES = (
         None,
         "said by Helm",
         held={1: HELD},
-        again=15,
+        requeue_after=15,
     ),
     Case(
         "the first revision failed a while ago",
@@ -111,7 +111,7 @@ CASES = (
         "Installing",
         None,
         "Helm may still be at work on revision 1, which is pending-install",
-        again=400,
+        requeue_after=400,
     ),
     Case(
         "whoever installed has gone",
@@ -133,7 +133,7 @@ CASES = (
         None,
         "Helm may still be at work on revision 1, which is pending-install",
         run=run(ended=100),
-        again=400,
+        requeue_after=400,
     ),
     Case("what was given up goes on at once", (revision(1, "failed", ago=1, given_up=True),), "Installing", INSTALL),
     Case(
@@ -142,15 +142,15 @@ CASES = (
         "Upgrading",
         UPGRADE,
     ),
-    Case("it is as asked", (revision(1, "deployed"),), "Deployed", None, held={1: HELD}, again=None),
-    Case("it is as asked, in content unknown", (revision(1, "deployed"),), "Deployed", None, again=None),
+    Case("it is as asked", (revision(1, "deployed"),), "Deployed", None, held={1: HELD}, requeue_after=None),
+    Case("it is as asked, in content unknown", (revision(1, "deployed"),), "Deployed", None, requeue_after=None),
     Case(
         "none of its pods is ready",
         (revision(1, "deployed"),),
         "Starting",
         None,
         "0 of 2 pods of Deployment d ready",
-        again=None,
+        requeue_after=None,
         workloads=(Workload(KEY, "Deployment", "d", 2, 0),),
     ),
     Case(
@@ -158,7 +158,7 @@ CASES = (
         (revision(1, "deployed"),),
         "Deployed",
         None,
-        again=None,
+        requeue_after=None,
         workloads=(Workload(KEY, "Deployment", "d", 2, 1), Workload(KEY, "DaemonSet", "n", 0, 0)),
     ),
     Case(
@@ -166,7 +166,7 @@ CASES = (
         (revision(1, "deployed"),),
         "Deployed",
         None,
-        again=None,
+        requeue_after=None,
         workloads=(Workload(Key("a", "b"), "Deployment", "d", 2, 0),),
     ),
     Case(
@@ -190,7 +190,7 @@ CASES = (
         None,
         run=run(),
         held={1: replace(HELD, values={"a": "1"})},
-        again=None,
+        requeue_after=None,
     ),
     Case("an upgrade is asked", (DEPLOYED,), "Upgrading", UPGRADE),
     Case(
@@ -207,7 +207,7 @@ CASES = (
         None,
         "no chart",
         run(ended=5, error="no chart", failures=1),
-        again=595,
+        requeue_after=595,
     ),
     Case("an upgrade failed", (FAILED, DEPLOYED), "RollingBack", BACK, "said by Helm", held={2: HELD}),
     Case("the way back is under way", (FAILED, DEPLOYED), "RollingBack", None, run=run("rollback", ended=None)),
@@ -218,7 +218,7 @@ CASES = (
         None,
         "Helm failed without a word; going back to revision 1 failed: e",
         run("rollback", ended=5, error="e", failures=1),
-        again=15,
+        requeue_after=15,
     ),
     Case(
         "the way back is tried again",
@@ -235,7 +235,7 @@ CASES = (
         None,
         "said by Helm",
         held={2: HELD},
-        again=540,
+        requeue_after=540,
     ),
     Case(
         "what failed is tried again after a while",
@@ -251,7 +251,7 @@ CASES = (
         "Installing",
         None,
         "Helm may still be at work on revision 1, which is uninstalling",
-        again=415,
+        requeue_after=415,
     ),
     Case("it was left half uninstalled", (revision(1, "uninstalling"),), "Uninstalling", Uninstall(KEY, "east")),
 )
@@ -271,7 +271,7 @@ def test_how_a_release_stands(case: Case) -> None:
     (standing,) = judge([PART], seen)
 
     assert (standing.state, standing.step, standing.message) == (case.state, case.step, case.said)
-    assert standing.again == (pytest.approx(case.again) if case.again else None)
+    assert standing.requeue_after == (pytest.approx(case.requeue_after) if case.requeue_after else None)
     assert standing.runs == any(one.status == "deployed" for one in case.history)
 
 

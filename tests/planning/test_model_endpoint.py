@@ -18,7 +18,15 @@ from modelplane_operator.api.model_endpoint import ModelEndpointStatus
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.resolved import Resolved
 from modelplane_operator.kube.resources import BACKEND_TLS_POLICY, ENDPOINT_SLICE, SERVICE
-from modelplane_operator.planning.model_endpoint import AGAIN, PATIENCE, REQUEUE_SOON, Observed, Outside, Site, plan
+from modelplane_operator.planning.model_endpoint import (
+    PATIENCE,
+    REQUEUE_AFTER,
+    REQUEUE_SOON,
+    Observed,
+    Outside,
+    Site,
+    plan,
+)
 from modelplane_operator.planning.mutual_tls import LEARNT
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete
 from modelplane_operator.rendering import envoy_gateway, traefik
@@ -419,7 +427,7 @@ def test_a_name_is_waited_for_at_first_and_nothing_is_made_of_it() -> None:
 def test_a_name_that_turns_out_to_lead_inward_gets_no_requests_any_more() -> None:
     outside = settled(users(PROVIDER, names=names("34.55.100.10")))
     assert routing(outside) == (BACKEND, "https://api.together.xyz:443")
-    assert plan(outside).requeue_after == AGAIN
+    assert plan(outside).requeue_after == REQUEUE_AFTER
 
     inward = settled(users(PROVIDER, *outside.children, names=names("34.55.100.10", "10.0.0.7")))
 

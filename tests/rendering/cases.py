@@ -41,7 +41,7 @@ from modelplane_operator.rendering.model_memory import memory_need
 from modelplane_operator.rendering.model_replica import CannotRender, Context, render_model_replica
 from modelplane_operator.rendering.model_service import render_model_service
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_namespaces
-from modelplane_operator.rendering.shares import Target, selected, shares
+from modelplane_operator.rendering.weights import Target, selected, weighted
 from tests.support.manifests import Manifest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -123,7 +123,7 @@ def _model_service(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     secrets = {secret["metadata"]["name"]: secret for secret in _kind(documents, "Secret")}
     targets = {each.key: _target(each, secrets) for each in endpoints if each.key.name not in unusable}
     gateway = next(map(InferenceGateway.parse, _kind(documents, "InferenceGateway")), None)
-    return render_model_service(service, shares(service, selected(service, endpoints), targets), hub_gateway(gateway))
+    return render_model_service(service, weighted(service, selected(service, endpoints), targets), hub_gateway(gateway))
 
 
 def _target(endpoint: ModelEndpoint, secrets: Mapping[str, Manifest]) -> Target:

@@ -28,7 +28,7 @@ from modelplane_operator.rendering.data_plane import DataPlane
 from modelplane_operator.rendering.inference_gateway import DATA_PLANES, hub_gateway, render_inference_gateway
 from modelplane_operator.rendering.model_endpoint import asked_name, provable
 from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.shares import Target, selected, shares
+from modelplane_operator.rendering.weights import Target, selected, weighted
 from tests.support.api import Api
 from tests.support.fronts import NAMESPACE, SECRET_HEADERS, Front, echo, opened, own_address
 from tests.support.manifests import Manifest
@@ -123,7 +123,7 @@ def manifests(ports: Backends, backend: str) -> list[Manifest]:
     groups = sorted({e.metadata.labels["name"] for e in endpoints})
     services = [service("nowhere", nobody=1), *(service(name, **{name: 1}) for name in groups)]
     services.append(service("split", plain=3, named=1))
-    shared = [(s, shares(s, selected(s, endpoints), known)) for s in services]
+    shared = [(s, weighted(s, selected(s, endpoints), known)) for s in services]
     return [
         *render_inference_gateway(gateway),
         *(

@@ -37,7 +37,7 @@ from modelplane_operator.rendering.model_replica import (
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import render_model_service
-from modelplane_operator.rendering.shares import MAX_BACKENDS, Target, selected, shares
+from modelplane_operator.rendering.weights import MAX_BACKENDS, Target, selected, weighted
 from tests.support.hub import Hub
 from tests.support.manifests import Manifest
 
@@ -208,7 +208,7 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         assert isinstance(backend, Backend)
         apply(fleet, "hub", traefik.render_endpoint(endpoint, backend))
         service = stored(fleet, ModelService, service_over("chat", fleet_namespace))
-        found = shares(
+        found = weighted(
             service, selected(service, [endpoint]), {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)}
         )
         apply(fleet, "hub", render_model_service(service, found))

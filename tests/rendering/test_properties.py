@@ -28,7 +28,7 @@ from modelplane_operator.rendering.model_replica import (
     render_model_replica,
 )
 from modelplane_operator.rendering.model_service import MAX_RULES, render_model_service
-from modelplane_operator.rendering.shares import MAX_BACKENDS, MAX_WEIGHT, Target, selected, shares
+from modelplane_operator.rendering.weights import MAX_BACKENDS, MAX_WEIGHT, Target, selected, weighted
 from tests.rendering.cases import CASES, render
 from tests.support.manifests import Manifest
 
@@ -193,7 +193,7 @@ def test_every_service_leads_to_all_of_its_endpoints_by_their_weights(counts: li
     endpoints = [endpoint("n", f"e{i}-{g}", str(g)) for g, count in enumerate(counts) for i in range(count)]
     known = {e.key: Target(Backend("http", "10.0.0.1", 80)) for e in endpoints}
 
-    manifests = render_model_service(subject, shares(subject, selected(subject, endpoints), known))
+    manifests = render_model_service(subject, weighted(subject, selected(subject, endpoints), known))
 
     for manifest in manifests:
         assert_sound(manifest)
@@ -222,6 +222,6 @@ def test_the_order_of_endpoints_changes_nothing(endpoints: list[ModelEndpoint]) 
     subject = service([1])
     known = {Key("n", name): Target(Backend("http", "10.0.0.1", 80)) for name in "abcdef"}
 
-    found = shares(subject, selected(subject, endpoints), known)
+    found = weighted(subject, selected(subject, endpoints), known)
 
     assert [share.endpoint.key.name for share in found] == list("abcdef")

@@ -14,6 +14,7 @@ from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.controllers import inference_class, inference_cluster
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.runtime.operator import Build, assemble
 from modelplane_operator.runtime.watched import Controllers
 from modelplane_operator.runtime.world import World
@@ -66,7 +67,7 @@ def replica(on: str, namespace: str) -> Manifest:
 def kinds(world: World) -> Controllers:
     """The controllers that this is about."""
     known = Connections(world.fleet, world.connection_changed)
-    clusters = inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic))
+    clusters = inference_cluster.controller(known, Gateways(time.monotonic), Resolver(time.monotonic), Fabrics())
     return inference_class.CONTROLLER, clusters
 
 

@@ -51,11 +51,11 @@ def install(seen: Observed, charts: Seen, served: Plan) -> Plan:
     # Last, because MetalLB refuses them for some moments after it has come up.
     if any(one.part.name == METALLB and one.state == "Deployed" for one in statuses):
         steps += map(Apply, render_addresses(gateway))
-    again = [one.again for one in statuses if one.again is not None]
-    again += (
+    waits = [one.requeue_after for one in statuses if one.requeue_after is not None]
+    waits += (
         [REQUEUE_AFTER] if unwanted else [UNREADY] if any(one.state == "Starting" for one in statuses) else [AT_REST]
     )
-    return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(again))
+    return Plan(tuple(steps), _status(seen, statuses, served), requeue_after=min(waits))
 
 
 def _outlived(seen: Observed) -> bool:

@@ -75,7 +75,7 @@ def render_inference_gateway(gateway: InferenceGateway) -> tuple[Manifest, ...]:
             "metadata": on_hub(gateway, names.HUB_GATEWAY, namespace=names.SYSTEM_NAMESPACE),
             "spec": {
                 "gatewayClassName": plane.GATEWAY_CLASS,
-                # The gateway calls itself by http (shares.py), even where clients cannot.
+                # The gateway calls itself by http (weights.py), even where clients cannot.
                 "listeners": [_listener("web", "HTTP", plane.PORT), *_tls_listeners(gateway, plane)],
             },
         },

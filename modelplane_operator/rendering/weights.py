@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WeightedEndpoint:
     """An endpoint with its share of the requests."""
 
     endpoint: ModelEndpoint
@@ -54,7 +54,7 @@ class Group:
     """The backends of one rule. Number 0 is the service itself; the others are backends of another group."""
 
     number: int
-    members: tuple[Share | Group, ...]
+    members: tuple[WeightedEndpoint | Group, ...]
 
     @property
     def weight(self) -> int:
@@ -98,9 +98,9 @@ def selected(service: ModelService, endpoints: Iterable[ModelEndpoint]) -> tuple
     return tuple(groups)
 
 
-def shares(
+def weighted(
     service: ModelService, groups: Sequence[Sequence[ModelEndpoint]], targets: Mapping[Key, Target]
-) -> tuple[Share, ...]:
+) -> tuple[WeightedEndpoint, ...]:
     """Who gets which share of the requests, given the endpoints of each entry.
 
     `targets` holds the endpoints that can be used; the share of an entry without any goes to the others.
@@ -109,7 +109,7 @@ def shares(
     entries = [(entry.weight, group) for entry, group in zip(service.spec.endpoints, usable, strict=True) if group]
     each = weights([(weight, len(group)) for weight, group in entries])
     return tuple(
-        Share(endpoint, targets[endpoint.key], weight)
+        WeightedEndpoint(endpoint, targets[endpoint.key], weight)
         for (_, group), weight in zip(entries, each, strict=True)
         for endpoint in group
     )
@@ -133,12 +133,14 @@ def fitted(exact: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, round(weight * MAX_WEIGHT / largest)) for weight in reduced)
 
 
-def grouped(shared: Sequence[Share]) -> tuple[Group, ...]:
+def grouped(shared: Sequence[WeightedEndpoint]) -> tuple[Group, ...]:
     """The rules that it takes, the service's own first.
 
     The lightest are put together again and again (Huffman's way), so that as few requests as possible take a detour.
     """
-    waiting: list[tuple[int, int, Share | Group]] = [(one.weight, order, one) for order, one in enumerate(shared)]
+    waiting: list[tuple[int, int, WeightedEndpoint | Group]] = [
+        (one.weight, order, one) for order, one in enumerate(shared)
+    ]
     heapq.heapify(waiting)
     groups: list[Group] = []
     size = (len(shared) - 2) % (MAX_BACKENDS - 1) + 2  # of the first, so that all others are full
