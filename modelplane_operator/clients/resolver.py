@@ -21,6 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from modelplane_operator.kube.resolved import Resolved
 
 LIFETIME = 120.0  # of an answer; then the name is asked about again
+FAILED_LIFETIME = 2.0  # of a failure, so that several in a row are several failures
 PATIENCE = 5.0  # with the first answer about a name
 AT_ONCE = 32
 OF_A_NAMESPACE = 4
@@ -50,7 +51,7 @@ class Resolver:
     def find(self, name: str, namespace: str) -> Resolved | None:
         """What a name stands for; None while there is hope to find out soon."""
         answered, known = self._known.get(name, (0.0, None))
-        if known is None or self.now() - answered >= LIFETIME:
+        if known is None or self.now() - answered >= (FAILED_LIFETIME if known.error else LIFETIME):
             self._ask(name, namespace)
         if known is not None:
             return known

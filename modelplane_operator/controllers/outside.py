@@ -56,8 +56,9 @@ async def _reached(place: Place, resolver: Resolver) -> Reached:
         addresses = [str(backend.address)]
     else:
         found = await _resolved(place, resolver)
-        if not found.addresses:
-            return Reached(f"{backend.host} does not resolve: {found.error}", certain=found.unknown)
+        if found.error:  # gateways ask the same name servers, and one that knows an old address may forget it
+            remedy = "correct the name" if found.unknown else "look at the DNS of the hub, and at who serves the name"
+            return Reached(f"host {backend.host} cannot be resolved ({found.error}): {remedy}", certain=True)
         if misled(backend.host, found.addresses, place.reach):
             return Reached("")  # that is told already, and nobody connects there
         addresses = [*map(str, found.addresses[:MOST])]
@@ -72,8 +73,8 @@ async def _reached(place: Place, resolver: Resolver) -> Reached:
         writer.close()
         return Reached("")
     if refused:
-        return Reached(f"{backend.host} refuses connections to port {backend.port}", certain=True)
-    return Reached(f"{backend.host} takes no connection to port {backend.port} from the operator", certain=False)
+        return Reached(f"host {backend.host} refuses connections to port {backend.port}", certain=True)
+    return Reached(f"host {backend.host} takes no connection to port {backend.port} from the operator", certain=False)
 
 
 async def _resolved(place: Place, resolver: Resolver) -> Resolved:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from modelplane_operator.api import ModelEndpoint
-from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.resolver import FAILED_LIFETIME, LIFETIME, Resolver
 from modelplane_operator.controllers.outside import checks, place_of
 from modelplane_operator.planning.model_endpoint import Reached
 from modelplane_operator.rendering.backend_url import Reach
@@ -40,11 +40,11 @@ async def taken() -> AsyncIterator[tuple[int, list[object]]]:
         yield server.sockets[0].getsockname()[1], met
 
 
-async def reached(url: str, reach: Reach = ALLOWED) -> Reached:
+async def reached(url: str, reach: Reach = ALLOWED, resolver: Resolver | None = None) -> Reached:
     spec = {"metadata": {"name": "one", "namespace": "team"}, "spec": {"url": url}}
     place = place_of(ModelEndpoint.parse(spec), reach)
     assert place is not None
-    resolver = Resolver(asyncio.get_running_loop().time, lookup)
+    resolver = resolver or Resolver(asyncio.get_running_loop().time, lookup)
     return await checks(resolver, lambda _, __: None).ask(place)
 
 
@@ -59,17 +59,47 @@ async def test_a_place_that_refuses_says_so_to_everybody() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        refused = Reached(f"127.0.0.1 refuses connections to port {port}", certain=True)
+        refused = Reached(f"host 127.0.0.1 refuses connections to port {port}", certain=True)
         assert await reached(f"http://127.0.0.1:{port}") == refused
 
 
 async def test_a_name_that_does_not_exist_is_told_from_one_that_nobody_can_tell_of() -> None:
     assert await reached("https://gone.example") == Reached(
-        "gone.example does not resolve: Name or service not known", certain=True
+        "host gone.example cannot be resolved (Name or service not known): correct the name", certain=True
     )
     assert await reached("https://busy.example") == Reached(
-        "busy.example does not resolve: Temporary failure in name resolution", certain=False
+        "host busy.example cannot be resolved (Temporary failure in name resolution): look at the DNS of the hub, and "
+        "at who serves the name",
+        certain=True,
     )
+
+
+async def test_an_address_of_before_does_not_stand_for_a_name_that_nobody_can_tell_of_now(
+    taken: tuple[int, list[object]],
+) -> None:
+    """Traefik asks for every connection, and has no other answer than we have."""
+    now, answers = [0.0], [True]
+
+    def flaky(_: str) -> Sequence[str]:
+        if answers[0]:
+            return ["127.0.0.1"]
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    resolver, url = Resolver(lambda: now[0], flaky), f"https://flaky.example:{taken[0]}"
+    assert await reached(url, resolver=resolver) == Reached("")
+
+    answers[0], now[0] = False, LIFETIME
+    async with asyncio.timeout(10):
+        while not (found := await reached(url, resolver=resolver)).lack:
+            await asyncio.sleep(0.01)
+    assert "flaky.example cannot be resolved" in found.lack
+    assert found.certain
+    assert resolver.addresses("flaky.example", "team") == {"127.0.0.1"}, "where requests may go is still known"
+
+    answers[0], now[0] = True, now[0] + FAILED_LIFETIME
+    async with asyncio.timeout(10):
+        while (await reached(url, resolver=resolver)).lack:
+            await asyncio.sleep(0.01)
 
 
 async def test_nobody_connects_where_endpoints_may_not_lead(taken: tuple[int, list[object]]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from modelplane_operator.api.model_endpoint import ModelEndpointStatus
+from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.checked import Checked
 from modelplane_operator.planning.model_endpoint import Observed, Reached, plan
 from tests.support.endpoints import IP, endpoint, seen, settled
@@ -14,8 +15,8 @@ from tests.support.plans import told
 
 GOES = "Requests go to http://34.55.100.10:80"
 THERE = Checked(Reached(""))
-REFUSED = Reached("34.55.100.10 refuses connections to port 80", certain=True)
-SILENT = Reached("34.55.100.10 takes no connection to port 80 from the operator")
+REFUSED = Reached("host 34.55.100.10 refuses connections to port 80", certain=True)
+SILENT = Reached("host 34.55.100.10 takes no connection to port 80 from the operator")
 
 
 def tried(checked: Checked[Reached], before: Observed | None = None) -> Observed:
@@ -40,8 +41,10 @@ def test_a_new_endpoint_is_ready_once_its_place_has_taken_a_connection() -> None
 
 def test_a_place_that_refuses_everybody_is_told_and_comes_back() -> None:
     away = tried(Checked(REFUSED, failing=True), tried(THERE))
-    assert ready(away) == ("Unknown", "Unreachable", REFUSED.lack)
-    assert ready(tried(Checked(), away)) == ("Unknown", "Unreachable", REFUSED.lack), "another operator begins"
+    assert ready(away) == ("Unknown", "Unreachable", sentence(REFUSED.lack))
+    assert ready(tried(Checked(), away)) == ("Unknown", "Unreachable", sentence(REFUSED.lack)), (
+        "another operator begins"
+    )
     assert ready(tried(THERE, away))[0] == "True"
 
 
