@@ -1,0 +1,54 @@
+"""What AWS says of an account and a region: who we are, which zones there are, and what machines are like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from modelplane_operator.clients.clouds.eks.session import Session
+from modelplane_operator.kube.errors import ApiError
+
+
+async def principal(session: Session) -> str:
+    """The ARN of the role or user that we are, as EKS knows it: a role, and not the session of one."""
+    arn: str = (await session.call("sts", "get_caller_identity", {}))["Arn"]
+    head, _, name = arn.partition(":assumed-role/")
+    if not name:
+        return arn
+    role = name.split("/")[0]
+    whole = f"{head.replace(':sts:', ':iam:')}:role/{role}"
+    try:  # the path of a role is not in the name of its session
+        return (await session.call("iam", "get_role", {"RoleName": role}))["Role"]["Arn"]
+    except ApiError:
+        return whole
+
+
+async def zones(session: Session) -> tuple[str, ...]:
+    """Zones where this account may have subnets; local zones take no control plane."""
+    asked = {
+        "Filters": [
+            {"Name": "opt-in-status", "Values": ["opt-in-not-required", "opted-in"]},
+            {"Name": "zone-type", "Values": ["availability-zone"]},
+            {"Name": "state", "Values": ["available"]},
+        ]
+    }
+    found = await session.list("ec2", "describe_availability_zones", "AvailabilityZones", asked)
+    return tuple(sorted(one["ZoneName"] for one in found))
+
+
+async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
+    """How many network cards of each instance type take EFA."""
+    if not types:
+        return {}
+    asked = {"InstanceTypes": sorted(types)}
+    found = await session.list("ec2", "describe_instance_types", "InstanceTypes", asked)
+    return {
+        one["InstanceType"]: one.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
+        for one in found
+    }
+
+
+async def told(session: Session, types: Collection[str]) -> tuple[tuple[str, ...], str, Mapping[str, int]]:
+    """All of that."""
+    found = await asyncio.gather(zones(session), principal(session), cards(session, types))
+    return found[0], found[1], found[2]
