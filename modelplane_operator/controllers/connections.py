@@ -128,6 +128,18 @@ class Connections:
             self._wrong[cluster] = Defect(f"{source}: {Defect.by(error)}")
         self.changed(cluster)
 
+    def failed(self, cluster: str, error: ClientError) -> None:
+        """No credentials can be made for a cluster. It may be connected all the same."""
+        self._wrong[cluster] = error
+        self.changed(cluster)
+
+    def unfollow(self, cluster: str) -> None:
+        """There is no such cluster any more."""
+        self._sources.pop(cluster, None)
+        self._wrong.pop(cluster, None)
+        self.fleet.remove(cluster)
+        self.changed(cluster)
+
     def refused(self, cluster: str) -> None:
         """A cluster does not accept our credentials."""
         if source := self._sources.get(cluster):

@@ -21,6 +21,7 @@ from modelplane_operator.clients.informer import Keep
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
+from modelplane_operator.controllers.cloud_clusters import CLOUDS, infrastructure
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import (
@@ -145,6 +146,7 @@ def controller(
             now=now,
             helm=helm,
             stack=stack,
+            infrastructure=infrastructure(cluster, clients.hub),
             hub=(front := hub_gateway(clients.hub, now)),
             answers=not front.ready or await _answers(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
@@ -166,7 +168,7 @@ def controller(
             ENDPOINTS: _led_by_http,
             GATEWAYS: on_gateway(CLUSTERS),
             SECRET: on_authority(CLUSTERS),
-            **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
+            **dict.fromkeys((STACKS, *CLOUDS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
         remote_watches={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},

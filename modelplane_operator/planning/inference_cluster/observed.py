@@ -122,6 +122,8 @@ class Observed:
     """Whether charts can be installed."""
     stack: Manifest | None = None
     """The ServingStack that we made for the cluster."""
+    infrastructure: Manifest | None = None
+    """The object of the cloud's own kind that stands for the cluster, where a cloud makes it."""
     server: str = ""
     """The address of its API server; empty when there is no way to it."""
     unverified: str = ""

@@ -15,6 +15,7 @@ from modelplane_operator.api.inference_cluster import (
     ProviderConfigRef,
 )
 from modelplane_operator.api.shared import CacheStatus
+from modelplane_operator.kube.objects import section
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.planning.inference_class import listed
@@ -81,6 +82,8 @@ def status_of(
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
     way = way_there(seen) if seen.connected and deletion is None else ()
     storage = existing.cache.storage_class_name if existing and existing.cache else None
+    if seen.infrastructure is not None:
+        storage = section(seen.infrastructure, "status", "cache").get("storageClassName")
     return InferenceClusterStatus(
         provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
         namespace=names.SYSTEM_NAMESPACE,

@@ -19,6 +19,7 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.planning.inference_class import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.provisioned import ended, never_reached
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
 
@@ -33,8 +34,8 @@ def teardown(seen: Observed) -> Plan:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'
         return _leaving(seen, "Blocked", blocking, "replicas are placed on it", remedy=remedy)
-    if is_emptied(seen.cluster.status):
-        return Plan(_let_go(seen))
+    if is_emptied(seen.cluster.status) or never_reached(seen):
+        return _without_infrastructure(seen) if seen.infrastructure is not None else Plan(_let_go(seen))
     if seen.there is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
@@ -74,6 +75,12 @@ def _without(seen: Observed, stack: Manifest) -> Plan:
     return _leaving(seen, "UninstallServingStack", blocking, "its software is going", _end_stack(seen))
 
 
+def _without_infrastructure(seen: Observed) -> Plan:
+    """Have the cloud's object go, and wait for it: its own finalizer holds it until the cloud has nothing left."""
+    steps, left = ended(seen)
+    return _leaving(seen, "DeleteCluster", [left], "the cloud is taking it down", (*_end_stack(seen), *steps))
+
+
 def _abandoned(seen: Observed) -> Plan:
     """Say what stays behind and, once that was said, let go."""
     words = f"let go without cleaning up: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
@@ -93,9 +100,11 @@ def _emptied(seen: Observed) -> Plan:
 
 
 def is_emptied(status: object) -> bool:
-    """Whether a status says that nothing is left there that has to go."""
+    """Whether a status says that nothing is left there that has to go, or that a cloud is taking it down."""
     said = status.deletion if isinstance(status, InferenceClusterStatus) else None
-    return said is not None and said.phase == "UninstallServingStack" and not said.waiting_for
+    if said is None or said.phase == "DeleteCluster":
+        return said is not None
+    return said.phase == "UninstallServingStack" and not said.waiting_for
 
 
 def _end_stack(seen: Observed) -> tuple[Step, ...]:

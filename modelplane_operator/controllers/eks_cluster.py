@@ -1,0 +1,76 @@
+"""EKSCluster: what to read of it on AWS."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from modelplane_operator.api import InferenceCluster
+from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.clouds.eks import account
+from modelplane_operator.clients.clouds.view import View
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.cloud_clusters import Tokens
+from modelplane_operator.kube.errors import ClientError, NotFound
+from modelplane_operator.kube.objects import Key, is_terminating
+from modelplane_operator.planning.clouds.decide import unsettled
+from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, owner_of, plan, unknown_cards
+from modelplane_operator.rendering.clusters.eks import kinds
+from modelplane_operator.runtime.clouds import Journal, by
+from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.reading import Cluster, find
+
+CLUSTERS = of(InferenceCluster)
+SLOW = timedelta(minutes=30)
+"""For what nobody changes but by hand; clusters and nodes are looked at every five minutes."""
+LIVELY = frozenset({kinds.CLUSTER, kinds.NODEGROUP, kinds.ADDON})
+OWN = frozenset(kinds.KINDS) - {*kinds.SWEPT}
+
+
+def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) -> Controller[EKSCluster, Observed]:
+    journal, view = Journal(), View(dict.fromkeys(OWN - LIVELY, SLOW))
+    process = uuid.uuid4().hex[:12]
+
+    async def observe(cluster: EKSCluster, clients: Clients) -> Observed:
+        at, owner = now().replace(microsecond=0), owner_of(cluster)
+        going = cluster.metadata.deletion_timestamp is not None
+        known, told, seen = cluster.status.facts if cluster.status else None, None, None
+        lacking = unknown_cards(cluster)
+        error: ClientError | None = None
+        try:
+            cloud = accounts.cloud(account_of(cluster))
+        except ClientError as failed:
+            return Observed(cluster, None, None, failed, {}, process, at, missing=isinstance(failed, NotFound))
+        try:
+            if (known is None or lacking) and not going:
+                told = Told(*await account.told(cloud.session, lacking))
+            else:
+                records = cluster.status.resources if cluster.status else ()
+                wanted = frozenset(kinds.KINDS) if going else OWN
+                due = wanted if going else unsettled(records) or (frozenset[str]() if records else wanted)
+                seen = await view.look(cloud, owner, wanted, due, at)
+        except ClientError as failed:
+            error = failed
+        held = _holder(cluster, clients.hub) if going else ""
+        return Observed(cluster, told, seen, error, journal.of(owner.uid), process, at, held=held)
+
+    return Controller(
+        EKSCluster,
+        observe,
+        plan,
+        concurrency_key=lambda manifest: f"cloud of {manifest['metadata']['name']}",
+        listeners=(accounts.listen, tokens.listen),
+        while_leading=(tokens.run,),
+        executors=by(accounts.cloud, journal, now),
+    )
+
+
+def _holder(cluster: EKSCluster, hub: Cluster) -> str:
+    """The InferenceCluster that has it and stays."""
+    for owner in cluster.metadata.owner_references:
+        found = find(hub, CLUSTERS, Key("", owner.name)) if owner.kind == CLUSTERS.kind else None
+        if found is not None and found["metadata"]["uid"] == owner.uid and not is_terminating(found):
+            return f"InferenceCluster {owner.name}"
+    return ""

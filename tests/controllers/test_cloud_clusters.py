@@ -1,0 +1,154 @@
+"""Tokens of clusters on clouds: made once the cloud has told where they are, and others before those end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.cloud_clusters import AGAIN, EKS, LASTS, Tokens
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.objects import Key, Manifest
+
+ENDPOINT = {"server": "https://berlin.eks", "authority": "Y2E=", "cluster": "berlin-0123456789"}
+NAME = Key("modelplane-system", "berlin")
+Told = Callable[[Key, Manifest | None, Manifest | None], None]
+
+
+@dataclass
+class _Fleet:
+    known: dict[str, Access] = field(default_factory=dict[str, Access])
+    sets: int = 0
+
+    def set(self, name: str, access: Access) -> None:
+        self.known[name] = access
+        self.sets += 1
+
+    def remove(self, name: str) -> None:
+        self.known.pop(name, None)
+
+
+@dataclass
+class _Informer:
+    type: Any = EKS
+    told: Told | None = None
+
+    def subscribe(self, told: Told) -> None:
+        self.told = told
+
+
+@dataclass
+class _World:
+    tokens: Tokens
+    fleet: _Fleet
+    known: Connections
+    say: Told
+    clock: list[float]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> _World:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    fleet, clock, informer = _Fleet(), [1000.0], _Informer()
+    known = Connections(cast(Fleet, fleet), lambda _: None)
+    tokens = Tokens(Accounts(), known, lambda: clock[0])
+    tokens.listen(cast(Informer, informer))
+    assert informer.told is not None
+    return _World(tokens, fleet, known, informer.told, clock)
+
+
+def _cluster(
+    endpoint: Mapping[str, str] | None = None, *, owned: bool = True, credentials: str = "default"
+) -> Manifest:
+    labels = {"modelplane.ai/owner-kind": "InferenceCluster", "modelplane.ai/owner-name": "berlin"} if owned else {}
+    return {
+        "apiVersion": EKS.api_version,
+        "kind": EKS.kind,
+        "metadata": {"namespace": NAME.namespace, "name": NAME.name, "uid": "u", "labels": labels},
+        "spec": {"region": "eu-west-1", "credentials": {"name": credentials}, "nodePools": []},
+        "status": {"endpoint": {**endpoint}} if endpoint else {},
+    }
+
+
+async def test_a_cluster_is_reached_once_the_cloud_tells_where_it_is(world: _World) -> None:
+    world.say(NAME, None, _cluster())
+    await world.tokens.renew()
+    assert world.fleet.known == {}
+
+    world.say(NAME, _cluster(), _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    access = world.fleet.known["berlin"]
+    assert (access.server, access.authority) == ("https://berlin.eks", "ca")
+    assert access.token.startswith("k8s-aws-v1.")
+    assert access.token not in repr(access)
+    await world.tokens.renew()
+    assert world.fleet.sets == 1, "a token that is good is kept"
+
+
+async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.clock[0] += LASTS
+    await world.tokens.renew()
+    assert world.fleet.sets == 2
+
+    world.known.refused("berlin")
+    await world.tokens.renew()
+    assert world.fleet.sets == 3
+
+
+async def test_a_status_that_says_the_same_makes_no_other_token(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.say(NAME, _cluster(ENDPOINT), _cluster(dict(ENDPOINT)))
+    await world.tokens.renew()
+
+    assert world.fleet.sets == 1
+
+
+async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    await world.tokens.renew()
+
+    error = world.known.why("berlin")
+    assert error is not None
+    assert "Secret modelplane-system/lab does not exist" in str(error)
+    assert world.fleet.known == {}
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    assert world.fleet.known == {}, "not before a while"
+    world.clock[0] += AGAIN
+    await world.tokens.renew()
+    assert "berlin" in world.fleet.known
+    assert world.known.why("berlin") is None
+
+
+async def test_a_cluster_that_is_gone_is_reached_no_more(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.say(NAME, _cluster(ENDPOINT), None)
+    await world.tokens.renew()
+
+    assert world.fleet.known == {}
+
+
+async def test_an_object_that_no_cluster_has_takes_no_connection(world: _World) -> None:
+    """Nor may it take the name of a cluster that somebody else brings."""
+    world.say(NAME, None, _cluster(ENDPOINT, owned=False))
+    world.say(Key("elsewhere", "berlin"), None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    world.say(NAME, _cluster(ENDPOINT, owned=False), None)
+
+    assert world.fleet.known == {}
