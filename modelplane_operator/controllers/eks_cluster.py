@@ -16,7 +16,7 @@ from modelplane_operator.controllers.cloud_clusters import Tokens
 from modelplane_operator.kube.errors import ClientError, NotFound
 from modelplane_operator.kube.objects import Key, is_terminating
 from modelplane_operator.planning.clouds.decide import unsettled
-from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, owner_of, plan, unknown_cards
+from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, owner_of, plan, unknown_machines
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.runtime.clouds import Journal, by
 from modelplane_operator.runtime.loop import Clients, Controller
@@ -37,7 +37,7 @@ def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) 
         at, owner = now().replace(microsecond=0), owner_of(cluster)
         going = cluster.metadata.deletion_timestamp is not None
         known, told, seen = cluster.status.facts if cluster.status else None, None, None
-        lacking = unknown_cards(cluster)
+        lacking = unknown_machines(cluster)
         error: ClientError | None = None
         try:
             cloud = accounts.cloud(account_of(cluster))
@@ -45,7 +45,8 @@ def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) 
             return Observed(cluster, None, None, failed, {}, process, at, missing=isinstance(failed, NotFound))
         try:
             if (known is None or lacking) and not going:
-                told = Told(*await account.told(cloud.session, lacking))
+                said = await account.told(cloud.session, lacking)
+                told = Told(said.zones, said.principal, said.cards, said.offered)
             else:
                 records = cluster.status.resources if cluster.status else ()
                 wanted = frozenset(kinds.KINDS) if going else OWN

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, NetworkCards
+from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.api.clusters.provisioning import CloudEndpoint, CloudResource, CredentialsValid, Stalled
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
@@ -37,6 +37,9 @@ class Told:
     zones: tuple[str, ...]
     principal: str
     cards: Mapping[str, int]
+    """How many network cards each instance type has that take EFA; only those that there are."""
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The zones that have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +95,35 @@ def owner_of(cluster: EKSCluster) -> Owner:
     return Owner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
-def unknown_cards(cluster: EKSCluster) -> tuple[str, ...]:
-    """The instance types of which it has to be known how many network cards they have, and is not yet."""
+def unknown_machines(cluster: EKSCluster) -> tuple[str, ...]:
+    """The instance types of pools of which it is not known yet what they are like and where they are."""
     facts = cluster.status.facts if cluster.status else None
-    known = {one.instance_type for one in facts.cards} if facts else set[str]()
-    wanted = (pool.instance_type for pool in cluster.spec.node_pools if pool.fabric == "EFA")
-    return tuple(sorted({*wanted} - known))
+    known = {one.instance_type for one in facts.machines} if facts else set[str]()
+    return tuple(sorted({pool.instance_type for pool in cluster.spec.node_pools} - known))
 
 
 def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
-    """What is known, and what AWS has told since; None while it has not."""
-    lacking = unknown_cards(seen.cluster)
+    """What is known, and what AWS has told since; None while it has not.
+
+    Of machines that no pool has any more nothing is kept.
+    """
+    lacking = unknown_machines(seen.cluster)
     if known is not None and not lacking:
         return known
     if seen.told is None:
         return None
-    if none := [one for one in lacking if not seen.told.cards.get(one)]:
-        raise CannotMake(f"instance type {', '.join(none)} takes no EFA: choose another, or take `fabric` out")
-    cards = {one.instance_type: one.efa for one in known.cards} if known else dict[str, int]()
-    cards |= {one: seen.told.cards[one] for one in lacking}
+    if strange := [one for one in lacking if one not in seen.told.cards]:
+        raise CannotMake(
+            f"{seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
+        )
+    told = seen.told
+    new = (Machine(instance_type=one, efa=told.cards[one], zones=told.offered.get(one, ())) for one in lacking)
+    used = {pool.instance_type for pool in seen.cluster.spec.node_pools}
+    machines = [*(one for one in (known.machines if known else ()) if one.instance_type in used), *new]
     return EKSFacts(
-        zones=known.zones if known else zones_for(seen.cluster, seen.told.zones),
-        principal=known.principal if known else seen.told.principal,
-        cards=tuple(NetworkCards(instance_type=name, efa=count) for name, count in sorted(cards.items())),
+        zones=known.zones if known else zones_for(seen.cluster, told.zones),
+        principal=known.principal if known else told.principal,
+        machines=tuple(sorted(machines, key=lambda one: one.instance_type)),
     )
 
 
@@ -123,7 +132,8 @@ def _towards(seen: Observed, facts: EKSFacts | None, *, going: bool) -> Plan:
         return Plan(requeue_after=SOON)
     wanted = ()
     if facts is not None and not going:
-        known = Facts(facts.zones, facts.principal, {one.instance_type: one.efa for one in facts.cards})
+        cards = {one.instance_type: one.efa for one in facts.machines}
+        known = Facts(facts.zones, facts.principal, cards, {one.instance_type: one.zones for one in facts.machines})
         wanted = resources(seen.cluster, known)
     last = seen.cluster.status
     decision = decide(

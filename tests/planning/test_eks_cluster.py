@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts
+from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.kube.cloud import Found, Outcome, Seen
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.planning.clouds.decide import LAG
@@ -21,8 +21,9 @@ from tests.support.builders import EPOCH
 UID = "6c9f0ce4-0d4e-4f3c-8a57-6f5ad5a9f0aa"
 ZONES = ("us-west-2a", "us-west-2b", "us-west-2c")
 ARN = "arn:aws:iam::123456789012:role/modelplane"
-FACTS = EKSFacts(zones=ZONES, principal=ARN)
-TOLD = Told(ZONES, ARN, {})
+MACHINE = Machine(instance_type="g6.12xlarge", efa=0, zones=ZONES)
+FACTS = EKSFacts(zones=ZONES, principal=ARN, machines=(MACHINE,))
+TOLD = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ZONES})
 POOL: dict[str, Any] = {
     "name": "l4",
     "role": "GPU",
@@ -224,3 +225,38 @@ def test_a_cluster_of_which_nothing_was_made_goes_at_once() -> None:
     free = cluster.model_copy(update={"metadata": cluster.metadata.model_copy(update={"finalizers": ()})})
 
     assert plan(_seen(free)) == Plan()
+
+
+def test_a_machine_that_a_zone_has_not_is_told_before_anything_is_made() -> None:
+    told = Told(ZONES, ARN, {"g6.12xlarge": 0}, {"g6.12xlarge": ("us-west-2b",)})
+    known = plan(_seen(_cluster(), told=told, seen=None)).status
+
+    decided = plan(_seen(_cluster(known)))  # type: ignore[arg-type]
+
+    assert decided.steps == ()
+    assert "us-west-2a has no g6.12xlarge; it is in us-west-2b" in _message(decided, "Stalled")
+
+
+def test_an_instance_type_that_there_is_not_is_told() -> None:
+    decided = plan(_seen(_cluster(), told=Told(ZONES, ARN, {}), seen=None))
+
+    assert decided.steps == ()
+    assert "us-west-2 has no instance type g6.12xlarge" in _message(decided, "Stalled")
+
+
+def test_a_fabric_that_a_machine_has_not_is_told() -> None:
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), fabric="EFA")))
+
+    assert decided.steps == ()
+    assert "g6.12xlarge takes no EFA" in _message(decided, "Stalled")
+
+
+def test_of_machines_that_no_pool_has_any_more_nothing_is_kept() -> None:
+    cluster = _cluster(EKSClusterStatus(facts=FACTS), instanceType="g7.48xlarge")
+    told = Told(ZONES, ARN, {"g7.48xlarge": 1}, {"g7.48xlarge": ZONES})
+
+    decided = plan(_seen(cluster, told=told))
+
+    assert isinstance(decided.status, EKSClusterStatus)
+    assert decided.status.facts is not None
+    assert [one.instance_type for one in decided.status.facts.machines] == ["g7.48xlarge"]

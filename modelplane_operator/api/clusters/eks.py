@@ -89,13 +89,15 @@ class EKSClusterSpec(Spec):
     """The node groups."""
 
 
-class NetworkCards(Model):
-    """The network cards of an instance type."""
+class Machine(Model):
+    """What AWS says of an instance type."""
 
     instance_type: Annotated[str, Field(max_length=63)]
     """The instance type."""
     efa: int
     """How many of its network cards take EFA."""
+    zones: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=32)] = ()
+    """The zones that have it."""
 
 
 class EKSFacts(Model):
@@ -105,8 +107,8 @@ class EKSFacts(Model):
     """The zones of the cluster's subnets."""
     principal: Annotated[str, Field(max_length=2048)]
     """The ARN of the role or user that the operator is on AWS, and that may administer the cluster."""
-    cards: Annotated[tuple[NetworkCards, ...], Field(max_length=8), list_map("instanceType")] = ()
-    """The network cards of the instance types that have EFA."""
+    machines: Annotated[tuple[Machine, ...], Field(max_length=8), list_map("instanceType")] = ()
+    """The instance types of the pools."""
 
 
 class EKSClusterStatus(SummarizedStatus):

@@ -285,6 +285,7 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
 UNCALLED = {
     # What is asked of the account before, and of what ran in the cluster.
     "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "sts:GetCallerIdentity",
     "ec2:DeleteNetworkInterface",

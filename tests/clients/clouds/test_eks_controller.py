@@ -105,7 +105,7 @@ async def test_a_cluster_becomes_ready_by_the_operators_own_identity_and_goes(aw
     }
     assert status.facts is not None
     assert "us-west-2d" in status.facts.zones
-    assert [(one.instance_type, one.efa) for one in status.facts.cards] == [("p5.48xlarge", 32)]
+    assert [(one.instance_type, one.efa) for one in status.facts.machines] == [("p5.48xlarge", 32)]
     assert status.endpoint is not None
     calls = len(aws.calls)
     for _ in range(5):

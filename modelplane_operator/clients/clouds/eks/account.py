@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from modelplane_operator.clients.clouds.eks.session import Session
 from modelplane_operator.kube.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An account and a region."""
+
+    zones: tuple[str, ...]
+    principal: str
+    cards: Mapping[str, int]
+    offered: Mapping[str, tuple[str, ...]]
 
 
 async def principal(session: Session) -> str:
@@ -40,7 +51,9 @@ async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
     """How many network cards of each instance type take EFA."""
     if not types:
         return {}
-    asked = {"InstanceTypes": sorted(types)}
+    asked = {
+        "Filters": [{"Name": "instance-type", "Values": sorted(types)}]
+    }  # by name, one that is not there fails all
     found = await session.list("ec2", "describe_instance_types", "InstanceTypes", asked)
     return {
         one["InstanceType"]: one.get("NetworkInfo", {}).get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)
@@ -48,7 +61,20 @@ async def cards(session: Session, types: Collection[str]) -> Mapping[str, int]:
     }
 
 
-async def told(session: Session, types: Collection[str]) -> tuple[tuple[str, ...], str, Mapping[str, int]]:
-    """All of that."""
-    found = await asyncio.gather(zones(session), principal(session), cards(session, types))
-    return found[0], found[1], found[2]
+async def offered(session: Session, types: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+    """The zones that have each instance type."""
+    asked = {
+        "LocationType": "availability-zone",
+        "Filters": [{"Name": "instance-type", "Values": sorted(types)}],
+    }
+    found = (
+        await session.list("ec2", "describe_instance_type_offerings", "InstanceTypeOfferings", asked) if types else []
+    )
+    pairs = sorted((one["InstanceType"], one["Location"]) for one in found)
+    return {one: tuple(place for other, place in pairs if other == one) for one in types}
+
+
+async def told(session: Session, types: Collection[str]) -> Told:
+    """All of that. An instance type that the region has not is left out."""
+    found = await asyncio.gather(zones(session), principal(session), cards(session, types), offered(session, types))
+    return Told(*found)

@@ -21,6 +21,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2": (
         "describe_addresses",
         "describe_availability_zones",
+        "describe_instance_type_offerings",
         "describe_instance_types",
         "describe_internet_gateways",
         "describe_launch_templates",

@@ -67,7 +67,7 @@ _ROWS = (
     # A cluster and its nodes clean up after themselves with these rights.
     _kind(ROLE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
     _kind(INLINE_POLICY, 30, CLUSTER, NODEGROUP, POD_IDENTITY),
-    _kind(CLUSTER, 900, NODEGROUP, RULE),
+    _kind(CLUSTER, 900, NODEGROUP, RULE, LAUNCH_TEMPLATE),
     _kind(ACCESS_ENTRY, 30, goes_with=CLUSTER),
     _kind(ACCESS_POLICY, 30, goes_with=CLUSTER),
     _kind(ADDON, 300, goes_with=CLUSTER),

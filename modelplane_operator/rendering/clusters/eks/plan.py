@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from itertools import combinations
 
@@ -24,6 +24,8 @@ class Facts:
     """The ARN of the role or user that the operator is there."""
     cards: Mapping[str, int]
     """How many network cards an instance type has that take EFA."""
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """The zones that have an instance type, as far as that was told."""
 
     @property
     def partition(self) -> str:
@@ -97,6 +99,8 @@ def blueprint(cluster: EKSCluster, facts: Facts) -> Blueprint:
             f"a pool names zone {', '.join(strange)}, and the cluster's subnets are in {', '.join(facts.zones)}: "
             "zones are chosen once"
         )
+    for pool in cluster.spec.node_pools:
+        _refuse_what_is_not_there(pool, facts)
     vpc = IPv4Network(networking.vpc_cidr, strict=False)
     public = [IPv4Network(cidr, strict=False) for cidr in networking.subnet_cidrs[: len(facts.zones)]]
     private = [_private(cidr) for cidr in public]
@@ -111,6 +115,16 @@ def blueprint(cluster: EKSCluster, facts: Facts) -> Blueprint:
     rows = zip(facts.zones, public, private, strict=False)
     subnets = tuple(Subnets(i, zone, str(one), str(other)) for i, (zone, one, other) in enumerate(rows))
     return Blueprint(cluster, facts, subnets)
+
+
+def _refuse_what_is_not_there(pool: EKSPool, facts: Facts) -> None:
+    """AWS would say so after a quarter of an hour, in the node group's health."""
+    offered = facts.offered.get(pool.instance_type)
+    if offered is not None and (lacking := [zone for zone in pool.zones if zone not in offered]):
+        where = f"it is in {', '.join(offered)}" if offered else "no zone of the region has it"
+        raise CannotMake(f"pool {pool.name}: {', '.join(lacking)} has no {pool.instance_type}; {where}")
+    if pool.fabric == "EFA" and facts.cards.get(pool.instance_type) == 0:
+        raise CannotMake(f"pool {pool.name}: {pool.instance_type} takes no EFA: choose another, or take `fabric` out")
 
 
 def _private(public: IPv4Network) -> IPv4Network:
