@@ -20,9 +20,11 @@ from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.eks_cluster import account_of
+from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 from modelplane_operator.runtime.reading import Cluster, applied
 
 EKS: Final = of(EKSCluster)
+CLUSTERS: Final = of(InferenceCluster)
 CLOUDS: Final[tuple[ResourceType, ...]] = (EKS,)
 LASTS = 600.0  # seconds until another token is made: EKS takes one for fifteen minutes
 REST = 2.0  # seconds between two looks at what is due
@@ -71,11 +73,14 @@ class Tokens:
     clock: Callable[[], float]
     _sources: dict[str, TokenKubeconfig] = field(default_factory=dict[str, TokenKubeconfig], init=False)
     _objects: dict[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
+    _clusters: Informer | None = field(default=None, init=False)
     _failed: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     def listen(self, informer: Informer) -> None:
         if informer.type == EKS:
             informer.subscribe(self._seen)
+        elif informer.type == CLUSTERS:
+            self._clusters = informer
 
     async def run(self) -> None:
         """While we lead: whoever does not needs no way to any cluster yet."""
@@ -90,9 +95,16 @@ class Tokens:
 
     def _is_due(self, name: str, source: TokenKubeconfig) -> bool:
         now = self.clock()
-        if now - self._failed.get(name, -AGAIN) < AGAIN:
+        if now - self._failed.get(name, -AGAIN) < AGAIN or not self._is_of_its_cluster(name):
             return False
         return not source.token or source.made == 0.0 or now - source.made >= LASTS
+
+    def _is_of_its_cluster(self, name: str) -> bool:
+        """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
+        cluster = self._clusters.get(Key("", name)) if self._clusters else None
+        if cluster is None or section(cluster, "spec", "cluster").get("source") not in INFRASTRUCTURE:
+            return False
+        return labels_of(self._objects[name]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
 
     async def _renew(self, name: str) -> None:
         source, cluster = self._sources[name], EKSCluster.parse(self._objects[name])
@@ -114,7 +126,8 @@ class Tokens:
         if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not owned):
             return
         if new is None or not (endpoint := section(new, "status", "endpoint")):
-            if self._sources.pop(name, None) is not None:
+            source = self._sources.pop(name, None)
+            if source is not None and source.token:  # else the way there is not ours
                 self.known.unfollow(name)
             return
         self._objects[name] = new

@@ -12,7 +12,7 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import AGAIN, EKS, LASTS, Tokens
+from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.objects import Key, Manifest
 
@@ -38,6 +38,10 @@ class _Fleet:
 class _Informer:
     type: Any = EKS
     told: Told | None = None
+    known: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
+
+    def get(self, key: Key) -> Manifest | None:
+        return self.known.get(key)
 
     def subscribe(self, told: Told) -> None:
         self.told = told
@@ -50,6 +54,7 @@ class _World:
     known: Connections
     say: Told
     clock: list[float]
+    clusters: _Informer
 
 
 @pytest.fixture
@@ -59,15 +64,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> _World:
     fleet, clock, informer = _Fleet(), [1000.0], _Informer()
     known = Connections(cast(Fleet, fleet), lambda _: None)
     tokens = Tokens(Accounts(), known, lambda: clock[0])
+    clusters = _Informer(CLUSTERS)
+    clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
     tokens.listen(cast(Informer, informer))
+    tokens.listen(cast(Informer, clusters))
     assert informer.told is not None
-    return _World(tokens, fleet, known, informer.told, clock)
+    return _World(tokens, fleet, known, informer.told, clock, clusters)
 
 
 def _cluster(
     endpoint: Mapping[str, str] | None = None, *, owned: bool = True, credentials: str = "default"
 ) -> Manifest:
-    labels = {"modelplane.ai/owner-kind": "InferenceCluster", "modelplane.ai/owner-name": "berlin"} if owned else {}
+    labels = {"modelplane.ai/owner-kind": "InferenceCluster", "modelplane.ai/owner-uid": "its"} if owned else {}
     return {
         "apiVersion": EKS.api_version,
         "kind": EKS.kind,
@@ -150,5 +158,22 @@ async def test_an_object_that_no_cluster_has_takes_no_connection(world: _World) 
     world.say(Key("elsewhere", "berlin"), None, _cluster(ENDPOINT))
     await world.tokens.renew()
     world.say(NAME, _cluster(ENDPOINT, owned=False), None)
+
+    assert world.fleet.known == {}
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        None,
+        {"metadata": {"uid": "another"}, "spec": {"cluster": {"source": "EKS"}}},
+        {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "Existing"}}},
+    ],
+)
+async def test_labels_alone_do_not_lead_a_cluster_elsewhere(world: _World, cluster: Manifest | None) -> None:
+    world.clusters.known = {Key("", "berlin"): cluster} if cluster else {}
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
 
     assert world.fleet.known == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -267,7 +268,8 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld)
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(aws, PLAIN, FABRIC)
-    aws.iam("update_assume_role_policy", RoleName=aws.id_of("role-node"), PolicyDocument="{}")
+    trust = next(one for one in life.wanted if one.key == "role-cluster").parameters["AssumeRolePolicyDocument"]
+    aws.iam("update_assume_role_policy", RoleName=aws.id_of("role-node"), PolicyDocument=json.dumps(trust))
     life.wanted = _wanted({**PLAIN, "maxNodeCount": 9}, FABRIC, version="1.37")
     life.until_settled(HOURS)
     life.wanted = _wanted(PLAIN, version="1.37")  # without a fabric its security group goes, and its rules before
