@@ -39,11 +39,13 @@ def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) 
         known, told, seen = cluster.status.facts if cluster.status else None, None, None
         lacking = unknown_machines(cluster)
         error: ClientError | None = None
+        who = ""
         try:
             cloud = accounts.cloud(account_of(cluster))
         except ClientError as failed:
             return Observed(cluster, None, None, failed, {}, process, at, missing=isinstance(failed, NotFound))
         try:
+            who = "" if going else await account.principal(cloud.session)
             if (known is None or lacking) and not going:
                 said = await account.told(cloud.session, lacking)
                 told = Told(said.zones, said.principal, said.cards, said.offered)
@@ -55,7 +57,7 @@ def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) 
         except ClientError as failed:
             error = failed
         held = _holder(cluster, clients.hub) if going else ""
-        return Observed(cluster, told, seen, error, journal.of(owner.uid), process, at, held=held)
+        return Observed(cluster, told, seen, error, journal.of(owner.uid), process, at, principal=who, held=held)
 
     return Controller(
         EKSCluster,

@@ -58,6 +58,8 @@ class Observed:
     now: datetime
     missing: bool = field(default=False)
     """Whether there are no credentials where they are looked for."""
+    principal: str = ""
+    """Who we are on AWS now; empty while that is not known."""
     held: str = ""
     """The InferenceCluster that has it and is not being deleted: models may run there."""
 
@@ -109,7 +111,8 @@ def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
     """
     lacking = unknown_machines(seen.cluster)
     if known is not None and not lacking:
-        return known
+        # Other credentials may be another's, who is let in to the cluster by an entry of his own.
+        return known.model_copy(update={"principal": seen.principal}) if seen.principal else known
     if seen.told is None:
         return None
     if strange := [one for one in lacking if one not in seen.told.cards]:
@@ -122,7 +125,7 @@ def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
     machines = [*(one for one in (known.machines if known else ()) if one.instance_type in used), *new]
     return EKSFacts(
         zones=known.zones if known else zones_for(seen.cluster, told.zones),
-        principal=known.principal if known else told.principal,
+        principal=told.principal,
         machines=tuple(sorted(machines, key=lambda one: one.instance_type)),
     )
 

@@ -260,3 +260,21 @@ def test_of_machines_that_no_pool_has_any_more_nothing_is_kept() -> None:
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.facts is not None
     assert [one.instance_type for one in decided.status.facts.machines] == ["g7.48xlarge"]
+
+
+def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> None:
+    other = "arn:aws:iam::123456789012:role/other"
+    before = _cluster(EKSClusterStatus(facts=FACTS))
+    there = _all_there(before)
+
+    kept = plan(_seen(before, seen=there, principal=other))
+    assert kept.steps == ()
+    assert isinstance(kept.status, EKSClusterStatus)
+    assert kept.status.facts == FACTS.model_copy(update={"principal": other})
+
+    decided = plan(_seen(_cluster(kept.status), seen=there, principal=other))
+    made = [step.wanted.parameters["principalArn"] for step in decided.steps if isinstance(step, CreateResource)]
+    assert made == [other]
+    first, then = (kinds.ACCESS_ENTRY, kinds.ACCESS_POLICY)
+    gone = {step.found.kind for step in decided.steps if isinstance(step, DeleteResource)}
+    assert gone == {first, then}

@@ -21,17 +21,22 @@ class Told:
 
 
 async def principal(session: Session) -> str:
-    """The ARN of the role or user that we are, as EKS knows it: a role, and not the session of one."""
+    """The ARN of the role or user that we are, as EKS knows it: a role, and not the session of one. Asked for once."""
+    if not session.principal:
+        session.principal = await _principal(session)
+    return session.principal
+
+
+async def _principal(session: Session) -> str:
     arn: str = (await session.call("sts", "get_caller_identity", {}))["Arn"]
     head, _, name = arn.partition(":assumed-role/")
     if not name:
         return arn
     role = name.split("/")[0]
-    whole = f"{head.replace(':sts:', ':iam:')}:role/{role}"
     try:  # the path of a role is not in the name of its session
         return (await session.call("iam", "get_role", {"RoleName": role}))["Role"]["Arn"]
     except ApiError:
-        return whole
+        return f"{head.replace(':sts:', ':iam:')}:role/{role}"
 
 
 async def zones(session: Session) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class Session:
     def __init__(self, region: str, credentials: Credentials | None = None, endpoint: str | None = None) -> None:
         """`endpoint`: where all services are, in tests. Raises KubeconfigError without the SDK."""
         self.region = region
+        self.principal = ""  # whom AWS says that we are, once somebody has asked
         self._endpoint = endpoint
         self._credentials = credentials or Credentials()
         self._clients: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from modelplane_operator.rendering.clusters.eks import kinds as k
 from modelplane_operator.rendering.clusters.eks.identity import attached_to, identity
 from modelplane_operator.rendering.clusters.eks.network import network
 from modelplane_operator.rendering.clusters.eks.nodes import BEFORE_NODES, efa, group_key, nodes
-from modelplane_operator.rendering.clusters.eks.plan import Blueprint, Facts, blueprint
+from modelplane_operator.rendering.clusters.eks.plan import Blueprint, Facts, blueprint, part_of
 from modelplane_operator.rendering.clusters.eks.storage import FILE_SYSTEM
 
 _NFS = 2049
@@ -50,9 +50,11 @@ def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
     )
     who = {"clusterName": name, "principalArn": plan.facts.principal}
     admin = f"arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-    yield Wanted("access-entry", k.ACCESS_ENTRY, who, needs=("cluster",))
+    whose = part_of(plan.facts.principal)
+    entry = f"access-entry-{whose}"
+    yield Wanted(entry, k.ACCESS_ENTRY, who, needs=("cluster",))
     everything = {**who, "policyArn": admin, "accessScope": {"type": "cluster"}}
-    yield Wanted("access-policy", k.ACCESS_POLICY, everything, needs=("access-entry",))
+    yield Wanted(f"access-policy-{whose}", k.ACCESS_POLICY, everything, needs=(entry,))
     for key in (*BEFORE_NODES, *_AFTER_NODES):
         addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
         later = (group_key("system"),) if key in _AFTER_NODES else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
@@ -72,6 +73,11 @@ class Blueprint:
     def of_zones(self, zones: Sequence[str]) -> Sequence[Subnets]:
         """The subnets of these zones; all without any."""
         return [one for one in self.subnets if one.zone in zones or not zones]
+
+
+def part_of(principal: str) -> str:
+    """By which what is made for one principal is told from what was made for another."""
+    return hashlib.sha256(principal.encode()).hexdigest()[:8]
 
 
 def zones_for(cluster: EKSCluster, available: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from modelplane_operator.clients.clouds.eks.changes import SEPARATOR
 from modelplane_operator.clients.clouds.eks.lists.look import Item, Look, found
 from modelplane_operator.kube.cloud import Found, State
 from modelplane_operator.rendering.clusters.eks import kinds as k
+from modelplane_operator.rendering.clusters.eks.plan import part_of
 
 _STATES: Mapping[str, State] = {
     "ACTIVE": "Ready",
@@ -109,7 +110,7 @@ async def _entries(look: Look) -> list[Found]:
         )
         for one in policies:
             number = SEPARATOR.join((look.name, who, one["policyArn"]))
-            seen.append(Found("access-policy", k.ACCESS_POLICY, number, "Ready", entry.owner))
+            seen.append(Found(f"access-policy-{part_of(who)}", k.ACCESS_POLICY, number, "Ready", entry.owner))
     return seen
 
 
