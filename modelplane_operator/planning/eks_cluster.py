@@ -12,7 +12,13 @@ from typing import Final
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.api.clusters.provisioning import CloudEndpoint, CloudResource, CredentialsValid, Stalled
+from modelplane_operator.api.clusters.provisioning import (
+    MOST_RESOURCES,
+    CloudEndpoint,
+    CloudResource,
+    CredentialsValid,
+    Stalled,
+)
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
@@ -161,7 +167,7 @@ def _towards(seen: Observed, facts: EKSFacts | None, *, going: bool) -> Plan:
         facts=facts,
         endpoint=_endpoint(seen.seen, last),
         cache=CacheStatus(storage_class_name=NAME) if _has_files(decision.records) else None,
-        resources=decision.records,
+        resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
         gone_since=gone_since,
         conditions=tuple(judged(decision, PARTS, seen.now, going=going)),
     )

@@ -268,3 +268,39 @@ def test_what_has_worked_is_never_taken_away_for_having_failed(*, worked: bool) 
 
     assert "Failed" in told
     assert (life.cloud.present("net")[0].found.id == before) is worked
+
+
+def test_a_kind_that_cannot_be_listed_holds_up_what_waits_for_it_and_says_why() -> None:
+    life = _alone()
+    life.until_settled()
+    refused = Forbidden("you may not list what k2 is")
+    seen = replace(life.cloud.seen(), unseen={"k2": refused})
+
+    decision = decide(
+        Situation(ACCOUNT, OWNER, (), life.cloud.kinds, seen, life.records, {}, "p", life.cloud.now, going=True)
+    )
+
+    assert decision.steps == ()
+    assert [(record.key, error) for record, error in decision.troubles] == [("k2", refused)]
+    assert {one.key: one.message for one in decision.records} == {
+        "k2": "cannot be listed: you may not list what k2 is",
+        "net": "waits until gone: k1, k2",
+        "pool": "waits until gone: k2",
+    }
+
+
+@pytest.mark.parametrize("going", [True, False])
+def test_a_second_one_of_a_key_goes_and_is_told_apart(*, going: bool) -> None:
+    life = _alone()
+    life.until_settled()
+    kept = life.cloud.present("net")[0].found
+    life.cloud.add(replace(kept, id="k0-second", state="Ready"))
+    life.cloud.add(replace(kept, id="k0-third", state="Ready"))
+    life.going = going
+
+    life.turn()
+    keys = [one.key for one in life.records]
+    life.until_settled()
+
+    assert len(set(keys)) == len(keys), "a status has no two of one key"
+    assert life.cloud.left == ([] if going else [kept.id, life.cloud.present("pool")[0].found.id])

@@ -278,3 +278,13 @@ def test_another_principal_is_let_in_and_the_one_before_is_not_any_more() -> Non
     first, then = (kinds.ACCESS_ENTRY, kinds.ACCESS_POLICY)
     gone = {step.found.kind for step in decided.steps if isinstance(step, DeleteResource)}
     assert gone == {first, then}
+
+
+def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> None:
+    left = tuple(Found(f"eni-{i}", kinds.INTERFACE, f"eni-{i}", "Ready", "", swept=True) for i in range(400))
+
+    decided = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS), going=True), seen=Seen(left, EPOCH)))
+
+    assert len(decided.steps) == 400
+    assert isinstance(decided.status, EKSClusterStatus)
+    EKSClusterStatus.model_validate(decided.status.to_manifest())

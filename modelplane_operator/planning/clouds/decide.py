@@ -260,6 +260,7 @@ class _Deciding:
         users = kinds | {one.kind for one in self._of.wanted if one.key not in self._settled}
         for one in sorted(self._going, key=lambda one: (one.kind, one.key, one.id)):
             about = Wanted(f"{one.key}/{one.id}" if one.key in keys else one.key, one.kind, {})
+            keys.add(about.key)  # two of one key are there when a call had its effect after it was given up
             record = self._record(about, "Deleting", one.id, one.message)
             kind = self._of.kinds[one.kind]
             waits = sorted(kind.gone_before & (users | self._of.seen.unseen.keys()))
@@ -276,11 +277,15 @@ class _Deciding:
         return self._call("delete", found.id, DeleteResource(self._of.account, self._of.owner, found), record)
 
     def _unseen(self) -> Iterator[_Turn]:
-        """What is said of what nobody wants and nobody could look for stays."""
-        told = {one.key for one in self._of.wanted} | {one.key for one in self._going}
-        for record in self._of.records:
-            if record.key not in told and record.kind in self._of.seen.unseen:
-                yield _Turn(record, trouble=self._of.seen.unseen[record.kind])
+        """What is said of what nobody wants and nobody could look for stays; and that nobody could is told."""
+        wanted = {one.key for one in self._of.wanted}
+        told = {one.kind for one in self._of.wanted}
+        for kind, error in sorted(self._of.seen.unseen.items()):
+            left = [one for one in self._of.records if one.kind == kind and one.key not in {*wanted, kind}]
+            yield from (_Turn(record, trouble=error) for record in left)
+            if kind not in told and not left:
+                words = _words(f"cannot be listed: {error}")
+                yield _Turn(self._record(Wanted(kind, kind, {}), "Pending", message=words), trouble=error)
 
     # Calls -------------------------------------------------------------------------------------------------------
 
