@@ -75,6 +75,8 @@ class Wanted:
     """Keys that have to be there before, beside those of references."""
     kept: frozenset[str] = frozenset()
     """The parameters that are held to what they are here. The others are for the creation alone."""
+    fixed: frozenset[str] = frozenset()
+    """Those that the cloud never changes: that they are others is told, and nothing else."""
 
     def requirements(self) -> frozenset[str]:
         return frozenset({*self.needs, *(ref.key for ref in refs(self.parameters))})

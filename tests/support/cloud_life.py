@@ -108,7 +108,7 @@ class Life(Generic[W]):
                 self.cloud.seen(),
                 self.records,
                 self._journal.of(OWNER.uid),
-                f"p{self._process}",
+                self.process,
                 self.cloud.now,
                 self.going,
             )
@@ -138,6 +138,11 @@ class Life(Generic[W]):
             and {one.key for one in self.records} == keys
             and all(one.state == "Ready" for one in self.records)
         )
+
+    @property
+    def process(self) -> str:
+        """Which of its processes lives now."""
+        return f"p{self._process}"
 
     @property
     def instants(self) -> int:

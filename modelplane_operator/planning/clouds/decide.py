@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
+from typing import Any, cast
 
 from modelplane_operator.api.clusters.provisioning import MESSAGE, CloudResource, ResourceState
 from modelplane_operator.kube.backoff import Backoff
@@ -38,6 +39,8 @@ LAG = timedelta(seconds=120)
 """How long the cloud may take to show what was made: twice what anybody has seen."""
 HOLDS = timedelta(seconds=30)
 """How long after an announcement the call may be made."""
+FRESH = timedelta(seconds=30)
+"""How old a list may be by which something is changed: what else was changed since would be undone."""
 FAILED_STAYS = timedelta(seconds=120)
 """How long what was made in vain stays to be looked at, before another is made in its place."""
 STALLED = 3  # times what it usually takes
@@ -155,14 +158,14 @@ class _Deciding:
 
     def _is_settled(self, wanted: Wanted) -> bool:
         found = self._chosen.get(wanted.key)
-        return found is not None and found.state == "Ready" and not self._differs(wanted, found)
+        return found is not None and found.state == "Ready" and not self._differs(wanted, found, wanted.kept)
 
-    def _differs(self, wanted: Wanted, found: Found) -> frozenset[str]:
+    def _differs(self, wanted: Wanted, found: Found, names: frozenset[str]) -> frozenset[str]:
         resolved = wanted.resolved(self._outputs)
         if resolved is None:
             return frozenset()
         said = resolved.parameters
-        return frozenset(one for one in wanted.kept if one in found.live and found.live[one] != said.get(one))
+        return frozenset(one for one in names if one in found.live and not _alike(found.live[one], said.get(one)))
 
     # Towards what is wanted --------------------------------------------------------------------------------------
 
@@ -174,10 +177,13 @@ class _Deciding:
         found = self._chosen.get(wanted.key)
         if found is None:
             return self._make(wanted, known)
-        if found.state == "Ready" and (changed := self._differs(wanted, found)):
+        if found.state == "Ready" and (changed := self._differs(wanted, found, wanted.kept)):
             return self._change(wanted, found, changed)
         if found.state == "Failed":
             return self._replace(wanted, found)
+        if fixed := sorted(self._differs(wanted, found, wanted.fixed)):
+            words = f"{', '.join(fixed)} cannot be changed: ask for another one beside it, then remove this one"
+            return _Turn(self._record(wanted, found.state, found.id, words), trouble=Invalid(words))
         return _Turn(self._record(wanted, found.state, found.id, found.message))
 
     def _change(self, wanted: Wanted, found: Found, changed: frozenset[str]) -> _Turn:
@@ -190,6 +196,8 @@ class _Deciding:
         record = self._record(wanted, "Updating", found.id, said)
         if lacking:  # nodes follow their cluster: in one step, however many it takes
             return _Turn(record)
+        if self._of.now - self._of.seen.as_of(found.kind) > FRESH:
+            return _Turn(record, wait=0.0)  # that something is under way has its kind listed anew
         return self._call("update", wanted.key, step, record)
 
     def _replace(self, wanted: Wanted, found: Found) -> _Turn:
@@ -283,7 +291,7 @@ class _Deciding:
         for kind, error in sorted(self._of.seen.unseen.items()):
             left = [one for one in self._of.records if one.kind == kind and one.key not in {*wanted, kind}]
             yield from (_Turn(record, trouble=error) for record in left)
-            if kind not in told and not left:
+            if self._of.going and kind not in told and not left:
                 words = _words(f"cannot be listed: {error}")
                 yield _Turn(self._record(Wanted(kind, kind, {}), "Pending", message=words), trouble=error)
 
@@ -342,6 +350,13 @@ def _pause(outcome: Outcome) -> float:
     error = outcome.error
     backoff = PAUSES.get(type(error), UNSURE) if isinstance(error, ApiError) else UNSURE
     return backoff.delay(outcome.failures, 0.5, at_least=error.retry_after if error else None)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two parameters say the same; clouds give lists of names in any order."""
+    if isinstance(one, list) and isinstance(other, list):
+        return sorted(map(repr, cast(list[Any], one))) == sorted(map(repr, cast(list[Any], other)))
+    return one == other
 
 
 def _words(said: str) -> str:

@@ -73,13 +73,13 @@ def _wanted(*pools: Manifest, version: str = "1.36") -> tuple[Wanted, ...]:
 
 
 def _made(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
-    life = Life(aws, _wanted(*(pools or (PLAIN,))), pace=PACE)
+    life = aws.live(_wanted(*(pools or (PLAIN,))), pace=PACE)
     life.until_settled(HOURS)
     return life
 
 
 def _one_of_each(life: Life[AwsWorld]) -> None:
-    found = Counter(one.key for one in life.cloud.seen().found if not one.swept)
+    found = Counter(one.key for one in life.cloud.listed().found if not one.swept)
     assert found == {one.key: 1 for one in life.wanted}
 
 
@@ -90,7 +90,7 @@ def _ended(life: Life[AwsWorld]) -> None:
 
 
 def _group(aws: AwsWorld, name: str) -> Mapping[str, Any]:
-    return next(one for one in aws.seen().found if one.key == f"nodegroup-{name}").live
+    return next(one for one in aws.listed().found if one.key == f"nodegroup-{name}").live
 
 
 def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> None:
@@ -106,7 +106,7 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
 @pytest.mark.parametrize(("stride", "first"), [(5, 0), (5, 1), (5, 2), (5, 3), (5, 4), (11, 3)])
 def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld, stride: int, first: int) -> None:
     """Before calls, after them, and around reports: it lives long enough to announce a call and make it, no longer."""
-    life = Life(aws, _wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
+    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
 
     life.until_settled(HOURS)
 
@@ -117,7 +117,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
 @pytest.mark.parametrize("fault", ["before", "after", "throttled"])
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
     aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
-    life = Life(aws, _wanted(PLAIN, FABRIC), pace=PACE)
+    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
 
     life.until_settled(HOURS)
 
@@ -149,12 +149,12 @@ def test_a_pool_changes_its_bounds_and_keeps_what_the_autoscaler_chose(aws: AwsW
 
 def test_a_pool_that_is_removed_goes_alone_and_another_comes(aws: AwsWorld) -> None:
     life = _made(aws, PLAIN, FABRIC)
-    before = {one.key: one.id for one in aws.seen().found}
+    before = {one.key: one.id for one in aws.listed().found}
     life.wanted = _wanted(PLAIN)
 
     life.until_settled(HOURS)
 
-    after = {one.key: one.id for one in aws.seen().found}
+    after = {one.key: one.id for one in aws.listed().found}
     gone = before.keys() - after.keys()
     assert "nodegroup-h100" in gone
     assert all(key.startswith(("nodegroup-h100", "launch-template-h100", "efa-security-group")) for key in gone)
@@ -172,8 +172,24 @@ def test_another_template_replaces_the_nodes_before_the_old_one_goes(aws: AwsWor
     _one_of_each(life)
 
 
+def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
+    life = _made(aws)
+    calls = aws.aws.changes
+    life.wanted = _wanted({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
+
+    decision = life.turn()
+
+    assert decision is not None and decision.steps == ()
+    record = next(one for one in life.records if one.key == "nodegroup-l4")
+    assert record.state == "Ready"
+    words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
+    assert record.message == words
+    assert [(one.key, str(error)) for one, error in decision.troubles] == [("nodegroup-l4", words)]
+    assert aws.aws.changes == calls
+
+
 def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
-    life = Life(aws, _wanted(PLAIN))
+    life = aws.live(_wanted(PLAIN))
     aws.aws.eks.fail_next = {"nodegroup"}
     words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
     aws.aws.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
@@ -206,7 +222,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
     wanted = _wanted(PLAIN)
     name = next(one.parameters["RoleName"] for one in wanted if one.key == "role-node")
     aws.iam("create_role", RoleName=name, AssumeRolePolicyDocument="{}")
-    life = Life(aws, wanted)
+    life = aws.live(wanted)
     for _ in range(60):
         decision = life.turn()
         assert decision is not None
@@ -245,6 +261,8 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
         decision = life.turn()
         assert decision is not None
         aws.now += timedelta(seconds=max(1.0, decision.again))
+        if {one.key for one in life.records} == {"vpc"} and life.records[0].message:
+            break
     assert {one.key for one in life.records} == {"vpc"}
     assert "DependencyViolation" in (life.records[0].message or "")
 
@@ -257,6 +275,7 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld)
     life = _made(aws)
     before = [(one.key, one.id) for one in life.records]
     aws.aws.denied = "ec2"
+    aws.now += timedelta(minutes=5)
 
     decision = life.turn()
 

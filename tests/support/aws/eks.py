@@ -16,9 +16,22 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
 from tests.support.aws.model import Refusal
+from tests.support.aws.tokens import ADMINISTRATOR
 
 ACCOUNT = "123456789012"
 TAKES = {"cluster": 90, "nodegroup": 40, "addon": 20, "update": 20, "deletion": 20}
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """Where the API server of a cluster is, and the certificates that its own is checked against, in base64."""
+
+    url: str
+    authority: str
+
+
+def nowhere(name: str) -> ApiServer:
+    return ApiServer(f"https://{name}.invalid", "Y2E=")
 
 
 @dataclass
@@ -35,8 +48,15 @@ class Thing:
 
 
 class Eks:
-    def __init__(self, region: str, clock: Callable[[], datetime]) -> None:
-        self._region, self._clock = region, clock
+    def __init__(
+        self,
+        region: str,
+        clock: Callable[[], datetime],
+        takes: Mapping[str, float] = TAKES,
+        api_server: Callable[[str], ApiServer] = nowhere,
+    ) -> None:
+        """`api_server`: that of a cluster by its name."""
+        self._region, self._clock, self._takes, self._api_server = region, clock, takes, api_server
         self._things: dict[tuple[str, ...], Thing] = {}
         self._numbers = itertools.count(1)
         self.fail_next: set[str] = set()
@@ -58,6 +78,7 @@ class Eks:
             raise Refusal("InvalidParameterException", "Subnets must be in at least two availability zones")
         existing = self._same(("cluster", name), said)
         if existing is None:
+            where = self._api_server(name)
             group = self._ec2.create_security_group(
                 f"eks-cluster-sg-{name}-{next(self._numbers)}",
                 "EKS created security group",
@@ -75,8 +96,8 @@ class Eks:
                     "clusterSecurityGroupId": group.id,
                     "vpcId": found[0].vpc_id,
                 },
-                "endpoint": f"https://{name}.invalid",
-                "certificateAuthority": {"data": "Y2E="},
+                "endpoint": where.url,
+                "certificateAuthority": {"data": where.authority},
                 "accessConfig": said.get("access_config"),
                 "tags": said.get("tags", {}),
             }
@@ -123,6 +144,10 @@ class Eks:
                 "labels": said.get("labels", {}),
                 "taints": said.get("taints", []),
                 "launchTemplate": said.get("launch_template"),
+                "amiType": said.get("ami_type"),
+                "capacityType": said.get("capacity_type"),
+                "instanceTypes": said.get("instance_types"),
+                "diskSize": said.get("disk_size"),
                 "tags": said.get("tags", {}),
             }
             existing = self._make(key, body, said, "nodegroup")
@@ -213,6 +238,9 @@ class Eks:
         found = [thing.body for key, thing in self._alive().items() if key[:3] == of]
         return {"clusterName": cluster_name, "principalArn": principal_arn, "associatedAccessPolicies": found}
 
+    def administers(self, cluster_name: str, principal_arn: str) -> bool:
+        return ("policy", cluster_name, principal_arn, ADMINISTRATOR) in self._alive()
+
     # Pod identities
 
     def create_pod_identity_association(
@@ -299,7 +327,7 @@ class Eks:
         raise Refusal("ResourceInUseException", f"{key[0]} already exists with name {key[-1]}")
 
     def _make(self, key: tuple[str, ...], body: dict[str, Any], said: Mapping[str, Any], kind: str) -> Thing:
-        ready = self._clock() + timedelta(seconds=TAKES.get(kind, 0))
+        ready = self._clock() + timedelta(seconds=self._takes.get(kind, 0))
         fails = kind in self.fail_next
         self.fail_next.discard(kind)
         thing = Thing(body, said.get("client_request_token", ""), ready, fails)
@@ -310,11 +338,11 @@ class Eks:
         return thing
 
     def _update(self, thing: Thing, after: dict[str, Any], kind: str) -> Any:
-        thing.after, thing.ready = after, self._clock() + timedelta(seconds=TAKES["update"])
+        thing.after, thing.ready = after, self._clock() + timedelta(seconds=self._takes["update"])
         return {"update": {"id": f"u-{next(self._numbers)}", "status": "InProgress", "type": kind}}
 
     def _end(self, thing: Thing) -> None:
-        thing.gone = thing.gone or self._clock() + timedelta(seconds=TAKES["deletion"])
+        thing.gone = thing.gone or self._clock() + timedelta(seconds=self._takes["deletion"])
 
     def _shown(self, thing: Thing, ready: str, failed: str) -> dict[str, Any]:
         if thing.gone is not None:

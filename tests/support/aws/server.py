@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from io import BytesIO
 from threading import Lock, Thread
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
+import orjson
 from moto.backends import get_backend
 from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.efs.models import efs_backends
 from moto.iam.models import AWSManagedPolicy, iam_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from modelplane_operator.rendering.clusters.eks.identity import POLICIES_OF
-from tests.support.aws.eks import Eks
+from tests.support.aws.eks import ACCOUNT, TAKES, ApiServer, Eks, nowhere
 from tests.support.aws.model import RestJson
+from tests.support.aws.tokens import reviewed, signer
 from tests.support.builders import EPOCH
 
 REGION = "us-west-2"
+SECRETS = {"AKIAEXAMPLE": "secret"}
+"""The keys that tokens may be signed by."""
+REVIEWS = "/token-reviews/"
+"""Where API servers of a local fleet ask whose a token is; behind it is which of them asks."""
 _SERVICE = re.compile(r"/\d{8}/[^/]+/([^/]+)/aws4_request")
 _READS = ("Describe", "Get", "List")
 Fault = Literal["before", "after", "throttled"]
@@ -35,6 +44,14 @@ class AwsServer:
     """AWS as a test sees it."""
 
     now: datetime = EPOCH
+    ticks: bool = False
+    """Whether time is that of the machine, and not what a test says."""
+    takes: Mapping[str, float] = field(default_factory=lambda: TAKES)
+    """The seconds that EKS takes."""
+    api_servers: dict[str, ApiServer] = field(default_factory=dict[str, ApiServer])
+    """Clusters of a local fleet, by name, that clusters on EKS are: each takes the first that is free."""
+    backed: dict[str, str] = field(default_factory=dict[str, str])
+    """Which of them each cluster on EKS is."""
     faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
     """What befalls a call that changes something, by its number."""
     calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -46,13 +63,48 @@ class AwsServer:
     eks: Eks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.eks = Eks(REGION, lambda: self.now)
+        self.eks = Eks(REGION, lambda: self.time, self.takes, self._api_server)
         self._eks, self._efs = RestJson("eks", self.eks), RestJson("efs", None)
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = Lock()
 
+    @property
+    def time(self) -> datetime:
+        return datetime.now(UTC) if self.ticks else self.now
+
+    @property
+    def left(self) -> list[str]:
+        """All that the account has, but for what every account has."""
+        with self._lock:
+            ec2, iam = ec2_backends[ACCOUNT][REGION], iam_backends[ACCOUNT]["aws"]
+            mine = [vpc.id for vpc in ec2.vpcs.values() if not vpc.is_default]
+            return [
+                *mine,
+                *(one.id for one in ec2.describe_subnets() if one.vpc_id in mine),
+                *ec2.internet_gateways,
+                *(one.allocation_id for one in ec2.describe_addresses()),
+                *(one.id for one in ec2.nat_gateways.values() if one.state != "deleted"),
+                *ec2.launch_templates,
+                *(group for groups in ec2.groups.values() for group, one in groups.items() if one.name != "default"),
+                *(role.name for role in iam.roles.values()),
+                *efs_backends[ACCOUNT][REGION].file_systems_by_id,
+                *self.eks.left,
+            ]
+
+    def _api_server(self, cluster: str) -> ApiServer:
+        free = [name for name in self.api_servers if name not in self.backed.values()]
+        if not free:
+            return nowhere(cluster)
+        return self.api_servers[self.backed.setdefault(cluster, free[0])]
+
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        _, whose, local = environ["PATH_INFO"].rpartition(REVIEWS)
+        if whose:
+            with self._lock:
+                answer = orjson.dumps(reviewed(orjson.loads(body), lambda token: self._whose(token, local)))
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [answer]
         environ["wsgi.input"] = BytesIO(body)
         match = _SERVICE.search(environ.get("HTTP_AUTHORIZATION", ""))
         service = {"elasticloadbalancing": "elb", "elasticfilesystem": "efs"}.get(
@@ -60,6 +112,14 @@ class AwsServer:
         )
         with self._lock:  # moto's models are not made for many at once
             return self._answered(service, environ, body, start_response)
+
+    def _whose(self, token: str, local: str) -> tuple[str, bool]:
+        """Who a token is of on a cluster of the local fleet, and whether that may do everything there."""
+        for cluster in (name for name, its in self.backed.items() if its == local):
+            if key := signer(token, cluster, self.time, SECRETS):
+                principal: str = get_backend("sts")[DEFAULT_ACCOUNT_ID]["aws"].get_caller_identity(key, REGION)[1]
+                return principal, self.eks.administers(cluster, principal)
+        return "", False
 
     def _answered(self, service: str, environ: dict[str, Any], body: bytes, start_response: Any) -> Any:
         operation = self._operation(service, environ, body)
@@ -114,14 +174,15 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def aws_server() -> Iterator[AwsServer]:
-    """A new, empty AWS."""
-    aws = AwsServer()
+def aws_server(listener: socket.socket | None = None, **given: Any) -> Iterator[AwsServer]:
+    """A new, empty AWS. `listener`: where it is to be had, by a socket that listens there."""
+    aws = AwsServer(**given)
     reset()
-    server = make_server("127.0.0.1", 0, aws, threaded=True, request_handler=_Quiet)
+    descriptor = listener.detach() if listener else None
+    server = make_server("127.0.0.1", 0, aws, threaded=True, request_handler=_Quiet, fd=descriptor)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    aws.url = f"http://127.0.0.1:{server.server_port}"
+    aws.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
     try:
         yield aws
     finally:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from moto.ec2.models import ec2_backends
-from moto.iam.models import iam_backends
-
 from modelplane_operator.clients.clouds.eks.cloud import Aws
 from modelplane_operator.clients.clouds.eks.session import Credentials, Session
-from modelplane_operator.kube.cloud import Kind, Seen
+from modelplane_operator.clients.clouds.view import View
+from modelplane_operator.kube.cloud import Kind, Seen, Wanted
+from modelplane_operator.planning.clouds.decide import unsettled
 from modelplane_operator.planning.clouds.steps import CloudStep
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.runtime.clouds import carry_out
-from tests.support.aws.eks import ACCOUNT
 from tests.support.aws.server import REGION, AwsServer, aws_server, reset
-from tests.support.cloud_life import OWNER
+from tests.support.cloud_life import OWNER, Life
 
 
 @dataclass
@@ -28,6 +26,9 @@ class AwsWorld:
     aws: AwsServer
     cloud: Aws
     runner: asyncio.Runner
+    _life: Life[AwsWorld] | None = None
+    _view: View = field(default_factory=View)
+    _process: str = ""
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -41,28 +42,30 @@ class AwsWorld:
     def now(self, now: datetime) -> None:
         self.aws.now = now
 
+    def live(self, wanted: tuple[Wanted, ...], **given: Any) -> Life[AwsWorld]:
+        """A life that looks as the operator does: for what is under way, and for all when it begins anew or ends."""
+        self._life, self._process = Life(self, wanted, **given), ""
+        return self._life
+
     def seen(self) -> Seen:
+        if self._life is None or self._life.going:
+            return self.listed()
+        if self._process != self._life.process:
+            self._view, self._process = View(), self._life.process
+        due = unsettled(self._life.records)
+        return self.runner.run(self._view.look(self.cloud, OWNER, kinds.KINDS, due, self.now))
+
+    def listed(self) -> Seen:
+        """All that there is."""
         return self.runner.run(self.cloud.observe(OWNER, kinds.KINDS, self.now))
 
     @property
     def left(self) -> list[str]:
         """All that the account has, but for what every account has."""
-        ec2, iam = ec2_backends[ACCOUNT][REGION], iam_backends[ACCOUNT]["aws"]
-        mine = [vpc.id for vpc in ec2.vpcs.values() if not vpc.is_default]
-        found = [
-            *mine,
-            *(one.id for one in ec2.describe_subnets() if one.vpc_id in mine),
-            *ec2.internet_gateways,
-            *(one.allocation_id for one in ec2.describe_addresses()),
-            *(one.id for one in ec2.nat_gateways.values() if one.state != "deleted"),
-            *ec2.launch_templates,
-            *(group for groups in ec2.groups.values() for group, one in groups.items() if one.name != "default"),
-            *(role.name for role in iam.roles.values()),
-        ]
-        return [*found, *self.aws.eks.left, *(one.id for one in self.seen().found)]
+        return [*self.aws.left, *(one.id for one in self.listed().found)]
 
     def id_of(self, key: str) -> str:
-        return next(one.id for one in self.seen().found if one.key == key)
+        return next(one.id for one in self.listed().found if one.key == key)
 
     def call(self, step: CloudStep) -> str:
         return self.runner.run(carry_out(self.cloud, step))
@@ -79,6 +82,7 @@ class AwsWorld:
 
     def reset(self) -> None:
         """An empty AWS, at the same address."""
+        self._life = None
         reset()
         self.aws.__post_init__()
         self.aws.faults, self.aws.changes, self.aws.calls, self.aws.denied = {}, 0, [], ""

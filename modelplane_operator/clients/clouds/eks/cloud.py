@@ -21,7 +21,7 @@ class Aws:
     session: Session
 
     async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Seen:
-        look = Look(self.session, owner)
+        look = Look(self.session, owner, kinds)
 
         async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
             try:

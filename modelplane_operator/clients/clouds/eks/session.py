@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from threading import Lock
 from typing import Any, TypeVar, cast
@@ -153,13 +154,10 @@ class Session:
     def _signed_in(self) -> Any:
         """boto3's own session; called under the lock."""
         if self._session is None:
-            who = self._credentials
-            keys = {
-                "aws_access_key_id": who.key,
-                "aws_secret_access_key": who.secret,
-                "aws_session_token": who.token or None,
-            }
-            session = self._boto.Session(region_name=self.region, **(keys if who.key else {}))
+            who, own = self._credentials, _botocore_session()
+            if who.key:
+                own.set_credentials(who.key, who.secret, who.token or None)
+            session = self._boto.Session(region_name=self.region, botocore_session=own)
             self._session = self._assuming(session) if who.role else session
         return self._session
 
@@ -173,7 +171,7 @@ class Session:
             return session.client(service, **{**given, "config": self._config(), "endpoint_url": self._endpoint})
 
         fetcher = parts.AssumeRoleCredentialFetcher(client, session.get_credentials(), who.role, extra_args=extra)
-        assumed = sdk("botocore.session").get_session()
+        assumed = _botocore_session()
         role = _Role(parts.DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role"))
         assumed.register_component("credential_provider", parts.CredentialResolver([role]))
         return self._boto.Session(region_name=self.region, botocore_session=assumed)
@@ -201,6 +199,18 @@ class _Role:
 
     def load(self) -> Any:
         return self.credentials
+
+
+def _botocore_session() -> Any:
+    """One of its own for each account, with what botocore has read of AWS's services, 30 MB, for all of them."""
+    made = sdk("botocore.session").get_session()
+    made.register_component("data_loader", _loader())
+    return made
+
+
+@cache
+def _loader() -> Any:
+    return sdk("botocore.session").get_session().get_component("data_loader")
 
 
 def sdk(part: str) -> Any:

@@ -68,15 +68,17 @@ def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template:
         "taints": [GPU_TAINT] if gpu else [],
         "version": plan.cluster.spec.kubernetes_version,
     }
-    kept = {"scaling", "labels", "taints", "version"}
+    kept, fixed = {"scaling", "labels", "taints", "version"}, {"subnets", "amiType", "capacityType"}
     if template is None:
         machine: Mapping[str, Any] = {"instanceTypes": [pool.instance_type], "diskSize": pool.disk_size_gb}
+        fixed |= machine.keys()
     else:
         machine = {"launchTemplate": {"id": Ref(template.key), "version": "1"}}
         kept.add("launchTemplate")
     ways = (OUT, *(f"private-route-table-association-{one.number}" for one in subnets))
     needs = ("cluster", *attached_to("role-node"), *ways, *BEFORE_NODES)
-    return Wanted(group_key(pool.name), k.NODEGROUP, {**said, **machine}, needs=needs, kept=frozenset(kept))
+    parameters, held = {**said, **machine}, frozenset(kept)
+    return Wanted(group_key(pool.name), k.NODEGROUP, parameters, needs, held, frozenset(fixed))
 
 
 def _template(plan: Blueprint, pool: EKSPool) -> Wanted | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from modelplane_operator.clients.clouds.eks.changes import SEPARATOR
-from modelplane_operator.clients.clouds.eks.lists.look import Item, Look, found
+from modelplane_operator.clients.clouds.eks.lists.look import Item, Lister, Look, found
 from modelplane_operator.kube.cloud import Found, State
 from modelplane_operator.rendering.clusters.eks import kinds as k
 from modelplane_operator.rendering.clusters.eks.plan import part_of
@@ -47,7 +47,8 @@ async def clusters(look: Look) -> list[Found]:
     cluster = found(item, k.CLUSTER, look.name, state, key="cluster", outputs=known, live=live, message=said)
     if cluster.owner != look.owner.uid or cluster.state == "Creating":
         return [cluster]
-    within = await asyncio.gather(_groups(look), _addons(look), _entries(look), _identities(look))
+    asked = (part for kinds, part in _WITHIN if {*kinds} & {*look.kinds})
+    within = await asyncio.gather(*(part(look) for part in asked))
     return [cluster, *(one for part in within for one in part)]
 
 
@@ -77,6 +78,8 @@ async def _groups(look: Look) -> list[Found]:
             "labels": item.get("labels") or {},
             "taints": item.get("taints") or [],
             "version": item.get("version"),
+            **{name: item[name] for name in ("amiType", "capacityType", "instanceTypes", "diskSize") if name in item},
+            "subnets": item.get("subnets") or [],
             **({"launchTemplate": {"id": template.get("id"), "version": template.get("version")}} if template else {}),
         }
         number = SEPARATOR.join((look.name, name))
@@ -119,3 +122,11 @@ async def _identities(look: Look) -> list[Found]:
     each = [one["associationId"] for one in listed]
     described = await _described(look, each, "describe_pod_identity_association", "associationId", "association")
     return [found(item, k.POD_IDENTITY, SEPARATOR.join((look.name, name)), "Ready") for name, item in described]
+
+
+_WITHIN: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
+    ((k.NODEGROUP,), _groups),
+    ((k.ADDON,), _addons),
+    ((k.ACCESS_ENTRY, k.ACCESS_POLICY), _entries),
+    ((k.POD_IDENTITY,), _identities),
+)

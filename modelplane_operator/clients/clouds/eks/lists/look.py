@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -28,6 +28,8 @@ class Look:
 
     session: Session
     owner: Owner
+    kinds: Collection[str]
+    """What is to be told of."""
 
     @property
     def name(self) -> str:
