@@ -331,6 +331,7 @@ class NodePoolsValid(ConditionType):
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
     INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
+    NOT_MADE = "NotMade", "False", "A cloud cannot make the pools as they are asked for.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 

@@ -89,9 +89,11 @@ class Tokens:
             await asyncio.sleep(REST)
 
     async def renew(self) -> None:
-        """Make the tokens that are due."""
-        for name in [name for name, source in self._sources.items() if self._is_due(name, source)]:
-            await self._renew(name)
+        """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""
+        due = [name for name, source in self._sources.items() if self._is_due(name, source)]
+        async with asyncio.TaskGroup() as group:
+            for name in due:
+                group.create_task(self._renew(name))
 
     def _is_due(self, name: str, source: TokenKubeconfig) -> bool:
         now = self.clock()
@@ -107,13 +109,16 @@ class Tokens:
         return labels_of(self._objects[name]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
 
     async def _renew(self, name: str) -> None:
-        source, cluster = self._sources[name], EKSCluster.parse(self._objects[name])
+        source = self._sources[name]
         try:
+            cluster = EKSCluster.parse(self._objects[name])
             session = self.accounts.cloud(account_of(cluster)).session
             token = await session.cluster_token(source.endpoint["cluster"])
-        except ClientError as error:
+        except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
+            refused = isinstance(error, ClientError)
+            said = KubeconfigError(f"{source}: no token can be made for it: {error}") if refused else error
             self._failed[name] = self.clock()
-            self.known.failed(name, KubeconfigError(f"{source}: no token can be made for it: {error}"))
+            self.known.failed(name, source, said)
             return
         self._failed.pop(name, None)
         if self._sources.get(name) is source:  # else it went, or is elsewhere, in the meantime

@@ -165,7 +165,7 @@ def _towards(seen: Observed, facts: EKSFacts | None, *, going: bool) -> Plan:
     gone_since = (since or seen.now) if going and decision.gone else None
     status = EKSClusterStatus(
         facts=facts,
-        endpoint=_endpoint(seen.seen, last),
+        endpoint=_endpoint(seen.seen, decision.records, last),
         cache=CacheStatus(storage_class_name=NAME) if _has_files(decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
         gone_since=gone_since,
@@ -174,12 +174,17 @@ def _towards(seen: Observed, facts: EKSFacts | None, *, going: bool) -> Plan:
     return Plan(decision.steps, status, requeue_after=decision.again)
 
 
-def _endpoint(seen: Seen, last: EKSClusterStatus | None) -> CloudEndpoint | None:
-    """Where its API server is; what was known stays while that is not told."""
+def _endpoint(seen: Seen, records: Sequence[CloudResource], last: EKSClusterStatus | None) -> CloudEndpoint | None:
+    """Where its API server is, once we are let in; what was known stays while it is not told, and goes with it."""
+    known = last.endpoint if last else None
+    if known is None and not any(one.kind == kinds.ACCESS_POLICY and one.state == "Ready" for one in records):
+        return None
     for one in seen.found:
         if one.kind == kinds.CLUSTER and {"endpoint", "authority"} <= one.outputs.keys():
             return CloudEndpoint(server=one.outputs["endpoint"], authority=one.outputs["authority"], cluster=one.id)
-    return last.endpoint if last else None
+    plane = next((one for one in records if one.kind == kinds.CLUSTER), None)
+    is_another = plane is not None and plane.state in ("Pending", "Creating")
+    return None if is_another else known
 
 
 def _has_files(records: Sequence[CloudResource]) -> bool:
@@ -194,7 +199,7 @@ def _status(seen: Observed, facts: EKSFacts, last: EKSClusterStatus | None) -> E
 
 def _held(seen: Observed) -> Plan:
     """Nobody deletes a cluster from under its models; what is there stays as it is until its owner goes."""
-    words = f"it stays while {seen.held} is there: delete that instead, which moves its models away first"
+    words = f"it stays until {seen.held} lets it go: delete that instead, which moves its models away first"
     known = seen.cluster.status or EKSClusterStatus()
     told = Ready.DELETING.condition(seen.now, message=words)
     return Plan(status=known.model_copy(update={"conditions": (told,)}))

@@ -11,10 +11,13 @@ import pytest
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer
+from modelplane_operator.controllers import eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.runtime.loop import Change
+from tests.support.builders import EPOCH
 
 ENDPOINT = {"server": "https://berlin.eks", "authority": "Y2E=", "cluster": "berlin-0123456789"}
 NAME = Key("modelplane-system", "berlin")
@@ -177,3 +180,46 @@ async def test_labels_alone_do_not_lead_a_cluster_elsewhere(world: _World, clust
     await world.tokens.renew()
 
     assert world.fleet.known == {}
+
+
+async def test_an_object_that_nobody_can_read_holds_up_no_other_clusters_token(world: _World) -> None:
+    broken = _cluster(ENDPOINT)
+    del broken["spec"]["region"]
+    other = Key("modelplane-system", "aachen")
+    world.clusters.known[Key("", "aachen")] = world.clusters.known[Key("", "berlin")]
+
+    world.say(NAME, None, broken)
+    world.say(other, None, {**_cluster(ENDPOINT), "metadata": {**_cluster()["metadata"], "name": "aachen"}})
+    await world.tokens.renew()
+
+    assert {*world.fleet.known} == {"aachen"}
+    assert "internal error" in str(world.known.why("berlin"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wakes"),
+    [
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"phase": "DeleteCluster"}, True),
+        ({"phase": "DeleteCluster"}, {"phase": "DeleteCluster"}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, None, True),
+        (None, {}, False),
+    ],
+)
+def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
+    before: Mapping[str, str] | None, after: Mapping[str, str] | None, *, wakes: bool
+) -> None:
+    """Somebody may have deleted it long before: it waits then until nothing that runs there needs it."""
+
+    def cluster(said: Mapping[str, str] | None) -> Manifest | None:
+        if said is None:
+            return None
+        going = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
+        deletion = {"deletion": {"phase": said["phase"]}} if "phase" in said else {}
+        return {"metadata": {"name": "berlin", "uid": "its", **going}, "status": deletion}
+
+    accounts = Accounts()
+    tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
+    mapper = eks_cluster.controller(accounts, tokens, lambda: EPOCH).watches[CLUSTERS]
+
+    assert [*mapper(Change(cluster(before), cluster(after)), cast(Any, None))] == ([NAME] if wakes else [])

@@ -10,8 +10,8 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.kube.cloud import Found, Outcome, Seen
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
-from modelplane_operator.planning.clouds.decide import LAG
-from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
+from modelplane_operator.planning.clouds.decide import LAG, unsettled
+from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
 from modelplane_operator.planning.eks_cluster import Observed, Told, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Plan, only_begins, strands
 from modelplane_operator.rendering.clusters.eks import kinds, resources
@@ -288,3 +288,62 @@ def test_hundreds_of_things_that_were_left_behind_do_not_burst_the_status() -> N
     assert len(decided.steps) == 400
     assert isinstance(decided.status, EKSClusterStatus)
     EKSClusterStatus.model_validate(decided.status.to_manifest())
+
+
+def test_nodes_are_changed_by_what_is_there_now_and_not_by_what_was_there_minutes_ago() -> None:
+    """In between the autoscaler may have made nodes, which the change would take away again."""
+    cluster = _cluster(EKSClusterStatus(facts=FACTS), minNodeCount=1, maxNodeCount=9)
+    before = _all_there(_cluster(EKSClusterStatus(facts=FACTS)))
+    listed = replace(before, listed={kinds.NODEGROUP: EPOCH - timedelta(minutes=4)})
+
+    first = plan(_seen(cluster, seen=listed))
+    assert first.steps == ()
+    assert isinstance(first.status, EKSClusterStatus)
+    assert kinds.NODEGROUP in unsettled(first.status.resources), "so that it is listed anew"
+    assert first.requeue_after == 0.0
+
+    second = plan(_seen(_cluster(first.status, minNodeCount=1, maxNodeCount=9), seen=before))
+    assert [type(step) for step in second.steps] == [UpdateResource]
+
+
+def test_a_cluster_that_somebody_deleted_is_no_longer_to_be_reached() -> None:
+    cluster = _cluster(EKSClusterStatus(facts=FACTS))
+    there = _all_there(cluster)
+    status = plan(_seen(cluster, seen=there)).status
+    without = Seen(tuple(one for one in there.found if not one.kind.startswith("eks.")), EPOCH)
+
+    def later(status: Any, minutes: int) -> EKSClusterStatus:
+        now = EPOCH + timedelta(minutes=minutes)
+        told = plan(_seen(_cluster(status), seen=replace(without, at=now), now=now)).status
+        assert isinstance(told, EKSClusterStatus)
+        return told
+
+    first = later(status, 1)
+    assert first.endpoint is not None, "the cloud may only be late"
+    assert later(first, 5).endpoint is None
+
+
+def test_of_a_cluster_that_cannot_be_listed_what_was_known_stays() -> None:
+    cluster = _cluster(EKSClusterStatus(facts=FACTS))
+    there = _all_there(cluster)
+    status = plan(_seen(cluster, seen=there)).status
+    assert isinstance(status, EKSClusterStatus)
+    unseen = {one: Unreachable("no answer") for one in kinds.KINDS if one.startswith("eks.")}
+    found = tuple(one for one in there.found if one.kind not in unseen)
+
+    decided = plan(_seen(_cluster(status), seen=Seen(found, EPOCH, unseen)))
+
+    assert isinstance(decided.status, EKSClusterStatus)
+    assert decided.status.endpoint == status.endpoint
+    assert decided.steps == ()
+
+
+def test_a_cluster_is_not_reached_before_we_are_let_in() -> None:
+    cluster = _cluster(EKSClusterStatus(facts=FACTS))
+    there = _all_there(cluster)
+    without = tuple(one for one in there.found if one.kind != kinds.ACCESS_POLICY)
+
+    decided = plan(_seen(cluster, seen=Seen(without, EPOCH)))
+
+    assert isinstance(decided.status, EKSClusterStatus)
+    assert decided.status.endpoint is None

@@ -168,6 +168,7 @@ def test_a_cluster_that_runs_goes_on_when_a_class_goes() -> None:
 
     assert not any(isinstance(one, Apply) and one.manifest["kind"] == "EKSCluster" for one in decided.steps)
     assert not any(isinstance(one, Delete) for one in decided.steps)
+    assert said(decided)["NodePoolsValid"][0] == "WaitingForClasses"
 
 
 def test_its_stack_has_the_charts_of_its_cloud() -> None:
@@ -250,3 +251,53 @@ def test_a_cluster_whose_object_is_gone_and_that_nobody_reaches_is_let_go() -> N
     going = _cluster(**terminating())
 
     assert LET_GO in plan(_seen(going)).steps
+
+
+def test_a_pool_that_is_removed_stays_while_models_run_on_it() -> None:
+    """What runs there has no other place yet, and the cloud would take the nodes from under it."""
+    other = {**POOL, "name": "other"}
+    running = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+
+    held = plan(_seen(_cluster(other), used_pools=frozenset({"gpu", "other"}), **running))
+    assert [one["name"] for one in _applied(held, "EKSCluster")["spec"]["nodePools"]] == ["other", "gpu"]
+    words = "models still run on pool gpu, which is removed once they do not"
+    assert said(held)["NodePoolsValid"] == ("AllValid", words)
+
+    emptied = plan(_seen(_cluster(other), used_pools=frozenset({"other"}), **running))
+    assert [one["name"] for one in _applied(emptied, "EKSCluster")["spec"]["nodePools"]] == ["other"]
+
+    forced = _cluster(other, annotations={labels.FORCE_DRAIN: "true"})
+    by_force = plan(_seen(forced, used_pools=frozenset({"gpu"}), **running))
+    assert [one["name"] for one in _applied(by_force, "EKSCluster")["spec"]["nodePools"]] == ["other"]
+
+
+def test_more_pools_than_its_cloud_takes_are_refused_with_the_names_of_those_that_go() -> None:
+    eight = [{**POOL, "name": f"p{number}"} for number in range(8)]
+    running = {"connected": True, "there": there(made()), "infrastructure": _eks()}
+
+    decided = plan(_seen(_cluster(*eight), used_pools=frozenset({"gpu"}), **running))
+
+    assert not any(isinstance(one, Apply) and one.manifest["kind"] == "EKSCluster" for one in decided.steps)
+    words = "9 pools are more than 8, with those that are removed and that models still run on: gpu"
+    assert said(decided)["NodePoolsValid"] == ("NotMade", f"the cluster stays as it is: {words}")
+
+
+def test_a_cluster_that_is_abandoned_is_taken_down_by_its_cloud_as_it_is() -> None:
+    """Nobody pays for what nobody can clean up: what is left on the cluster goes with it."""
+    going = _cluster(**terminating(), annotations={labels.ABANDON: "true"})
+    silent = {"infrastructure": _eks(server="https://eks"), "unreachable": Unreachable("no answer")}
+
+    decided = plan(_seen(going, **silent))
+
+    assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]
+    assert said(decided)["Ready"][1].startswith("the cloud is taking it down")
+    assert LET_GO not in decided.steps
+
+
+def test_a_cluster_that_somebody_deleted_on_its_cloud_goes_without_being_asked() -> None:
+    """Its object says so by having no API server any more."""
+    going = _cluster(**terminating())
+
+    decided = plan(_seen(going, infrastructure=_eks("41 of 62 resources are there")))
+
+    assert [one.type.kind for one in decided.steps if isinstance(one, Delete)] == ["EKSCluster"]

@@ -20,11 +20,9 @@ from modelplane_operator.rendering.clusters.problem import CannotMake
 
 
 def never_reached(seen: Observed) -> bool:
-    """Whether a cloud makes it and nothing can be on it: it has no API server yet, or the cloud is taking it down."""
-    if seen.cluster.spec.cluster.source not in INFRASTRUCTURE or seen.there is not None:
-        return False
-    made = seen.infrastructure
-    return made is None or is_terminating(made) or not has_api_server(made)
+    """Whether a cloud makes it and nothing can be on it: it has no API server yet, or none any more."""
+    is_made = seen.cluster.spec.cluster.source in INFRASTRUCTURE
+    return is_made and seen.there is None and not has_api_server(seen.infrastructure)
 
 
 def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
@@ -35,9 +33,10 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     steps: tuple[Step, ...] = ()
     problem = ""
     try:
-        steps = (Apply(render_infrastructure(seen.cluster, seen.classes)),)
+        steps = (Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)),)
     except CannotMake as error:
         problem = str(error)
+        seen = replace(seen, problem=problem)
     if seen.connected:
         plan = as_brought(seen)
         found = objects_of(seen.cluster, seen.infrastructure) if seen.there is not None else ()

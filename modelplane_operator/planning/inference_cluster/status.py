@@ -46,6 +46,11 @@ def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
     if resolved.invalid:
         words = f"see Accepted of InferenceClass {listed(resolved.invalid)}"
         return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=words)
+    if seen.problem:
+        return NodePoolsValid.NOT_MADE.condition(seen.now, message=f"the cluster stays as it is: {seen.problem}")
+    if removed := [str(pool["name"]) for pool in seen.removed_pools]:
+        words = f"models still run on pool {listed(removed)}, which is removed once they do not"
+        return NodePoolsValid.ALL_VALID.condition(seen.now, message=words)
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 
 

@@ -29,7 +29,7 @@ def teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in metadata.finalizers:
         return Plan()  # nothing was ever made there, or all of it is gone
     if metadata.annotations.get(labels.ABANDON) == "true":
-        return _abandoned(seen)
+        return _abandoned(seen) if seen.infrastructure is None else _without_infrastructure(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = f'they stay for want of another place unless it is annotated with {labels.FORCE_DRAIN}="true"'

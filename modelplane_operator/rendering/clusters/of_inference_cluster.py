@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,22 +11,35 @@ from modelplane_operator.api.base import Resource
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import InferenceCluster, NodePool
-from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.objects import Manifest, Section
 from modelplane_operator.rendering.clusters.eks.charts import extra_charts
 from modelplane_operator.rendering.clusters.eks.storage import storage
 from modelplane_operator.rendering.clusters.problem import CannotMake
 from modelplane_operator.rendering.owned import on_hub
 
+MOST_POOLS: Final = 8  # that the clouds' own kinds take
 
-def render_infrastructure(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
-    """Raises CannotMake when a class is missing, or does not say how this cloud makes a node."""
+
+def render_infrastructure(
+    cluster: InferenceCluster, classes: Mapping[str, InferenceClass], kept: Sequence[Section] = ()
+) -> Manifest:
+    """Raises CannotMake when a class is missing, or does not say how this cloud makes a node.
+
+    `kept`: pools of the cloud's object that nobody asks for any more and that have to stay as they are.
+    """
     recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
-    kind = recipe.kind
+    kind, spec = recipe.kind, recipe.spec(cluster, classes)
+    pools = [*spec["nodePools"], *kept]
+    if len(pools) > MOST_POOLS:
+        raise CannotMake(
+            f"{len(pools)} pools are more than {MOST_POOLS}, with those that are removed and that models still run on: "
+            f"{', '.join(one['name'] for one in kept)}"
+        )
     return {
         "apiVersion": kind.definition.api_version,
         "kind": kind.definition.kind,
         "metadata": on_hub(cluster, cluster.metadata.name, namespace=names.SYSTEM_NAMESPACE),
-        "spec": recipe.spec(cluster, classes),
+        "spec": {**spec, "nodePools": pools},
     }
 
 

@@ -11,6 +11,10 @@ from modelplane_operator.kube.objects import Manifest
 
 NAMESPACE: Final = "kube-system"  # where EKS has what works for the cluster itself
 ACCOUNT: Final = "cluster-autoscaler"  # which EKS gives the role of the autoscaler
+AUTOSCALER: Final = ("cluster-autoscaler", "9.57.0")
+DRANET: Final = ("aws-dranet", "1.0.0")
+CHARTS: Final = (AUTOSCALER, DRANET)
+"""Their names and versions: a mirror has to have them."""
 _GPU_TOLERATION: Final = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -20,9 +24,9 @@ def extra_charts(cluster: InferenceCluster, uid: str) -> Iterator[Manifest]:
     yield {
         "name": "mp-cluster-autoscaler",
         "namespace": NAMESPACE,
-        "chart": "cluster-autoscaler",
+        "chart": AUTOSCALER[0],
         "repository": "https://kubernetes.github.io/autoscaler",
-        "version": "9.57.0",
+        "version": AUTOSCALER[1],
         "values": {
             "cloudProvider": "aws",
             "awsRegion": origin.region if origin else "",
@@ -36,8 +40,8 @@ def extra_charts(cluster: InferenceCluster, uid: str) -> Iterator[Manifest]:
         yield {
             "name": "mp-aws-dranet",
             "namespace": NAMESPACE,
-            "chart": "aws-dranet",
+            "chart": DRANET[0],
             "repository": "https://aws.github.io/eks-charts",
-            "version": "1.0.0",
+            "version": DRANET[1],
             "values": {"tolerations": [_GPU_TOLERATION]},
         }
