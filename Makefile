@@ -28,6 +28,9 @@ demo: setup  ## A fleet on this machine, the operator, and a model that answers
 demo-down: setup  ## End all of that
 	@$(BIN)/python scripts/demo.py --down
 
+demo-cloud: setup  ## A cluster on Amazon EKS (a stand-in of AWS), from apply to an answer, and from delete to nothing
+	@$(BIN)/python -m scripts.demo_cloud
+
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
 	@$(BIN)/python -m localfleet up --audit
 
@@ -90,7 +93,7 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra hydrate --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
+	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
 	$(BIN)/python -m scripts.digests
@@ -113,4 +116,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down fleet fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean

@@ -54,6 +54,7 @@ class Plan:
     binaries: Mapping[str, Path]
     data_plane: bool = True  # run Traefik or Envoy Gateway from the start; else only when somebody installs it
     audit: bool = False
+    token_webhook: str = ""
 
     @property
     def is_hub(self) -> bool:
@@ -93,9 +94,11 @@ def commands(plan: Plan) -> dict[str, Command]:
         # 9443 of 0.0.0.0 by default, where admission webhooks of the cluster would want to listen
         "--server-address=127.0.0.1:10247",
     ]
+    flags = control_plane.audit_flags(layout) if plan.audit else ()
+    flags += control_plane.token_webhook_flags(layout) if plan.token_webhook else ()
     all_of_them = [
         control_plane.etcd(layout, binaries),
-        control_plane.api_server(layout, binaries, *(control_plane.audit_flags(layout) if plan.audit else ())),
+        control_plane.api_server(layout, binaries, *flags),
         control_plane.controller_manager(layout, binaries),
         control_plane.scheduler(layout, binaries),
         Command("kwok", kwok, layout.log("kwok")),
@@ -154,6 +157,8 @@ class Cluster:
         control_plane.write_credentials(self.layout)
         if self.plan.audit:
             control_plane.write_audit_policy(self.layout)
+        if self.plan.token_webhook:
+            control_plane.write_token_webhook(self.layout, self.plan.token_webhook)
         network.connect(self.plan.wire)
         with self.lock:
             self.wait_all(self.start_missing(FIRST))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import urllib.error
 import urllib.request
@@ -9,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from localfleet.pki import Authority, kubeconfig, write
 from localfleet.processes import Command
 
 AUDIT_POLICY, AUDIT_LOG = "audit-policy.yaml", "audit.jsonl"
+REVIEWER = "reviewer.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,28 @@ def audit_flags(layout: Layout) -> tuple[str, ...]:
     return (
         f"--audit-policy-file={layout.folder / AUDIT_POLICY}",
         f"--audit-log-path={layout.folder / AUDIT_LOG}",
+    )
+
+
+def write_token_webhook(layout: Layout, url: str) -> None:
+    """Whom the API server asks whose token one is that it does not know."""
+    asked = {"name": "reviewer", "cluster": {"server": url}}
+    said: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [asked],
+        "contexts": [{"name": "reviewer", "context": {"cluster": "reviewer", "user": "api-server"}}],
+        "current-context": "reviewer",
+        "users": [{"name": "api-server", "user": {}}],
+    }
+    (layout.folder / REVIEWER).write_text(json.dumps(said))
+
+
+def token_webhook_flags(layout: Layout) -> tuple[str, ...]:
+    return (
+        f"--authentication-token-webhook-config-file={layout.folder / REVIEWER}",
+        "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-cache-ttl=5s",
     )
 
 

@@ -44,6 +44,7 @@ class Options:
     data_plane: bool = True
     fault_proxy: bool = False
     audit: bool = False  # have the API servers write who asked for what: `Fleet.audit` reads it
+    token_webhook: str = ""  # the URL that workload clusters ask whose token one is, with /NAME behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Fleet:
                 data_plane=options.data_plane,
                 fault_proxy=options.fault_proxy,
                 audit=options.audit,
+                token_webhook=f"{options.token_webhook}/{name}" if options.token_webhook and index else "",
             )
 
     def add_worker(self, name: str, options: Options = Options()) -> None:
@@ -185,6 +187,19 @@ class Fleet:
         enter += ["--mount", "--net", f"--wdns={Path.cwd()}", "--"]
         there = [] if cluster is None else ["nsenter", f"--net=/run/netns/{self.cluster(cluster)['name']}", "--"]
         return [*enter, *there, *command]
+
+    def listen(self, port: int) -> socket.socket:
+        """A socket of this process that listens in the fleet's network, for what clusters ask of the world outside."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            code = f"import socket, sys; s = socket.create_server(('', {port}), backlog=512); "
+            code += "socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b'.'], [s.fileno()])"
+            command = self.inside([sys.executable, "-c", code, str(theirs.fileno())])
+            done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise FleetError(f"nothing can listen on port {port} of the fleet's network: {done.stderr.strip()}")
+            _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+        return socket.socket(fileno=descriptor)
 
     def fault(self, cluster: str, component: str, action: str) -> None:
         """Pause, resume, kill, stop or restart one component."""

@@ -81,6 +81,7 @@ class Supervisor:
             binaries=binaries.ensure(*BINARIES),
             data_plane=request["data_plane"],
             audit=request["audit"],
+            token_webhook=request["token_webhook"],
         )
         with self.lock:
             if name in self.clusters:

@@ -15,8 +15,12 @@ import structlog
 
 Fields = MutableMapping[str, Any]
 
-# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request.
-QUIET = {"kopf": logging.ERROR, "asyncio": logging.WARNING, "aiohttp.access": logging.WARNING}
+# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request; botocore
+# tells of each answer, keys of an assumed role included.
+QUIET = {
+    "kopf": logging.ERROR,
+    **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "urllib3"), logging.WARNING),
+}
 
 
 def configure(*, level: str, json: bool) -> None:

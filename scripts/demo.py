@@ -17,9 +17,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
 API = "/apis/modelplane.ai/v1alpha1"
 STACKS = f"/apis/infrastructure.modelplane.ai/v1alpha1/namespaces/{SYSTEM}/servingstacks"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-TOO_MANY_REQUESTS = 429
+NOT_FOUND, TOO_MANY_REQUESTS = 404, 429
 DEADLINE = 180.0
 LOOK_AGAIN = 0.2
 STOP_SECONDS = 15.0
@@ -114,6 +114,7 @@ class Program:
     name: str
     account: str
     """The chart's service account that it is on the hub."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def log(self) -> Path:
@@ -127,7 +128,7 @@ class Program:
     def kubeconfig(self) -> Path:
         return self.fleet.folder / f"{self.name}.kubeconfig"
 
-    def start(self, *arguments: str) -> None:
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         self._sign_in()
         run = [sys.executable, "-m", "modelplane_operator", *arguments]
         command = self.fleet.inside([*run, f"--kubeconfig={self.kubeconfig}"], "hub")
@@ -138,10 +139,11 @@ class Program:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env={**os.environ, "PATH": path()},
+                env={**os.environ, "PATH": path(), **self.environment},
                 start_new_session=True,
             )
         self.pid_file.write_text(str(process.pid))
+        return process
 
     def _sign_in(self) -> None:
         """Write a kubeconfig with which it may do what the chart's account may."""
@@ -179,8 +181,8 @@ class Program:
             raise DemoError(f"the {self.name} has ended:\n{tail(self.log)}")
 
 
-def operator_of(fleet: Fleet) -> Program:
-    return Program(fleet, "operator", "modelplane-operator")
+def operator_of(fleet: Fleet, environment: Mapping[str, str] = {}) -> Program:
+    return Program(fleet, "operator", "modelplane-operator", environment)
 
 
 def key_service_of(fleet: Fleet) -> Program:
@@ -192,7 +194,7 @@ def mirror_of(fleet: Fleet) -> Path:
     return fleet.folder / "charts"
 
 
-def start(fleet: Fleet) -> None:
+def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subprocess.Popen[bytes]]:
     """Install what the chart does, and start the operator and the key service from the code as it is now."""
     manifests = chart.rendered(binaries.ensure("helm")["helm"], SYSTEM)
     everything = {"apiVersion": "v1", "kind": "List", "items": chart.without_pods(manifests, SYSTEM)}
@@ -200,8 +202,11 @@ def start(fleet: Fleet) -> None:
     keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
     helm = [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
     helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
-    operator_of(fleet).start(*chart.arguments(manifests), *HURRIED, *helm, f"--keys-address={keys}")
-    key_service_of(fleet).start("keys", f"--listen={keys}")
+    operator = operator_of(fleet, environment)
+    return (
+        operator.start(*chart.arguments(manifests), *HURRIED, *helm, f"--keys-address={keys}"),
+        key_service_of(fleet).start("keys", f"--listen={keys}"),
+    )
 
 
 def stop(fleet: Fleet) -> bool:
@@ -397,10 +402,10 @@ def bring_up(fleet: Fleet, say: Say) -> None:
         fleet.heal(name)  # perhaps it was cut off while the demo was played with
 
 
-def fill(mirror: Path) -> None:
-    """Put every chart there that the operator will ask for."""
+def fill(mirror: Path, more: Iterable[tuple[str, str]] = ()) -> None:
+    """Put every chart there that the operator will ask for. `more`: their names and versions."""
     mirror.mkdir(exist_ok=True)
-    wanted = [(one.chart, one.version(Versions())) for one in STACK]
+    wanted = [*((one.chart, one.version(Versions())) for one in STACK), *more]
     gateway = next(yaml.safe_load_all(PLATFORM.read_text()))
     wanted.append(("traefik", gateway["spec"]["traefik"]["version"]))
     for name, version in wanted:

@@ -1,4 +1,5 @@
-"""Write what follows from the models: crds/, the chart's copy of it, and docs/reference/; and docs/permissions.md.
+"""Write what follows from the code: crds/, the chart's copy of it, docs/reference/, docs/permissions.md, and the policy
+of the operator on AWS.
 
 With --check nothing is written: it says which files are not what the models say, and fails when there are any.
 """
@@ -6,21 +7,25 @@ With --check nothing is written: it says which files are not what the models say
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from modelplane_operator.api import KINDS, Kind, crd, reference
+from modelplane_operator.clients.clouds.eks.permissions import policy as eks_policy
 from scripts import permissions
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (Path("crds"), Path("charts/modelplane-operator/crds"), Path("docs/reference"))
+EKS_POLICY = Path("examples/access/eks-policy.json")
 HEADER = "# Written by `make crds` from modelplane_operator/api; edit the models.\n"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that follows from others, with what it must hold."""
     yield permissions.PAGE, permissions.page()
+    yield EKS_POLICY, json.dumps(eks_policy(), indent=2) + "\n"
     for kind in KINDS:
         for folder in FOLDERS[:2]:
             yield folder / f"{kind.definition.plural}.yaml", HEADER + crd.to_yaml(kind)

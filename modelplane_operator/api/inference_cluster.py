@@ -226,7 +226,7 @@ class ObservedCluster(Model):
     """The nodes of each pool that are there."""
 
 
-DeletionPhase = Literal["Blocked", "DrainServing", "UninstallServingStack", "Unreachable"]
+DeletionPhase = Literal["Blocked", "DrainServing", "UninstallServingStack", "DeleteCluster", "Unreachable"]
 
 
 class DeletionStatus(Model):
@@ -234,7 +234,8 @@ class DeletionStatus(Model):
 
     phase: DeletionPhase
     """`Blocked` while replicas are placed on it; `DrainServing` while their objects end; `UninstallServingStack` while
-    its gateway goes; `Unreachable` while it cannot be asked."""
+    its gateway goes; `DeleteCluster` while a cloud takes down what it has made; `Unreachable` while it cannot be
+    asked."""
     waiting_for: tuple[str, ...] = ()
     """The first five of what is in the way; Ready says how many more there are."""
 
@@ -330,6 +331,7 @@ class NodePoolsValid(ConditionType):
 
     WAITING_FOR_CLASSES = "WaitingForClasses", "False", "An InferenceClass that a pool names does not exist.", WARNING
     INVALID_CLASS = "InvalidClass", "False", "A pool's class cannot be read; its Accepted says what.", WARNING
+    NOT_MADE = "NotMade", "False", "A cloud cannot make the pools as they are asked for.", WARNING
     ALL_VALID = "AllValid", "True", "Every pool's class is there and can be read."
 
 

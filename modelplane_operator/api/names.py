@@ -95,9 +95,23 @@ def provider_config(cluster: str) -> str:
     return _from_cluster(cluster, "cluster-kubeconfig")
 
 
+def kubeconfig(cluster: str) -> str:
+    """The kubeconfig of a cluster that a cloud makes."""
+    return _from_cluster(cluster, "kubeconfig")
+
+
 def serving_stack(cluster: str) -> str:
     """The ServingStack of an InferenceCluster."""
     return _from_cluster(cluster, "serving-stack")
+
+
+def on_cloud(cluster: str, uid: str, *parts: str) -> str:
+    """What a cloud calls a cluster that we make there, or a part of it.
+
+    The uid is in it, so that two hubs that share an account, and a cluster that is made anew while its namesake goes,
+    do not meet.
+    """
+    return derived("cloud", uid, *parts, show="-".join((cluster, *parts)))
 
 
 def registration(uid: str) -> str:

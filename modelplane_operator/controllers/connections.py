@@ -122,10 +122,25 @@ class Connections:
         except ClientError as error:
             self._wrong[cluster] = error
         except Exception as error:  # noqa: BLE001 - a Secret has no condition: whoever names it tells what we fail on
-            told = {"error": type(error).__name__, "at": origin(error)}
-            if so_far := self._repeats.worth((str(source), *told.values())):
-                log.error("kubeconfig failed", source=str(source), so_far=so_far, **told)
-            self._wrong[cluster] = Defect(f"{source}: {Defect.by(error)}")
+            self._wrong[cluster] = self._defect(source, error)
+        self.changed(cluster)
+
+    def failed(self, cluster: str, source: KubeconfigSource, error: Exception) -> None:
+        """No credentials can be made for a cluster. It may be connected all the same."""
+        self._wrong[cluster] = error if isinstance(error, ClientError) else self._defect(source, error)
+        self.changed(cluster)
+
+    def _defect(self, source: KubeconfigSource, error: Exception) -> Defect:
+        told = {"error": type(error).__name__, "at": origin(error)}
+        if so_far := self._repeats.worth((str(source), *told.values())):
+            log.error("kubeconfig failed", source=str(source), so_far=so_far, **told)
+        return Defect(f"{source}: {Defect.by(error)}")
+
+    def unfollow(self, cluster: str) -> None:
+        """There is no such cluster any more."""
+        self._sources.pop(cluster, None)
+        self._wrong.pop(cluster, None)
+        self.fleet.remove(cluster)
         self.changed(cluster)
 
     def refused(self, cluster: str) -> None:

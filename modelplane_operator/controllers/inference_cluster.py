@@ -20,6 +20,7 @@ from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers import connections
+from modelplane_operator.controllers.cloud_clusters import CLOUDS, infrastructure
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.hub_gateway import (
@@ -42,7 +43,7 @@ from modelplane_operator.controllers.on_cluster import (
 from modelplane_operator.controllers.orphans import Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of, labels_of, section
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
@@ -107,6 +108,7 @@ def controller(
         wanted = sorted({pool.class_name for pool in cluster.spec.node_pools})
         classes = [find(clients.hub, CLASSES, Key("", one)) for one in wanted]
         replicas = clients.hub.find(REPLICAS)
+        placed = tuple(replicas.by("cluster", name)) if replicas else ()
         try:
             site = clients.fleet(name)
         except Unreachable:
@@ -125,7 +127,7 @@ def controller(
         return Observed(
             cluster,
             classes={one["metadata"]["name"]: InferenceClass.parse(one) for one in classes if one},
-            replicas=tuple(map(key_of, replicas.by("cluster", name))) if replicas else (),
+            replicas=tuple(map(key_of, placed)),
             there=there,
             unreachable=site.health.error if site else None,
             forbidden=forbidden,
@@ -139,6 +141,8 @@ def controller(
             now=now,
             helm=helm,
             stack=stack,
+            used_pools=frozenset(pool for one in placed for pool in _pools_of(one)),
+            infrastructure=infrastructure(cluster, clients.hub),
             hub=(front := hub_gateway(clients.hub, now)),
             answers=not front.ready or await _answers(cluster, stack, gateways),
             relay=tuple(applied(clients.hub, ON_HUB, cluster.metadata.uid or "", OUR_OWN)),
@@ -160,7 +164,7 @@ def controller(
             ENDPOINTS: _led_by_http,
             GATEWAYS: on_gateway(CLUSTERS),
             SECRET: on_authority(CLUSTERS),
-            **dict.fromkeys((STACKS, *ON_HUB), owner_of_kind("InferenceCluster")),
+            **dict.fromkeys((STACKS, *CLOUDS, *ON_HUB), owner_of_kind("InferenceCluster")),
         },
         remote_watches={
             **{kind: owner_of_kind("InferenceCluster") for kind in CHILDREN},
@@ -174,6 +178,11 @@ def controller(
         listeners=(fabrics.listen, known.listen),
         on_unauthorized=(known.refused,),
     )
+
+
+def _pools_of(replica: Manifest) -> Iterator[str]:
+    for engine in entries(replica, "spec", "engines"):
+        yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
 def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
@@ -260,9 +269,15 @@ def _led_by_http(change: Change, _: Cluster) -> Iterable[Key]:
 
 
 def _counting_it(change: Change, _: Cluster) -> Iterable[Key]:
-    """The clusters on which there is a replica more or less."""
-    before, after = (set(placed_on(one)) if one else set[str]() for one in change)
-    return [Key("", name) for name in sorted(before ^ after)]
+    """The clusters on which there is a replica more or less, or one on other pools."""
+
+    def places(replica: Manifest | None) -> set[tuple[str, str]]:
+        if replica is None:
+            return set()
+        return {(name, pool) for name in placed_on(replica) for pool in ("", *_pools_of(replica))}
+
+    before, after = map(places, change)
+    return [Key("", name) for name in sorted({name for name, _ in before ^ after})]
 
 
 def _with_that_node(change: Change, _: Cluster) -> Iterable[Key]:

@@ -13,6 +13,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.tenant_clusters import TenantClusters
 from modelplane_operator.controllers import (
+    eks_cluster,
     inference_class,
     inference_cluster,
     inference_gateway,
@@ -25,6 +26,8 @@ from modelplane_operator.controllers import (
     outside,
     serving_stack,
 )
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.cloud_clusters import Tokens
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
@@ -42,7 +45,8 @@ def kinds(world: World) -> Controllers:
     on_hub, on_cluster = (read_definitions(folder / where) if folder else () for where in ("hub", "cluster"))
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
-    gateways, resolver, fabrics = Gateways(now), Resolver(now), Fabrics()
+    gateways, resolver = Gateways(now), Resolver(now)
+    accounts, fabrics = Accounts(), Fabrics()
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
@@ -76,4 +80,5 @@ def kinds(world: World) -> Controllers:
         ),
         llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
+        eks_cluster.controller(accounts, Tokens(accounts, connections, now), world.now),
     )

@@ -17,14 +17,15 @@ ClientError                 a cluster did not do what it was asked
     ├── Gone                410: too long ago; list again
     ├── Invalid             400, 405, 413, 415, 422: this request will never be accepted
     ├── TooMany             429: later; `retry_after` says when
+    ├── InUse               a cloud: something else still needs it
+    ├── NotSettled          a cloud: what was just made is not known everywhere yet
+    ├── Exhausted           a cloud: a quota, or what there is of a kind of machine, is used up
     └── ServerFault         5xx, and answers that are none
         └── Misbehaving     more than any API server says, or what none says: it is not listened to for a while
 
 `reason` is the word for a condition. `retry` tells whether the same request may succeed soon, without anybody's help.
 Whoever asks again does so from what is seen by then, not by sending the same bytes.
 """
-
-# ruff: noqa: N818 - a finding is named for what was found
 
 # ruff: noqa: N818 - a finding is named for what was found
 
@@ -124,6 +125,18 @@ class Invalid(ApiError):
 
 class TooMany(ApiError):
     """The server wants to be left alone for a while."""
+
+
+class InUse(ApiError):
+    """Something else still needs it."""
+
+
+class NotSettled(ApiError):
+    """What was just made is not known everywhere yet."""
+
+
+class Exhausted(ApiError):
+    """A quota is used up, or there are no more machines of a kind."""
 
 
 class ServerFault(ApiError):

@@ -133,6 +133,11 @@ def _inference(manifest: Manifest, status: Manifest) -> str:
     return f"{section(manifest, 'spec')['model'][:SHOWN]}, {status.get('replicas', 0)} running"
 
 
+def _cloud(_: Manifest, status: Manifest) -> str:
+    states = Counter(one["state"] for one in entries(status, "resources"))
+    return f"{states['Ready']} of {states.total()} resources are there"
+
+
 _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelDeployment": _deployment,
     "ModelReplica": _replica,
@@ -143,4 +148,5 @@ _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ModelService": _service,
     "ServingStack": _stack,
     "LLMInference": _inference,
+    "EKSCluster": _cloud,
 }

@@ -5,8 +5,8 @@ A plan is a fixpoint: planning over the result of its own steps gives steps that
 This order holds between the steps of a plan, whatever their targets, and no other:
 
     first     the finalizers that are to be there, one after the other; if one fails, nothing else is done
-    strands   the steps of each target (`target`: the hub, each workload cluster), in the plan's order, to the first
-              failure of what more than begins something (`only_begins`); side by side, none waiting for another
+    strands   the steps of each target (`target`: the hub, each workload cluster, a cloud), in the plan's order, to the
+              first failure of what more than begins something (`only_begins`); side by side, none waiting for another
     last      our finalizer comes off the object itself, when nothing of all that has failed
 
 Whatever on one target has to follow something on another waits until a later plan has observed that.
@@ -26,6 +26,7 @@ from modelplane_operator.kube import releases as helm
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import HUB, LEADER_WORKER_SET, SECRET, ResourceType
+from modelplane_operator.planning.clouds.steps import CloudStep, CreateResource, DeleteResource, UpdateResource
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -193,7 +194,7 @@ class RenewToken:
 
 KubeStep: TypeAlias = Apply | Create | Replace | Issue | Delete | SetFinalizer | MarkFailed | RenewToken
 HelmStep: TypeAlias = Install | RollBack | Uninstall
-Step: TypeAlias = KubeStep | HelmStep
+Step: TypeAlias = KubeStep | HelmStep | CloudStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +211,14 @@ class Plan:
 
 
 def target(step: Step) -> str:
-    """Where a step writes, by the name of the cluster: whose strand it is of."""
-    return HUB if isinstance(step, Create | Replace | SetFinalizer) else step.cluster
+    """Where a step writes, by the name of the cluster or of the cloud: whose strand it is of."""
+    match step:
+        case Create() | Replace() | SetFinalizer():
+            return HUB
+        case CreateResource() | UpdateResource() | DeleteResource():
+            return f"{step.account} for {step.owner.uid}"  # no cluster has such a name
+        case _:
+            return step.cluster
 
 
 def only_begins(step: Step) -> bool:
@@ -219,12 +226,12 @@ def only_begins(step: Step) -> bool:
 
     Of what is only begun the next look tells how it went, and the token that is there holds while there is no other.
     """
-    return isinstance(step, Install | RollBack | Uninstall | MarkFailed | RenewToken)
+    return isinstance(step, Install | RollBack | Uninstall | MarkFailed | RenewToken | CloudStep)
 
 
 def creates_external_objects(step: Step) -> bool:
     """Whether a step leaves something behind where the hub's garbage collector does not reach."""
-    return isinstance(step, Install) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
+    return isinstance(step, Install | CreateResource) or (isinstance(step, Apply | Issue) and step.cluster != HUB)
 
 
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:

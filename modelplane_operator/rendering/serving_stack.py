@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
@@ -235,19 +235,27 @@ STACK: Final = (
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
 
 
-def render_stack(cluster: InferenceCluster) -> Manifest:
-    """The stack of a cluster that you bring. What the cluster does not say itself is for others to add, and theirs."""
+def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> Manifest:
+    """The stack of a cluster, with the charts that only its cloud asks for.
+
+    What the cluster does not say itself is for others to add, and theirs.
+    """
     existing, gateway = cluster.spec.cluster.existing, cluster.spec.gateway
-    if existing is None:
-        raise ValueError(f"cluster {cluster.key} is none that you bring")
-    secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
-    if identity := existing.identity_secret_ref:
+    # Of a stack that an InferenceCluster has, nobody reads it: it goes the cluster's way, by tokens made in memory.
+    secrets = [{"type": "Kubeconfig", "name": names.kubeconfig(cluster.metadata.name), "key": "kubeconfig"}]
+    if existing is not None:
+        secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
+    if existing is not None and (identity := existing.identity_secret_ref):
         secrets.append({"type": identity.type, "name": identity.name, "key": identity.key})
     return {
         "apiVersion": ServingStack.definition.api_version,
         "kind": ServingStack.definition.kind,
         "metadata": on_hub(cluster, names.serving_stack(cluster.metadata.name), namespace=names.SYSTEM_NAMESPACE),
-        "spec": {"secrets": secrets, **({"gateway": gateway.to_manifest()} if gateway else {})},
+        "spec": {
+            "secrets": secrets,
+            **({"gateway": gateway.to_manifest()} if gateway else {}),
+            **({"extraCharts": charts} if (charts := [*extra]) else {}),
+        },
     }
 
 

@@ -163,6 +163,8 @@ class Controller(Generic[R, O]):
     """Told when a workload cluster begins or ceases to answer, or to serve a type that is watched."""
     on_unauthorized: tuple[OnUnauthorized, ...] = ()
     """Told when a workload cluster does not accept our credentials."""
+    executors: Executors = field(default_factory=dict[type[Any], Any])
+    """Who carries out those steps of its plans that no other kind has."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     """Run beside the reconciles, and cancelled with them."""
 

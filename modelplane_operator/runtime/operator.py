@@ -178,8 +178,6 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(client, key, identity, clock, random.random, settings.times)
     recorder = Recorder(client, identity, clock, metrics.event)
-    executors = {**KUBE, **releases.by(helm)}
-    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
     world = World(
         settings,
         fleet,
@@ -191,6 +189,8 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         metrics.checked,
     )
     controllers = build(world)
+    executors = {**KUBE, **releases.by(helm), **{step: by for one in controllers for step, by in one.executors.items()}}
+    clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
     resync, reconciled, workers = Pace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         runners.add(runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard))

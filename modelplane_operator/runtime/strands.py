@@ -16,6 +16,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
 from modelplane_operator.planning.plan import Apply, Create, Delete, Replace, Step, only_begins, strands
 from modelplane_operator.runtime.queue import Failed
 from modelplane_operator.runtime.reading import Cluster, find
@@ -196,6 +197,8 @@ def _alike(step: Step) -> object:
             return type(step), type_of(manifest)
         case Delete():
             return Delete, step.type, step.cluster
+        case CreateResource() | UpdateResource() | DeleteResource():
+            return step.owner  # what waits for another is planned when that was seen
         case _:
             return id(step)
 

@@ -91,8 +91,9 @@ def test_nothing_is_kept_of_what_is_there_for_crossplane(kind: type[ModelEndpoin
 
 
 async def test_each_kind_is_observed_by_the_module_of_its_name() -> None:
-    kinds = {one.definition.kind: one.__module__.rpartition(".")[2] for one in KINDS}
-    found = {one.type.kind: one.observe.__module__.rpartition(".")[2] for one in await declared()}
+    kinds = {one.definition.kind: one.__module__.rpartition(".")[2].removesuffix("_cluster") for one in KINDS}
+    modules = {one.type.kind: one.observe.__module__.rpartition(".")[2] for one in await declared()}
+    found = {kind: module.removesuffix("_cluster") for kind, module in modules.items()}
 
     assert len(found) == len(await declared()), "each kind has one controller"
     assert found == {kind: kinds[kind] for kind in found}

@@ -78,6 +78,7 @@ PLURALS = {
     "InferenceGateway": "modelplane.ai/v1alpha1/inferencegateways",
     "LLMInference": "inference.devopstoolkit.ai/v1alpha1/llminferences",
     "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
+    "EKSCluster": "infrastructure.modelplane.ai/v1alpha1/eksclusters",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from modelplane_operator.api import names
+from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.isolation import Isolation
@@ -19,10 +20,14 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
+from modelplane_operator.kube.cloud import Ref
 from modelplane_operator.kube.releases import Part
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.clusters.eks import resources
+from modelplane_operator.rendering.clusters.eks.plan import Facts
+from modelplane_operator.rendering.clusters.problem import CannotMake
 from modelplane_operator.rendering.credentials import Header, read_credentials
 from modelplane_operator.rendering.gateway_relay import render_relay
 from modelplane_operator.rendering.inference_gateway import hub_gateway, render_inference_gateway
@@ -178,9 +183,41 @@ def _gateway_relay(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return render_relay(InferenceCluster.parse(documents[0]), _seen(documents)["address"])
 
 
+def _eks_cluster(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    seen = _seen(documents)
+    facts = Facts(tuple(seen["zones"]), seen["principal"], seen.get("cards", {}))
+    try:
+        found = resources(EKSCluster.parse(documents[0]), facts)
+    except CannotMake as error:
+        return [{"problem": str(error)}]
+    return [
+        {
+            "key": one.key,
+            "kind": one.kind,
+            **({"needs": [*one.needs]} if one.needs else {}),
+            **({"kept": sorted(one.kept)} if one.kept else {}),
+            "parameters": _legible(one.parameters),
+        }
+        for one in found
+    ]
+
+
+def _legible(value: object) -> object:
+    match value:
+        case Ref(key, output):
+            return f"${{{key}.{output}}}"
+        case dict():
+            return {name: _legible(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_legible(part) for part in value]
+        case _:
+            return value
+
+
 RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "model_cache": _model_cache,
     "cluster_gateway": _cluster_gateway,
+    "eks_cluster": _eks_cluster,
     "gateway_relay": _gateway_relay,
     "inference_gateway": _inference_gateway,
     "llm_inference": _llm_inference,

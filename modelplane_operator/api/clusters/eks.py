@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -19,6 +20,17 @@ from modelplane_operator.api.clusters.parts import (
     KubernetesVersion,
     Zones,
     fixed_network,
+)
+from modelplane_operator.api.clusters.provisioning import (
+    MOST_RESOURCES,
+    CapacityAvailable,
+    CloudEndpoint,
+    CloudResource,
+    ControlPlaneReady,
+    CredentialsValid,
+    NetworkReady,
+    NodePoolsReady,
+    Stalled,
 )
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.crossplane import Spec
@@ -77,6 +89,28 @@ class EKSClusterSpec(Spec):
     """The node groups."""
 
 
+class Machine(Model):
+    """What AWS says of an instance type."""
+
+    instance_type: Annotated[str, Field(max_length=63)]
+    """The instance type."""
+    efa: int
+    """How many of its network cards take EFA."""
+    zones: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=32)] = ()
+    """The zones that have it."""
+
+
+class EKSFacts(Model):
+    """What was found out of the account and its region, once: the cluster follows from it and the spec, always."""
+
+    zones: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], Field(max_length=6)]
+    """The zones of the cluster's subnets."""
+    principal: Annotated[str, Field(max_length=2048)]
+    """The ARN of the role or user that the operator is on AWS, and that may administer the cluster."""
+    machines: Annotated[tuple[Machine, ...], Field(max_length=8), list_map("instanceType")] = ()
+    """The instance types of the pools."""
+
+
 class EKSClusterStatus(SummarizedStatus):
     """What is known of the cluster."""
 
@@ -84,6 +118,14 @@ class EKSClusterStatus(SummarizedStatus):
     """Credentials that came with the cluster."""
     cache: CacheStatus | None = None
     """Storage for model caches."""
+    facts: EKSFacts | None = None
+    """What was found out of the account and its region."""
+    endpoint: CloudEndpoint | None = None
+    """Where the cluster's API server is."""
+    resources: Annotated[tuple[CloudResource, ...], Field(max_length=MOST_RESOURCES), list_map("key")] = ()
+    """Each resource on AWS, and how it goes."""
+    gone_since: datetime | None = None
+    """Since when nothing of the cluster is left on AWS, while it is being deleted."""
 
 
 class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):
@@ -95,5 +137,14 @@ class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):
         short="eks",
         scope="Namespaced",
         columns=(Column("REGION", ".spec.region"),),
-        conditions=(Synced, Ready),
+        conditions=(
+            CredentialsValid,
+            CapacityAvailable,
+            NetworkReady,
+            ControlPlaneReady,
+            NodePoolsReady,
+            Stalled,
+            Synced,
+            Ready,
+        ),
     )

@@ -1,4 +1,4 @@
-"""One cluster that you bring: what models can count on there, its gateway, and how it goes.
+"""One cluster, that you bring or a cloud makes: what models can count on there, its gateway, and how it goes.
 
 Where charts can be installed, a ServingStack of ours makes the gateway and all that it needs. Elsewhere, and where we
 have made the gateway already, we make it ourselves, of the Envoy Gateway that is there.
@@ -24,10 +24,12 @@ from modelplane_operator.planning.inference_cluster.observed import (
     There,
 )
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
+from modelplane_operator.planning.inference_cluster.provisioned import provisioned
 from modelplane_operator.planning.inference_cluster.registered import only_once
 from modelplane_operator.planning.inference_cluster.renewal import renewal
 from modelplane_operator.planning.inference_cluster.teardown import is_emptied, teardown
 from modelplane_operator.planning.plan import LET_GO, Plan
+from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 
 __all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "plan"]
 
@@ -49,9 +51,15 @@ def _decided(seen: Observed) -> Plan:
     if seen.cluster.metadata.deletion_timestamp is not None:
         return teardown(seen)
     source = seen.cluster.spec.cluster.source
+    if source in INFRASTRUCTURE:
+        return provisioned(seen, _reached)
     if source != "Existing":
         words = f"clusters on {source} cannot be made yet; bring one with `source: Existing`"
         return waiting(seen, ClusterReady.UNSUPPORTED_SOURCE, words)
+    return _reached(seen)
+
+
+def _reached(seen: Observed) -> Plan:
     if not seen.connected and seen.kubeconfig is not None:
         return waiting(seen, ClusterReady.INVALID_KUBECONFIG, str(seen.kubeconfig))
     if seen.unreachable is not None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from modelplane_operator.api import labels
 from modelplane_operator.api.inference_class import InferenceClass
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.objects import Key, Manifest, Section, entries
 from modelplane_operator.kube.resources import (
     ENDPOINT_SLICE,
     ENVOY_PROXY,
@@ -122,6 +123,12 @@ class Observed:
     """Whether charts can be installed."""
     stack: Manifest | None = None
     """The ServingStack that we made for the cluster."""
+    used_pools: frozenset[str] = frozenset()
+    """The pools that those ModelReplicas run on."""
+    infrastructure: Manifest | None = None
+    """The object of the cloud's own kind that stands for the cluster, where a cloud makes it."""
+    problem: str = ""
+    """Why that object cannot be brought in line with what is asked for."""
     server: str = ""
     """The address of its API server; empty when there is no way to it."""
     unverified: str = ""
@@ -147,3 +154,11 @@ class Observed:
     def named(self) -> str:
         """The cluster, as messages name it."""
         return f"cluster {self.cluster.metadata.name}"
+
+    @property
+    def removed_pools(self) -> tuple[Section, ...]:
+        """The pools of the cloud's object that nobody asks for any more, and that stay while models run on them."""
+        if self.cluster.metadata.annotations.get(labels.FORCE_DRAIN) == "true":
+            return ()
+        kept = self.used_pools - {pool.name for pool in self.cluster.spec.node_pools}
+        return tuple(pool for pool in entries(self.infrastructure or {}, "spec", "nodePools") if pool["name"] in kept)

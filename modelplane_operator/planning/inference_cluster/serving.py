@@ -24,6 +24,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
+from modelplane_operator.rendering.clusters.of_inference_cluster import charts_of
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -65,8 +66,9 @@ def has_stack(seen: Observed, there: There) -> bool:
 
 
 def from_stack(seen: Observed) -> Serving:
-    wanted = render_stack(seen.cluster)
-    steps = (Apply(wanted),)
+    charts = charts_of(seen.cluster, seen.infrastructure)
+    wanted = render_stack(seen.cluster, charts or ())
+    steps = (Apply(wanted),) if charts is not None else ()  # else those that are there would be taken away
     if seen.stack is None:
         words = f"ServingStack {key_of(wanted)} is being made"
         return Serving(BackendReady.INSTALLING.condition(seen.now, message=words), steps=steps)

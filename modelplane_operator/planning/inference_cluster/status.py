@@ -15,6 +15,7 @@ from modelplane_operator.api.inference_cluster import (
     ProviderConfigRef,
 )
 from modelplane_operator.api.shared import CacheStatus
+from modelplane_operator.kube.objects import section
 from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.hardware import Present
@@ -47,6 +48,11 @@ def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
     if resolved.invalid:
         words = f"what InferenceClass {listed(resolved.invalid)} says cannot be read: see Accepted there"
         return NodePoolsValid.INVALID_CLASS.condition(seen.now, message=words)
+    if seen.problem:
+        return NodePoolsValid.NOT_MADE.condition(seen.now, message=f"the cluster stays as it is: {seen.problem}")
+    if removed := [str(pool["name"]) for pool in seen.removed_pools]:
+        words = f"models still run on pool {listed(removed)}, which is removed once they do not"
+        return NodePoolsValid.ALL_VALID.condition(seen.now, message=words)
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 
 
@@ -86,6 +92,8 @@ def status_of(
     existing, last = seen.cluster.spec.cluster.existing, seen.cluster.status
     way = way_there(seen) if seen.connected and deletion is None else ()
     storage = existing.cache.storage_class_name if existing and existing.cache else None
+    if seen.infrastructure is not None:
+        storage = section(seen.infrastructure, "status", "cache").get("storageClassName")
     return InferenceClusterStatus(
         provider_config_ref=ProviderConfigRef(name=names.provider_config(seen.cluster.metadata.name)),
         namespace=names.SYSTEM_NAMESPACE,

@@ -19,6 +19,7 @@ from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import NAMED, listed
 from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.provisioned import ended, never_reached
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
 
@@ -30,7 +31,7 @@ def teardown(seen: Observed) -> Plan:
     if labels.FINALIZER not in metadata.finalizers:
         return Plan()  # nothing was ever made there, or all of it is gone
     if metadata.annotations.get(labels.ABANDON) == "true":
-        return _abandoned(seen)
+        return _abandoned(seen) if seen.infrastructure is None else _without_infrastructure(seen)
     if seen.replicas:
         blocking = [f"ModelReplica {key}" for key in seen.replicas]
         remedy = (
@@ -38,8 +39,8 @@ def teardown(seen: Observed) -> Plan:
             f'InferenceCluster with {labels.FORCE_DRAIN}="true"'
         )
         return _leaving(seen, "Blocked", blocking, f"replicas are placed on {seen.named}", remedy=remedy)
-    if is_emptied(seen.cluster.status):
-        return Plan(_let_go(seen))
+    if is_emptied(seen.cluster.status) or never_reached(seen):
+        return _without_infrastructure(seen) if seen.infrastructure is not None else Plan(_let_go(seen))
     if seen.there is None:
         why = seen.unreachable or seen.forbidden or seen.kubeconfig
         if why is None:
@@ -82,6 +83,14 @@ def _without(seen: Observed, stack: Manifest) -> Plan:
     return _leaving(seen, "UninstallServingStack", blocking, f"the software of {seen.named} is going", _end_stack(seen))
 
 
+def _without_infrastructure(seen: Observed) -> Plan:
+    """Have the cloud's object go, and wait for it: its own finalizer holds it until the cloud has nothing left."""
+    steps, left = ended(seen)
+    return _leaving(
+        seen, "DeleteCluster", [left], f"the cloud is taking {seen.named} down", (*_end_stack(seen), *steps)
+    )
+
+
 def _abandoned(seen: Observed) -> Plan:
     """Say what stays behind and, once that was said, let go."""
     words = f"{seen.named} is let go of as it is: Gateway {names.CLUSTER_GATEWAY} and what models have there stay"
@@ -103,9 +112,11 @@ def _emptied(seen: Observed) -> Plan:
 
 
 def is_emptied(status: object) -> bool:
-    """Whether a status says that nothing is left there that has to go."""
+    """Whether a status says that nothing is left there that has to go, or that a cloud is taking it down."""
     said = status.deletion if isinstance(status, InferenceClusterStatus) else None
-    return said is not None and said.phase == "UninstallServingStack" and not said.waiting_for
+    if said is None or said.phase == "DeleteCluster":
+        return said is not None
+    return said.phase == "UninstallServingStack" and not said.waiting_for
 
 
 def _end_stack(seen: Observed) -> tuple[Step, ...]:

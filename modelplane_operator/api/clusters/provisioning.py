@@ -1,0 +1,95 @@
+"""What is said of a cluster that is made on a cloud: each of its resources, and what holds it up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType
+from modelplane_operator.api.model import Model
+
+MOST_RESOURCES = 256  # of one cluster: 8 pools, 6 zones and all that belongs to them are some hundred
+MESSAGE = 1024
+
+ResourceState = Literal["Pending", "Creating", "Ready", "Updating", "Deleting", "Failed", "Missing"]
+
+
+class CloudResource(Model):
+    """A resource on the cloud."""
+
+    key: Annotated[str, Field(max_length=253)]
+    """Which part of the cluster it is; the tag `modelplane.ai/resource` on it says so, too."""
+    kind: Annotated[str, Field(max_length=63)]
+    """What the cloud calls such a resource."""
+    id: Annotated[str, Field(max_length=2048)] | None = None
+    """Its id on the cloud, once there is one."""
+    state: ResourceState
+    """`Pending` until the cloud has begun to make it; `Failed` when it was made and never worked; `Missing` when it
+    was there and is not seen any more."""
+    since: datetime
+    """When it came into that state."""
+    message: Annotated[str, Field(max_length=MESSAGE)] | None = None
+    """What it waits for, or what the cloud says is wrong."""
+    worked: bool | None = None
+    """Whether it was `Ready` once. What fails after that is told, and never taken away to be made anew."""
+    attempt: Annotated[str, Field(max_length=63)] | None = None
+    """Written down before a call that the cloud could not tell from a second one like it, so that no operator repeats
+    it before its effect must have been seen."""
+
+
+class CloudEndpoint(Model):
+    """Where the API server of a cluster is."""
+
+    server: Annotated[str, Field(max_length=2048)]
+    """Its address."""
+    authority: Annotated[str, Field(max_length=16384)]
+    """The certificates that its own is checked against, in base64."""
+    cluster: Annotated[str, Field(max_length=253)]
+    """What the cloud calls the cluster: tokens for it say so."""
+
+
+class CredentialsValid(ConditionType):
+    """Whether the cloud accepts the credentials, and they may do what is needed."""
+
+    ACCEPTED = "Accepted", "True", "Every call so far was permitted."
+    NOT_ACCEPTED = "NotAccepted", "False", "The cloud refuses them; the message has its words.", WARNING
+    NO_SDK = "NoSDK", "False", "This operator was installed without what speaks to the cloud.", WARNING
+    NOT_FOUND = "NotFound", "False", "There are no credentials; the message says where they are looked for.", WARNING
+
+
+class CapacityAvailable(ConditionType):
+    """Whether the cloud has what is asked for, and the account may have it."""
+
+    SUFFICIENT = "Sufficient", "True", "No call was refused for want of quota or machines."
+    EXHAUSTED = "Exhausted", "False", "A quota or the machines of a kind are used up; the message says which.", WARNING
+
+
+class NetworkReady(ConditionType):
+    """Whether the cluster's network is there."""
+
+    AVAILABLE = "Available", "True", "All of it is there."
+    CREATING = "Creating", "False", "Some of it is not there yet; the message names what.", STEP
+
+
+class ControlPlaneReady(ConditionType):
+    """Whether the cluster's API server runs."""
+
+    AVAILABLE = "Available", "True", "It runs."
+    CREATING = "Creating", "False", "The cloud is making it.", STEP
+    UPDATING = "Updating", "True", "It runs, and the cloud is changing it.", STEP
+
+
+class NodePoolsReady(ConditionType):
+    """Whether the cluster's node pools are there."""
+
+    AVAILABLE = "Available", "True", "All of them are there."
+    CREATING = "Creating", "False", "Some are not there yet; the message names which.", STEP
+
+
+class Stalled(ConditionType):
+    """Whether something takes far longer than it usually does, or cannot go on without somebody's help."""
+
+    PROGRESSING = "Progressing", "False", "All that is under way is within its usual time.", NEWS
+    STALLED = "Stalled", "True", "The message names what holds it up, in the cloud's own words.", WARNING

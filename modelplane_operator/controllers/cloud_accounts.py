@@ -1,0 +1,59 @@
+"""The accounts of clouds: credentials in Secrets of our namespace, or the operator's own identity."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+
+from modelplane_operator.api import names
+from modelplane_operator.clients.clouds.eks.cloud import Aws
+from modelplane_operator.clients.clouds.eks.session import Credentials, Session, read_credentials
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.kube.cloud import Account
+from modelplane_operator.kube.errors import NotFound, Unauthorized
+from modelplane_operator.kube.objects import Key, Manifest, section
+from modelplane_operator.kube.resources import SECRET
+
+KEY = "credentials"
+OWN = "default"
+"""The name that means the operator's own identity, where there is no such Secret."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Who calls which cloud. Other keys in a Secret are taken up by the next call."""
+
+    _secrets: Informer | None = field(default=None, init=False)
+    _sessions: dict[Account, tuple[Credentials, Aws]] = field(
+        default_factory=dict[Account, tuple[Credentials, Aws]], init=False
+    )
+
+    def listen(self, informer: Informer) -> None:
+        if informer.type == SECRET:
+            self._secrets = informer
+
+    def cloud(self, account: Account) -> Aws:
+        """Raises NotFound, Unauthorized, and KubeconfigError where the SDK is not installed."""
+        credentials = self._credentials(account)
+        known = self._sessions.get(account)
+        if known is None or known[0] != credentials:
+            known = self._sessions[account] = (credentials, Aws(Session(account.region, credentials)))
+        return known[1]
+
+    def _credentials(self, account: Account) -> Credentials:
+        key = Key(names.SYSTEM_NAMESPACE, account.credentials)
+        secret: Manifest | None = self._secrets.get(key) if self._secrets else None
+        if secret is None:
+            if account.credentials == OWN:
+                return Credentials()
+            raise NotFound(f"Secret {key} does not exist: write the account's credentials into its key {KEY}")
+        text: str | None = section(secret, "data").get(KEY)
+        if text is None:
+            raise NotFound(f"Secret {key} has no key {KEY}")
+        try:
+            return read_credentials(base64.b64decode(text).decode())
+        except (binascii.Error, UnicodeDecodeError):
+            raise Unauthorized(f"Secret {key}: key {KEY} is no text in base64") from None
+        except Unauthorized as error:
+            raise Unauthorized(f"Secret {key}: {error}") from None

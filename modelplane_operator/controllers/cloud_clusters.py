@@ -1,0 +1,141 @@
+"""The clouds' own objects of InferenceClusters, and the tokens by which their API servers are reached."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from modelplane_operator.api import InferenceCluster, labels, names
+from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.errors import ClientError, KubeconfigError
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.planning.eks_cluster import account_of
+from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
+from modelplane_operator.runtime.reading import Cluster, applied
+
+EKS: Final = of(EKSCluster)
+CLUSTERS: Final = of(InferenceCluster)
+CLOUDS: Final[tuple[ResourceType, ...]] = (EKS,)
+LASTS = 600.0  # seconds until another token is made: EKS takes one for fifteen minutes
+REST = 2.0  # seconds between two looks at what is due
+AGAIN = 15.0  # seconds after a failure
+
+
+def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
+    """The cloud's object that is ours; labels alone tell nothing, since others write such objects, too."""
+    wanted = Key(names.SYSTEM_NAMESPACE, cluster.metadata.name)
+    found = applied(hub, CLOUDS, cluster.metadata.uid or "", (wanted.namespace,))
+    return next((one for one in found if key_of(one) == wanted), None)
+
+
+@dataclass(slots=True)
+class TokenKubeconfig:
+    """Where an API server is, from the cloud's object, and a token that is made in memory and written nowhere."""
+
+    name: str
+    endpoint: Mapping[str, str]
+    token: str = field(default="", repr=False)
+    made: float = 0.0
+    """When, by the loop's clock; 0: another is due now."""
+
+    def __str__(self) -> str:
+        return f"EKSCluster {names.SYSTEM_NAMESPACE}/{self.name}"
+
+    def read(self) -> Access:
+        if not self.token:
+            raise KubeconfigError(f"{self}: its first token is being made")
+        try:
+            authority = base64.b64decode(self.endpoint["authority"]).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise KubeconfigError(f"{self}: the certificate in its status is no text in base64") from None
+        return Access(self.endpoint["server"], authority=authority, token=self.token)
+
+    def refused(self) -> None:
+        self.made = 0.0
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Makes tokens for the clusters of which the cloud has told where they are, and others before those end."""
+
+    accounts: Accounts
+    known: Connections
+    clock: Callable[[], float]
+    _sources: dict[str, TokenKubeconfig] = field(default_factory=dict[str, TokenKubeconfig], init=False)
+    _objects: dict[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
+    _clusters: Informer | None = field(default=None, init=False)
+    _failed: dict[str, float] = field(default_factory=dict[str, float], init=False)
+
+    def listen(self, informer: Informer) -> None:
+        if informer.type == EKS:
+            informer.subscribe(self._seen)
+        elif informer.type == CLUSTERS:
+            self._clusters = informer
+
+    async def run(self) -> None:
+        """While we lead: whoever does not needs no way to any cluster yet."""
+        while True:
+            await self.renew()
+            await asyncio.sleep(REST)
+
+    async def renew(self) -> None:
+        """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""
+        due = [name for name, source in self._sources.items() if self._is_due(name, source)]
+        async with asyncio.TaskGroup() as group:
+            for name in due:
+                group.create_task(self._renew(name))
+
+    def _is_due(self, name: str, source: TokenKubeconfig) -> bool:
+        now = self.clock()
+        if now - self._failed.get(name, -AGAIN) < AGAIN or not self._is_of_its_cluster(name):
+            return False
+        return not source.token or source.made == 0.0 or now - source.made >= LASTS
+
+    def _is_of_its_cluster(self, name: str) -> bool:
+        """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
+        cluster = self._clusters.get(Key("", name)) if self._clusters else None
+        if cluster is None or section(cluster, "spec", "cluster").get("source") not in INFRASTRUCTURE:
+            return False
+        return labels_of(self._objects[name]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
+
+    async def _renew(self, name: str) -> None:
+        source = self._sources[name]
+        try:
+            cluster = EKSCluster.parse(self._objects[name])
+            session = self.accounts.cloud(account_of(cluster)).session
+            token = await session.cluster_token(source.endpoint["cluster"])
+        except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
+            refused = isinstance(error, ClientError)
+            said = KubeconfigError(f"{source}: no token can be made for it: {error}") if refused else error
+            self._failed[name] = self.clock()
+            self.known.failed(name, source, said)
+            return
+        self._failed.pop(name, None)
+        if self._sources.get(name) is source:  # else it went, or is elsewhere, in the meantime
+            source.token, source.made = token, self.clock()
+            self.known.follow(name, source)
+
+    def _seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        owned = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
+        name = key.name
+        if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not owned):
+            return
+        if new is None or not (endpoint := section(new, "status", "endpoint")):
+            source = self._sources.pop(name, None)
+            if source is not None and source.token:  # else the way there is not ours
+                self.known.unfollow(name)
+            return
+        self._objects[name] = new
+        before = self._sources.get(name)
+        if before is None or dict(before.endpoint) != dict(endpoint):
+            self._sources[name] = TokenKubeconfig(name, endpoint)

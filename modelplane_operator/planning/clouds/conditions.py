@@ -1,0 +1,111 @@
+"""What is said of a cluster on a cloud: from how each of its resources stands, the same for every cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api.clusters.provisioning import (
+    CapacityAvailable,
+    CloudResource,
+    ControlPlaneReady,
+    CredentialsValid,
+    NetworkReady,
+    NodePoolsReady,
+    Stalled,
+)
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
+from modelplane_operator.kube.words import listed
+from modelplane_operator.planning.clouds.decide import Decision
+
+WORKS = frozenset({"Ready", "Updating"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which kinds are which part of a cluster, on one cloud."""
+
+    network: frozenset[str]
+    control_plane: str
+    pools: str
+
+
+def judged(decision: Decision, parts: Parts, now: datetime, *, going: bool) -> Iterator[Condition]:
+    """Every condition of a cluster, the last of them Ready."""
+    records = decision.records
+    yield _credentials(decision, now)
+    yield _capacity(decision, now)
+    network = _lacking(records, parts.network)
+    pools = _lacking(records, frozenset({parts.pools}))
+    plane = next((one for one in records if one.kind == parts.control_plane), None)
+    if not going:
+        yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
+        yield _control_plane(plane, now)
+        yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
+    yield _stalled(decision, now)
+    yield _deleting(records, now) if going else _ready(records, now)
+
+
+def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
+    return [one for one in records if one.kind in kinds and one.state not in WORKS]
+
+
+def _credentials(decision: Decision, now: datetime) -> Condition:
+    refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
+    if refused:
+        return CredentialsValid.NOT_ACCEPTED.condition(now, message=listed(sorted({str(one) for one in refused})))
+    return CredentialsValid.ACCEPTED.condition(now)
+
+
+def _capacity(decision: Decision, now: datetime) -> Condition:
+    short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
+    failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
+    if short or failed:
+        return CapacityAvailable.EXHAUSTED.condition(now, message=listed(sorted({*short, *failed})))
+    return CapacityAvailable.SUFFICIENT.condition(now)
+
+
+def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
+    if record is None or record.state not in WORKS:
+        return ControlPlaneReady.CREATING.condition(now, message=_named([record] if record else []))
+    if record.state == "Updating":
+        return ControlPlaneReady.UPDATING.condition(now, message=record.message or "")
+    return ControlPlaneReady.AVAILABLE.condition(now)
+
+
+def _stalled(decision: Decision, now: datetime) -> Condition:
+    """What takes long by itself, and what is refused for good."""
+    refused = [
+        record for record, error in decision.troubles if isinstance(error, Invalid | Forbidden) or not error.retry
+    ]
+    held = {one.key: one for one in (*decision.stalled, *refused)}
+    if not held:
+        return Stalled.PROGRESSING.condition(now)
+    return Stalled.STALLED.condition(now, message=_named(held.values()))
+
+
+def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
+    lacking = [one for one in records if one.state not in WORKS]
+    if lacking:
+        words = f"{len(records) - len(lacking)} of {len(records)} resources are there; {_named(_first(lacking))}"
+        return Ready.CREATING.condition(now, message=words)
+    return Ready.AVAILABLE.condition(now)
+
+
+def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
+    words = (
+        f"{len(records)} resources are left; {_named(_first(records))}" if records else "nothing is left that is seen"
+    )
+    return Ready.DELETING.condition(now, message=words)
+
+
+def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
+    """Those that others wait for."""
+    waiting = ("waits ", "goes with ")
+    return [one for one in records if not (one.message or "").startswith(waiting)] or records
+
+
+def _named(records: Iterable[CloudResource]) -> str:
+    return listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)

@@ -1,0 +1,84 @@
+"""A cluster on Amazon EKS: its network, identities, control plane, nodes and file system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.kube.cloud import Ref, Wanted
+from modelplane_operator.rendering.clusters.eks import kinds as k
+from modelplane_operator.rendering.clusters.eks.identity import attached_to, identity
+from modelplane_operator.rendering.clusters.eks.network import network
+from modelplane_operator.rendering.clusters.eks.nodes import BEFORE_NODES, efa, group_key, nodes
+from modelplane_operator.rendering.clusters.eks.plan import Blueprint, Facts, blueprint, part_of
+from modelplane_operator.rendering.clusters.eks.storage import FILE_SYSTEM
+
+_NFS = 2049
+_AFTER_NODES = ("addon-coredns", "addon-aws-efs-csi-driver")
+"""Their pods need nodes, and the addon is degraded without."""
+
+
+def resources(cluster: EKSCluster, facts: Facts) -> tuple[Wanted, ...]:
+    """All of a cluster, in an order in which each comes after what it needs. Raises CannotMake."""
+    plan = blueprint(cluster, facts)
+    return (*network(plan), *identity(plan), *_control_plane(plan), *efa(plan), *nodes(plan), *_files(plan))
+
+
+def _control_plane(plan: Blueprint) -> Iterator[Wanted]:
+    name, partition = plan.name(), plan.facts.partition
+    subnets = [Ref(f"{side}subnet-{one.number}") for side in ("", "private-") for one in plan.subnets]
+    yield Wanted(
+        "cluster",
+        k.CLUSTER,
+        {
+            "name": name,
+            "version": plan.cluster.spec.kubernetes_version,
+            "roleArn": Ref("role-cluster", "arn"),
+            "resourcesVpcConfig": {
+                "subnetIds": subnets,
+                "endpointPublicAccess": True,
+                "endpointPrivateAccess": True,
+            },
+            "accessConfig": {
+                "authenticationMode": "API_AND_CONFIG_MAP",
+                "bootstrapClusterCreatorAdminPermissions": False,
+            },
+            "bootstrapSelfManagedAddons": False,
+        },
+        needs=attached_to("role-cluster"),
+        kept=frozenset({"version"}),
+    )
+    who = {"clusterName": name, "principalArn": plan.facts.principal}
+    admin = f"arn:{partition}:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+    whose = part_of(plan.facts.principal)
+    entry = f"access-entry-{whose}"
+    yield Wanted(entry, k.ACCESS_ENTRY, who, needs=("cluster",))
+    everything = {**who, "policyArn": admin, "accessScope": {"type": "cluster"}}
+    yield Wanted(f"access-policy-{whose}", k.ACCESS_POLICY, everything, needs=(entry,))
+    for key in (*BEFORE_NODES, *_AFTER_NODES):
+        addon = {"clusterName": name, "addonName": key.removeprefix("addon-"), "resolveConflicts": "OVERWRITE"}
+        later = (group_key("system"),) if key in _AFTER_NODES else ()
+        yield Wanted(key, k.ADDON, addon, needs=("cluster", *later))
+    accounts = {"efs-csi": "efs-csi-controller-sa", "autoscaler": "cluster-autoscaler"}
+    for part, account in accounts.items():
+        said = {"clusterName": name, "namespace": "kube-system", "serviceAccount": account}
+        key = f"pod-identity-{part}"
+        needs = ("cluster", *attached_to(f"role-{part}"))
+        yield Wanted(key, k.POD_IDENTITY, {**said, "roleArn": Ref(f"role-{part}", "arn")}, needs=needs)
+
+
+def _files(plan: Blueprint) -> Iterator[Wanted]:
+    """Storage that many nodes can write to. An empty file system costs next to nothing."""
+    token = plan.name("efs")
+    made = {"CreationToken": token, "ThroughputMode": "elastic", "Encrypted": True}
+    yield Wanted(FILE_SYSTEM, k.FILE_SYSTEM, made)
+    group = {"GroupName": token, "Description": "NFS from the nodes of a cluster", "VpcId": Ref("vpc")}
+    yield Wanted("efs-security-group", k.SECURITY_GROUP, group)
+    pairs = [{"GroupId": Ref("cluster", "securityGroup")}]
+    rule = {"IpProtocol": "tcp", "FromPort": _NFS, "ToPort": _NFS, "UserIdGroupPairs": pairs}
+    ingress = {"GroupId": Ref("efs-security-group"), "Direction": "ingress", "IpPermissions": [rule]}
+    yield Wanted("efs-security-group-ingress", k.RULE, ingress)
+    for one in plan.subnets:
+        place = {"FileSystemId": Ref(FILE_SYSTEM), "SubnetId": Ref(f"private-subnet-{one.number}")}
+        said = {**place, "SecurityGroups": [Ref("efs-security-group")]}
+        yield Wanted(f"efs-mount-target-{one.number}", k.MOUNT_TARGET, said)

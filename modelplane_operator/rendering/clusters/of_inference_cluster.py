@@ -1,0 +1,127 @@
+"""The cloud's own object of an InferenceCluster: its pools, as their classes say that the cloud makes such nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from modelplane_operator.api import names
+from modelplane_operator.api.base import Resource
+from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.inference_class import InferenceClass
+from modelplane_operator.api.inference_cluster import InferenceCluster, NodePool
+from modelplane_operator.kube.objects import Manifest, Section
+from modelplane_operator.rendering.clusters.eks.charts import extra_charts
+from modelplane_operator.rendering.clusters.eks.storage import storage
+from modelplane_operator.rendering.clusters.problem import CannotMake
+from modelplane_operator.rendering.owned import on_hub
+
+MOST_POOLS: Final = 8  # that the clouds' own kinds take
+
+
+def render_infrastructure(
+    cluster: InferenceCluster, classes: Mapping[str, InferenceClass], kept: Sequence[Section] = ()
+) -> Manifest:
+    """Raises CannotMake when a class is missing, or does not say how this cloud makes a node.
+
+    `kept`: pools of the cloud's object that nobody asks for any more and that have to stay as they are.
+    """
+    recipe = INFRASTRUCTURE[cluster.spec.cluster.source]
+    kind, spec = recipe.kind, recipe.spec(cluster, classes)
+    pools = [*spec["nodePools"], *kept]
+    if len(pools) > MOST_POOLS:
+        raise CannotMake(
+            f"{len(pools)} pools are more than {MOST_POOLS}, with those that are removed and that models still run on: "
+            f"{', '.join(one['name'] for one in kept)}"
+        )
+    return {
+        "apiVersion": kind.definition.api_version,
+        "kind": kind.definition.kind,
+        "metadata": on_hub(cluster, cluster.metadata.name, namespace=names.SYSTEM_NAMESPACE),
+        "spec": {**spec, "nodePools": pools},
+    }
+
+
+def _eks(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+    origin = cluster.spec.cluster.eks
+    if origin is None:
+        raise CannotMake("source EKS needs its block: add `cluster.eks`")
+    if not cluster.spec.node_pools:
+        raise CannotMake("a cluster without nodes serves nothing: add `nodePools`")
+    return {
+        "region": origin.region,
+        "kubernetesVersion": origin.kubernetes_version,
+        **({"credentials": origin.credentials.to_manifest()} if origin.credentials else {}),
+        "nodePools": [_eks_pool(pool, classes) for pool in cluster.spec.node_pools],
+    }
+
+
+def _eks_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
+    known = classes.get(pool.class_name)
+    if known is None:
+        raise CannotMake(f"pool {pool.name}: InferenceClass {pool.class_name} does not exist")
+    node = known.spec.provisioning.eks if known.spec.provisioning else None
+    if node is None:
+        raise CannotMake(
+            f"pool {pool.name}: InferenceClass {pool.class_name} does not say how EKS makes such a node: add "
+            "`provisioning.eks` to it"
+        )
+    if not pool.zones:
+        raise CannotMake(f"pool {pool.name} must say where there are such machines: add `zones`")
+    made: dict[str, Any] = {
+        "name": pool.name,
+        "role": "GPU",
+        "instanceType": node.instance_type,
+        "diskSizeGb": node.disk_size_gb,
+        "nodeCount": pool.node_count,
+        **_bounds(pool),
+        "gpu": {"acceleratorType": node.accelerator.type},
+        "zones": [*pool.zones],
+    }
+    if pool.capacity_block is not None:
+        made["capacityBlock"] = pool.capacity_block.to_manifest()
+    if pool.fabric is not None and pool.fabric.type == "EFA":
+        made["fabric"] = "EFA"
+    return made
+
+
+def _bounds(pool: NodePool) -> Mapping[str, int]:
+    """A pool that names no most nodes keeps its size.
+
+    One that does keeps a node unless it says otherwise: the autoscaler learns from it what devices another would have.
+    """
+    if pool.max_node_count is None:
+        return {"minNodeCount": pool.node_count, "maxNodeCount": pool.node_count}
+    least = min(1, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
+    return {"minNodeCount": least, "maxNodeCount": pool.max_node_count}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How clusters of one source are made."""
+
+    kind: type[Resource[Any, Any]]
+    spec: Callable[[InferenceCluster, Mapping[str, InferenceClass]], Manifest]
+    charts: Callable[[InferenceCluster, str], Iterable[Manifest]]
+    """What their serving stacks have beside the usual charts, from the uid of the cloud's object."""
+    objects: Callable[[InferenceCluster, Manifest], Iterable[Manifest]]
+    """What is on the cluster itself, from the cloud's object: its storage."""
+
+
+INFRASTRUCTURE: Final[Mapping[str, Recipe]] = {"EKS": Recipe(EKSCluster, _eks, extra_charts, storage)}
+"""The sources that clusters can be made on."""
+
+
+def charts_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tuple[Manifest, ...] | None:
+    """The charts that only its cloud asks for; None while it is not known what the cloud calls the cluster."""
+    recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
+    if recipe is None:
+        return ()
+    return tuple(recipe.charts(cluster, infrastructure["metadata"]["uid"])) if infrastructure else None
+
+
+def objects_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tuple[Manifest, ...]:
+    """What its cloud asks for on the cluster itself, as far as that is known."""
+    recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
+    return tuple(recipe.objects(cluster, infrastructure)) if recipe and infrastructure else ()

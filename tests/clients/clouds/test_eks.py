@@ -1,0 +1,325 @@
+"""A cluster on AWS from first to last, by the real SDK over HTTP: moto, and an EKS that keeps to botocore's model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.clients.clouds.eks import permissions
+from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.rendering.clusters.eks import resources
+from modelplane_operator.rendering.clusters.eks.plan import Facts
+from tests.support.aws.server import Fault
+from tests.support.aws.world import AwsWorld, aws_world
+from tests.support.cloud_life import OWNER, Life
+from tests.support.manifests import Manifest
+
+FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
+HOURS = timedelta(hours=2)
+PACE = 20.0
+"""Seconds between two looks at least: here a look takes more time than what passes between two."""
+PLAIN: Manifest = {
+    "name": "l4",
+    "role": "GPU",
+    "instanceType": "g6.12xlarge",
+    "minNodeCount": 1,
+    "maxNodeCount": 4,
+    "gpu": {"acceleratorType": "nvidia-l4"},
+    "zones": ["us-west-2a"],
+}
+FABRIC: Manifest = {
+    "name": "h100",
+    "role": "GPU",
+    "instanceType": "p5.48xlarge",
+    "gpu": {"acceleratorType": "nvidia-h100"},
+    "zones": ["us-west-2b"],
+    "fabric": "EFA",
+}
+
+
+@pytest.fixture(scope="module")
+def _aws() -> Iterator[AwsWorld]:
+    with aws_world() as world:
+        yield world
+
+
+@pytest.fixture
+def aws(_aws: AwsWorld) -> AwsWorld:
+    _aws.reset()
+    return _aws
+
+
+def _wanted(*pools: Manifest, version: str = "1.36") -> tuple[Wanted, ...]:
+    cluster = EKSCluster.parse(
+        {
+            "apiVersion": EKSCluster.definition.api_version,
+            "kind": "EKSCluster",
+            "metadata": {"name": OWNER.cluster, "namespace": "modelplane-system", "uid": OWNER.uid},
+            "spec": {
+                "region": "us-west-2",
+                "kubernetesVersion": version,
+                "nodePools": [*pools],
+                "networking": {"subnetCidrs": ["10.0.0.0/20", "10.0.16.0/20"]},
+            },
+        }
+    )
+    return resources(cluster, FACTS)
+
+
+def _made(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
+    life = aws.live(_wanted(*(pools or (PLAIN,))), pace=PACE)
+    life.until_settled(HOURS)
+    return life
+
+
+def _one_of_each(life: Life[AwsWorld]) -> None:
+    found = Counter(one.key for one in life.cloud.listed().found if not one.swept)
+    assert found == {one.key: 1 for one in life.wanted}
+
+
+def _ended(life: Life[AwsWorld]) -> None:
+    life.going = True
+    life.until_settled(HOURS)
+    assert life.cloud.left == []
+
+
+def _group(aws: AwsWorld, name: str) -> Mapping[str, Any]:
+    return next(one for one in aws.listed().found if one.key == f"nodegroup-{name}").live
+
+
+def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> None:
+    life = _made(aws, PLAIN, FABRIC)
+
+    _one_of_each(life)
+    calls = aws.aws.changes
+    life.turn()
+    assert aws.aws.changes == calls, "at rest nothing is changed"
+    _ended(life)
+
+
+@pytest.mark.parametrize(("stride", "first"), [(5, 0), (5, 1), (5, 2), (5, 3), (5, 4), (11, 3)])
+def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld, stride: int, first: int) -> None:
+    """Before calls, after them, and around reports: it lives long enough to announce a call and make it, no longer."""
+    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
+
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+    _ended(life)
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "throttled"])
+def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
+    aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
+
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+    _ended(life)
+
+
+def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld) -> None:
+    life = _made(aws)
+    life.wanted = _wanted(PLAIN, version="1.38")
+
+    life.until_settled(HOURS)
+
+    asked = [operation for service, operation in aws.aws.calls if operation.startswith("Update") and service == "eks"]
+    assert asked == ["UpdateClusterVersion", "UpdateClusterVersion", "UpdateNodegroupVersion", "UpdateNodegroupVersion"]
+    assert {_group(aws, name)["version"] for name in ("system", "l4")} == {"1.38"}
+
+
+def test_a_pool_changes_its_bounds_and_keeps_what_the_autoscaler_chose(aws: AwsWorld) -> None:
+    life = _made(aws)
+    life.wanted = _wanted({**PLAIN, "minNodeCount": 2, "maxNodeCount": 9})
+
+    life.until_settled(HOURS)
+
+    group = _group(aws, "l4")
+    assert group["scaling"] == {"minSize": 2, "maxSize": 9}
+    assert group["desiredSize"] == 2
+
+
+def test_a_pool_that_is_removed_goes_alone_and_another_comes(aws: AwsWorld) -> None:
+    life = _made(aws, PLAIN, FABRIC)
+    before = {one.key: one.id for one in aws.listed().found}
+    life.wanted = _wanted(PLAIN)
+
+    life.until_settled(HOURS)
+
+    after = {one.key: one.id for one in aws.listed().found}
+    gone = before.keys() - after.keys()
+    assert "nodegroup-h100" in gone
+    assert all(key.startswith(("nodegroup-h100", "launch-template-h100", "efa-security-group")) for key in gone)
+    assert after == {key: name for key, name in before.items() if key not in gone}
+
+
+def test_another_template_replaces_the_nodes_before_the_old_one_goes(aws: AwsWorld) -> None:
+    life = _made(aws, FABRIC)
+    before = _group(aws, "h100")["launchTemplate"]
+    life.wanted = _wanted({**FABRIC, "diskSizeGb": 500})
+
+    life.until_settled(HOURS)
+
+    assert _group(aws, "h100")["launchTemplate"] != before
+    _one_of_each(life)
+
+
+def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
+    life = _made(aws)
+    calls = aws.aws.changes
+    life.wanted = _wanted({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
+
+    decision = life.turn()
+
+    assert decision is not None and decision.steps == ()
+    record = next(one for one in life.records if one.key == "nodegroup-l4")
+    assert record.state == "Ready"
+    words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
+    assert record.message == words
+    assert [(one.key, str(error)) for one, error in decision.troubles] == [("nodegroup-l4", words)]
+    assert aws.aws.changes == calls
+
+
+def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
+    life = aws.live(_wanted(PLAIN))
+    aws.aws.eks.fail_next = {"nodegroup"}
+    words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
+    aws.aws.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
+    told: set[str] = set()
+    for _ in range(200):
+        decision = life.turn()
+        assert decision is not None
+        told |= {one.message or "" for one in life.records if one.state == "Failed"}
+        aws.now += timedelta(seconds=max(1.0, decision.again))
+        if all(one.state == "Ready" for one in life.records):
+            break
+
+    assert any(words in one for one in told)
+    _one_of_each(life)
+
+
+def test_what_somebody_deleted_is_made_again(aws: AwsWorld) -> None:
+    life = _made(aws)
+    aws.ec2("disassociate_route_table", AssociationId=aws.id_of("route-table-association-0"))
+    aws.iam("delete_role_policy", RoleName=aws.id_of("role-autoscaler"), PolicyName="autoscaler")
+    aws.now += timedelta(minutes=5)
+
+    life.turn()
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+
+
+def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> None:
+    wanted = _wanted(PLAIN)
+    name = next(one.parameters["RoleName"] for one in wanted if one.key == "role-node")
+    aws.iam("create_role", RoleName=name, AssumeRolePolicyDocument="{}")
+    life = aws.live(wanted)
+    for _ in range(60):
+        decision = life.turn()
+        assert decision is not None
+        aws.now += timedelta(seconds=max(1.0, decision.again))
+
+    message = {one.key: one.message or "" for one in life.records}["role-node"]
+    assert "carries no tag of ours: it is left alone" in message
+    life.going = True
+    life.until_settled(HOURS)
+    assert {*aws.left} == {name}
+
+
+def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(aws: AwsWorld) -> None:
+    life = _made(aws)
+    vpc, cluster = aws.id_of("vpc"), aws.id_of("cluster")
+    owned = {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"}
+    group = aws.ec2("create_security_group", GroupName="k8s-elb-1", Description="-", VpcId=vpc)["GroupId"]
+    aws.ec2("create_tags", Resources=[group], Tags=[owned])
+    aws.ask(
+        "elb",
+        "create_load_balancer",
+        LoadBalancerName="a1",
+        Listeners=[{"Protocol": "tcp", "LoadBalancerPort": 80, "InstancePort": 80}],
+        Subnets=[aws.id_of("subnet-0")],
+        SecurityGroups=[group],
+        Tags=[owned],
+    )
+    volume = aws.ec2("create_volume", AvailabilityZone="us-west-2a", Size=1)["VolumeId"]
+    aws.ec2("create_tags", Resources=[volume], Tags=[owned])
+    theirs = aws.ec2("create_subnet", VpcId=vpc, CidrBlock="10.0.200.0/24")["Subnet"]["SubnetId"]
+
+    life.turn()
+    assert not any(one.state == "Deleting" for one in life.records), "while the cluster is there, it stays"
+    life.going = True
+    for _ in range(120):
+        decision = life.turn()
+        assert decision is not None
+        aws.now += timedelta(seconds=max(1.0, decision.again))
+        if {one.key for one in life.records} == {"vpc"} and life.records[0].message:
+            break
+    assert {one.key for one in life.records} == {"vpc"}
+    assert "DependencyViolation" in (life.records[0].message or "")
+
+    aws.ec2("delete_subnet", SubnetId=theirs)
+    life.until_settled(HOURS)
+    assert aws.left == []
+
+
+def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld) -> None:
+    life = _made(aws)
+    before = [(one.key, one.id) for one in life.records]
+    aws.aws.denied = "ec2"
+    aws.now += timedelta(minutes=5)
+
+    decision = life.turn()
+
+    assert decision is not None and decision.steps == ()
+    assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
+    assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
+    """In a life in which everything happens that there are calls for."""
+    life = _made(aws, PLAIN, FABRIC)
+    trust = next(one for one in life.wanted if one.key == "role-cluster").parameters["AssumeRolePolicyDocument"]
+    aws.iam("update_assume_role_policy", RoleName=aws.id_of("role-node"), PolicyDocument=json.dumps(trust))
+    life.wanted = _wanted({**PLAIN, "maxNodeCount": 9}, FABRIC, version="1.37")
+    life.until_settled(HOURS)
+    life.wanted = _wanted(PLAIN, version="1.37")  # without a fabric its security group goes, and its rules before
+    life.until_settled(HOURS)
+    life.going = True
+    life.until_settled(HOURS)
+    prefixes = permissions.PREFIXES
+    called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.aws.calls}
+
+    allowed = permissions.reads() | permissions.changes()
+    assert called - allowed == set()
+    assert allowed - called == UNCALLED
+
+
+UNCALLED = {
+    # What is asked of the account before, and of what ran in the cluster.
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "sts:GetCallerIdentity",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DeleteVolume",
+    "elasticfilesystem:DeleteAccessPoint",
+    "elasticloadbalancing:DeleteLoadBalancer",
+    "elasticloadbalancing:DescribeTags",
+    # What goes with its cluster or its table, unless it goes alone.
+    "ec2:DeleteRoute",
+    "ec2:ReplaceRoute",
+    "eks:DeleteAccessEntry",
+    "eks:DeleteAddon",
+    "eks:DeletePodIdentityAssociation",
+    "eks:DisassociateAccessPolicy",
+}
+"""The calls that this life has no occasion for; other tests have."""

@@ -1,0 +1,225 @@
+"""Tokens of clusters on clouds: made once the cloud has told where they are, and others before those end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.controllers import eks_cluster
+from modelplane_operator.controllers.cloud_accounts import Accounts
+from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
+from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.runtime.loop import Change
+from tests.support.builders import EPOCH
+
+ENDPOINT = {"server": "https://berlin.eks", "authority": "Y2E=", "cluster": "berlin-0123456789"}
+NAME = Key("modelplane-system", "berlin")
+Told = Callable[[Key, Manifest | None, Manifest | None], None]
+
+
+@dataclass
+class _Fleet:
+    known: dict[str, Access] = field(default_factory=dict[str, Access])
+    sets: int = 0
+
+    def set(self, name: str, access: Access) -> None:
+        self.known[name] = access
+        self.sets += 1
+
+    def remove(self, name: str) -> None:
+        self.known.pop(name, None)
+
+
+@dataclass
+class _Informer:
+    type: Any = EKS
+    told: Told | None = None
+    known: dict[Key, Manifest] = field(default_factory=dict[Key, Manifest])
+
+    def get(self, key: Key) -> Manifest | None:
+        return self.known.get(key)
+
+    def subscribe(self, told: Told) -> None:
+        self.told = told
+
+
+@dataclass
+class _World:
+    tokens: Tokens
+    fleet: _Fleet
+    known: Connections
+    say: Told
+    clock: list[float]
+    clusters: _Informer
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> _World:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    fleet, clock, informer = _Fleet(), [1000.0], _Informer()
+    known = Connections(cast(Fleet, fleet), lambda _: None)
+    tokens = Tokens(Accounts(), known, lambda: clock[0])
+    clusters = _Informer(CLUSTERS)
+    clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
+    tokens.listen(cast(Informer, informer))
+    tokens.listen(cast(Informer, clusters))
+    assert informer.told is not None
+    return _World(tokens, fleet, known, informer.told, clock, clusters)
+
+
+def _cluster(
+    endpoint: Mapping[str, str] | None = None, *, owned: bool = True, credentials: str = "default"
+) -> Manifest:
+    labels = {"modelplane.ai/owner-kind": "InferenceCluster", "modelplane.ai/owner-uid": "its"} if owned else {}
+    return {
+        "apiVersion": EKS.api_version,
+        "kind": EKS.kind,
+        "metadata": {"namespace": NAME.namespace, "name": NAME.name, "uid": "u", "labels": labels},
+        "spec": {"region": "eu-west-1", "credentials": {"name": credentials}, "nodePools": []},
+        "status": {"endpoint": {**endpoint}} if endpoint else {},
+    }
+
+
+async def test_a_cluster_is_reached_once_the_cloud_tells_where_it_is(world: _World) -> None:
+    world.say(NAME, None, _cluster())
+    await world.tokens.renew()
+    assert world.fleet.known == {}
+
+    world.say(NAME, _cluster(), _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    access = world.fleet.known["berlin"]
+    assert (access.server, access.authority) == ("https://berlin.eks", "ca")
+    assert access.token.startswith("k8s-aws-v1.")
+    assert access.token not in repr(access)
+    await world.tokens.renew()
+    assert world.fleet.sets == 1, "a token that is good is kept"
+
+
+async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.clock[0] += LASTS
+    await world.tokens.renew()
+    assert world.fleet.sets == 2
+
+    world.known.refused("berlin")
+    await world.tokens.renew()
+    assert world.fleet.sets == 3
+
+
+async def test_a_status_that_says_the_same_makes_no_other_token(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.say(NAME, _cluster(ENDPOINT), _cluster(dict(ENDPOINT)))
+    await world.tokens.renew()
+
+    assert world.fleet.sets == 1
+
+
+async def test_credentials_that_are_missing_are_told_and_asked_for_again(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    await world.tokens.renew()
+
+    error = world.known.why("berlin")
+    assert error is not None
+    assert "Secret modelplane-system/lab does not exist" in str(error)
+    assert world.fleet.known == {}
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    assert world.fleet.known == {}, "not before a while"
+    world.clock[0] += AGAIN
+    await world.tokens.renew()
+    assert "berlin" in world.fleet.known
+    assert world.known.why("berlin") is None
+
+
+async def test_a_cluster_that_is_gone_is_reached_no_more(world: _World) -> None:
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    world.say(NAME, _cluster(ENDPOINT), None)
+    await world.tokens.renew()
+
+    assert world.fleet.known == {}
+
+
+async def test_an_object_that_no_cluster_has_takes_no_connection(world: _World) -> None:
+    """Nor may it take the name of a cluster that somebody else brings."""
+    world.say(NAME, None, _cluster(ENDPOINT, owned=False))
+    world.say(Key("elsewhere", "berlin"), None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    world.say(NAME, _cluster(ENDPOINT, owned=False), None)
+
+    assert world.fleet.known == {}
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        None,
+        {"metadata": {"uid": "another"}, "spec": {"cluster": {"source": "EKS"}}},
+        {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "Existing"}}},
+    ],
+)
+async def test_labels_alone_do_not_lead_a_cluster_elsewhere(world: _World, cluster: Manifest | None) -> None:
+    world.clusters.known = {Key("", "berlin"): cluster} if cluster else {}
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+
+    assert world.fleet.known == {}
+
+
+async def test_an_object_that_nobody_can_read_holds_up_no_other_clusters_token(world: _World) -> None:
+    broken = _cluster(ENDPOINT)
+    del broken["spec"]["region"]
+    other = Key("modelplane-system", "aachen")
+    world.clusters.known[Key("", "aachen")] = world.clusters.known[Key("", "berlin")]
+
+    world.say(NAME, None, broken)
+    world.say(other, None, {**_cluster(ENDPOINT), "metadata": {**_cluster()["metadata"], "name": "aachen"}})
+    await world.tokens.renew()
+
+    assert {*world.fleet.known} == {"aachen"}
+    assert "internal error" in str(world.known.why("berlin"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wakes"),
+    [
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"phase": "DeleteCluster"}, True),
+        ({"phase": "DeleteCluster"}, {"phase": "DeleteCluster"}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, None, True),
+        (None, {}, False),
+    ],
+)
+def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
+    before: Mapping[str, str] | None, after: Mapping[str, str] | None, *, wakes: bool
+) -> None:
+    """Somebody may have deleted it long before: it waits then until nothing that runs there needs it."""
+
+    def cluster(said: Mapping[str, str] | None) -> Manifest | None:
+        if said is None:
+            return None
+        going = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if said else {}
+        deletion = {"deletion": {"phase": said["phase"]}} if "phase" in said else {}
+        return {"metadata": {"name": "berlin", "uid": "its", **going}, "status": deletion}
+
+    accounts = Accounts()
+    tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
+    mapper = eks_cluster.controller(accounts, tokens, lambda: EPOCH).watches[CLUSTERS]
+
+    assert [*mapper(Change(cluster(before), cluster(after)), cast(Any, None))] == ([NAME] if wakes else [])

@@ -1,0 +1,202 @@
+"""One HTTP server for all services, on loopback: it counts what changes something, and can fail it on either side."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from io import BytesIO
+from threading import Lock, Thread
+from typing import Any, Literal
+from urllib.parse import parse_qs
+
+import orjson
+from moto.backends import get_backend
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.efs.models import efs_backends
+from moto.iam.models import AWSManagedPolicy, iam_backends
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from modelplane_operator.rendering.clusters.eks.identity import POLICIES_OF
+from tests.support.aws.eks import ACCOUNT, TAKES, ApiServer, Eks, nowhere
+from tests.support.aws.model import RestJson
+from tests.support.aws.tokens import reviewed, signer
+from tests.support.builders import EPOCH
+
+REGION = "us-west-2"
+SECRETS = {"AKIAEXAMPLE": "secret"}
+"""The keys that tokens may be signed by."""
+REVIEWS = "/token-reviews/"
+"""Where API servers of a local fleet ask whose a token is; behind it is which of them asks."""
+_SERVICE = re.compile(r"/\d{8}/[^/]+/([^/]+)/aws4_request")
+_READS = ("Describe", "Get", "List")
+Fault = Literal["before", "after", "throttled"]
+"""503 without effect; the effect, and a connection that ends without an answer; too many requests."""
+
+
+@dataclass
+class AwsServer:
+    """AWS as a test sees it."""
+
+    now: datetime = EPOCH
+    ticks: bool = False
+    """Whether time is that of the machine, and not what a test says."""
+    takes: Mapping[str, float] = field(default_factory=lambda: TAKES)
+    """The seconds that EKS takes."""
+    api_servers: dict[str, ApiServer] = field(default_factory=dict[str, ApiServer])
+    """Clusters of a local fleet, by name, that clusters on EKS are: each takes the first that is free."""
+    backed: dict[str, str] = field(default_factory=dict[str, str])
+    """Which of them each cluster on EKS is."""
+    faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
+    """What befalls a call that changes something, by its number."""
+    calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Every request: service and operation."""
+    changes: int = 0
+    denied: str = ""
+    """The service that these credentials may not call."""
+    url: str = ""
+    eks: Eks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.eks = Eks(REGION, lambda: self.time, self.takes, self._api_server)
+        self._eks, self._efs = RestJson("eks", self.eks), RestJson("efs", None)
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._lock = Lock()
+
+    @property
+    def time(self) -> datetime:
+        return datetime.now(UTC) if self.ticks else self.now
+
+    @property
+    def left(self) -> list[str]:
+        """All that the account has, but for what every account has."""
+        with self._lock:
+            ec2, iam = ec2_backends[ACCOUNT][REGION], iam_backends[ACCOUNT]["aws"]
+            mine = [vpc.id for vpc in ec2.vpcs.values() if not vpc.is_default]
+            return [
+                *mine,
+                *(one.id for one in ec2.describe_subnets() if one.vpc_id in mine),
+                *ec2.internet_gateways,
+                *(one.allocation_id for one in ec2.describe_addresses()),
+                *(one.id for one in ec2.nat_gateways.values() if one.state != "deleted"),
+                *ec2.launch_templates,
+                *(group for groups in ec2.groups.values() for group, one in groups.items() if one.name != "default"),
+                *(role.name for role in iam.roles.values()),
+                *efs_backends[ACCOUNT][REGION].file_systems_by_id,
+                *self.eks.left,
+            ]
+
+    def _api_server(self, cluster: str) -> ApiServer:
+        free = [name for name in self.api_servers if name not in self.backed.values()]
+        if not free:
+            return nowhere(cluster)
+        return self.api_servers[self.backed.setdefault(cluster, free[0])]
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        _, whose, local = environ["PATH_INFO"].rpartition(REVIEWS)
+        if whose:
+            with self._lock:
+                answer = orjson.dumps(reviewed(orjson.loads(body), lambda token: self._whose(token, local)))
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [answer]
+        environ["wsgi.input"] = BytesIO(body)
+        match = _SERVICE.search(environ.get("HTTP_AUTHORIZATION", ""))
+        service = {"elasticloadbalancing": "elb", "elasticfilesystem": "efs"}.get(
+            name := match[1] if match else "", name
+        )
+        with self._lock:  # moto's models are not made for many at once
+            return self._answered(service, environ, body, start_response)
+
+    def _whose(self, token: str, local: str) -> tuple[str, bool]:
+        """Who a token is of on a cluster of the local fleet, and whether that may do everything there."""
+        for cluster in (name for name, its in self.backed.items() if its == local):
+            if key := signer(token, cluster, self.time, SECRETS):
+                principal: str = get_backend("sts")[DEFAULT_ACCOUNT_ID]["aws"].get_caller_identity(key, REGION)[1]
+                return principal, self.eks.administers(cluster, principal)
+        return "", False
+
+    def _answered(self, service: str, environ: dict[str, Any], body: bytes, start_response: Any) -> Any:
+        operation = self._operation(service, environ, body)
+        self.calls.append((service, operation))
+        fault: Fault | None = None
+        if not operation.startswith(_READS):
+            self.changes += 1
+            fault = self.faults.get(self.changes)
+        if fault in ("before", "throttled") or service == self.denied:
+            codes = {"throttled": "Throttling", "before": "ServiceUnavailable"}
+            code = codes.get(fault or "", "UnauthorizedOperation")
+            status = "503 Service Unavailable" if fault == "before" else "400 Bad Request"
+            start_response(status, [("x-amzn-ErrorType", code)])
+            return [_error(service, code)]
+        answer = self._serve(service, environ, body, start_response)
+        if fault == "after":
+            environ["werkzeug.socket"].close()
+        return answer
+
+    def _serve(self, service: str, environ: dict[str, Any], body: bytes, start_response: Any) -> Any:
+        if service != "eks":
+            return list(self._moto(environ, start_response))
+        path = environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")[0]
+        status, headers, answer = self._eks.answer(
+            environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), body
+        )
+        start_response(f"{status} -", [("Content-Type", "application/json"), *headers.items()])
+        return [answer]
+
+    def _operation(self, service: str, environ: dict[str, Any], body: bytes) -> str:
+        path = environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")[0]
+        if service == "eks":
+            return self._eks.operation(environ["REQUEST_METHOD"], path)
+        if service == "efs":
+            return self._efs.operation(environ["REQUEST_METHOD"], path)
+        return parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
+
+
+def _error(service: str, code: str) -> bytes:
+    if service in ("eks", "efs"):
+        return f'{{"message": "{code}", "ErrorCode": "{code}"}}'.encode()
+    if service == "ec2":
+        return f"<Response><Errors><Error><Code>{code}</Code><Message>-</Message></Error></Errors></Response>".encode()
+    return f"<ErrorResponse><Error><Code>{code}</Code><Message>-</Message></Error></ErrorResponse>".encode()
+
+
+class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Nobody reads it."""
+
+
+@contextmanager
+def aws_server(listener: socket.socket | None = None, **given: Any) -> Iterator[AwsServer]:
+    """A new, empty AWS. `listener`: where it is to be had, by a socket that listens there."""
+    aws = AwsServer(**given)
+    reset()
+    descriptor = listener.detach() if listener else None
+    server = make_server("127.0.0.1", 0, aws, threaded=True, request_handler=_Quiet, fd=descriptor)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    aws.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+    try:
+        yield aws
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def reset() -> None:
+    """Forget all that moto has."""
+    for service in ("ec2", "iam", "efs", "elb", "elbv2", "sts"):
+        get_backend(service).reset()  # type: ignore[arg-type]
+    iam = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    for name in {one for policies in POLICIES_OF.values() for one in policies}:  # all of AWS's would take seconds
+        path, _, last = name.rpartition("/")
+        made = AWSManagedPolicy(last, DEFAULT_ACCOUNT_ID, "aws", document="{}", path=f"/{path}/" if path else "/")
+        iam.managed_policies[made.arn] = made
