@@ -13,6 +13,7 @@ from modelplane_operator.clients.resolver import FAILED_LIFETIME, LIFETIME, Reso
 from modelplane_operator.controllers.outside import checks, place_of
 from modelplane_operator.planning.model_endpoint import Reached
 from modelplane_operator.rendering.backend_url import Reach
+from tests.support.waiting import until
 
 ALLOWED = Reach(allowed=("127.0.0.1/32", "allowed.example"))
 
@@ -89,17 +90,15 @@ async def test_an_address_of_before_does_not_stand_for_a_name_that_nobody_can_te
     assert await reached(url, resolver=resolver) == Reached("")
 
     answers[0], now[0] = False, LIFETIME
-    async with asyncio.timeout(10):
-        while not (found := await reached(url, resolver=resolver)).lack:
-            await asyncio.sleep(0.01)
+    await until(lambda: bool((found := resolver.find("flaky.example", "team")) and found.error), "the failure")
+    found = await reached(url, resolver=resolver)
     assert "flaky.example cannot be resolved" in found.lack
     assert found.certain
     assert resolver.addresses("flaky.example", "team") == {"127.0.0.1"}, "where requests may go is still known"
 
     answers[0], now[0] = True, now[0] + FAILED_LIFETIME
-    async with asyncio.timeout(10):
-        while (await reached(url, resolver=resolver)).lack:
-            await asyncio.sleep(0.01)
+    await until(lambda: not ((found := resolver.find("flaky.example", "team")) and found.error), "it to be resolved")
+    assert await reached(url, resolver=resolver) == Reached("")
 
 
 async def test_nobody_connects_where_endpoints_may_not_lead(taken: tuple[int, list[object]]) -> None:
