@@ -123,7 +123,7 @@ def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
         return None
     if strange := [one for one in lacking if one not in seen.told.cards]:
         raise CannotMake(
-            f"{seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
+            f"region {seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
         )
     told = seen.told
     new = (Machine(instance_type=one, efa=told.cards[one], zones=told.offered.get(one, ())) for one in lacking)

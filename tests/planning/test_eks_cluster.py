@@ -167,7 +167,11 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
     known = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS)))).status
     assert isinstance(known, EKSClusterStatus)
     for error, missing, reason in (
-        (KubeconfigError("install modelplane-operator[eks]"), False, "NoSDK"),
+        (
+            KubeconfigError("the operator was installed without the SDK of AWS: install modelplane-operator[eks]"),
+            False,
+            "NoSDK",
+        ),
         (Forbidden("no"), False, "NotAccepted"),
         (Forbidden("no Secret"), True, "NotFound"),
     ):

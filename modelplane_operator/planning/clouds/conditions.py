@@ -17,7 +17,7 @@ from modelplane_operator.api.clusters.provisioning import (
 )
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
-from modelplane_operator.kube.words import listed
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.clouds.decide import Decision
 
 WORKS = frozenset({"Ready", "Updating"})
@@ -60,8 +60,8 @@ def _credentials(decision: Decision, now: datetime) -> Condition:
 
 
 def _capacity(decision: Decision, now: datetime) -> Condition:
-    short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
-    failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
+    short = [f"resource {record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
+    failed = [f"resource {one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
     if short or failed:
         return CapacityAvailable.EXHAUSTED.condition(now, message=listed(sorted({*short, *failed})))
     return CapacityAvailable.SUFFICIENT.condition(now)
@@ -95,10 +95,10 @@ def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
 
 
 def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
-    words = (
-        f"{len(records)} resources are left; {_named(_first(records))}" if records else "nothing is left that is seen"
-    )
-    return Ready.DELETING.condition(now, message=words)
+    if not records:
+        return Ready.DELETING.condition(now, message="nothing is left that is seen")
+    left = f"{counted(len(records), 'resource')} of the cluster {'is' if len(records) == 1 else 'are'} left"
+    return Ready.DELETING.condition(now, message=f"{left}; {_named(_first(records))}")
 
 
 def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
@@ -108,4 +108,5 @@ def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
 
 
 def _named(records: Iterable[CloudResource]) -> str:
-    return listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
+    each = listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
+    return f"resource {each}" if each else ""
