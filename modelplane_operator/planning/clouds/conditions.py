@@ -55,15 +55,16 @@ def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[Cl
 def _credentials(decision: Decision, now: datetime) -> Condition:
     refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
     if refused:
-        return CredentialsValid.NOT_ACCEPTED.condition(now, message=listed(sorted({str(one) for one in refused})))
+        words = f"a call was refused: {listed(sorted({str(one) for one in refused}))}"
+        return CredentialsValid.NOT_ACCEPTED.condition(now, message=words)
     return CredentialsValid.ACCEPTED.condition(now)
 
 
 def _capacity(decision: Decision, now: datetime) -> Condition:
-    short = [f"resource {record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
-    failed = [f"resource {one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
+    short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
+    failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
     if short or failed:
-        return CapacityAvailable.EXHAUSTED.condition(now, message=listed(sorted({*short, *failed})))
+        return CapacityAvailable.EXHAUSTED.condition(now, message=f"resource {listed(sorted({*short, *failed}))}")
     return CapacityAvailable.SUFFICIENT.condition(now)
 
 
@@ -89,7 +90,8 @@ def _stalled(decision: Decision, now: datetime) -> Condition:
 def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
     lacking = [one for one in records if one.state not in WORKS]
     if lacking:
-        words = f"{len(records) - len(lacking)} of {len(records)} resources are there; {_named(_first(lacking))}"
+        there = f"{len(records) - len(lacking)} of {counted(len(records), 'resource')}"
+        words = f"{there} {'is' if len(records) == 1 else 'are'} there; {_named(_first(lacking))}"
         return Ready.CREATING.condition(now, message=words)
     return Ready.AVAILABLE.condition(now)
 
@@ -97,7 +99,7 @@ def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
 def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
     if not records:
         return Ready.DELETING.condition(now, message="nothing is left that is seen")
-    left = f"{counted(len(records), 'resource')} of the cluster {'is' if len(records) == 1 else 'are'} left"
+    left = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
     return Ready.DELETING.condition(now, message=f"{left}; {_named(_first(records))}")
 
 
@@ -108,5 +110,5 @@ def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
 
 
 def _named(records: Iterable[CloudResource]) -> str:
-    each = listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
-    return f"resource {each}" if each else ""
+    told = listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
+    return f"resource {told}" if told else ""
