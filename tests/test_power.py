@@ -92,7 +92,9 @@ async def test_by_default_secrets_are_read_by_their_name_alone(by_default: Api) 
 )
 async def test_it_steps_into_no_pod_and_takes_nobodys_place(with_everything: Api, verb: str, resource: str) -> None:
     for where in ("-A", *(f"-n{home}" for home in HOMES)):
-        assert await refusal(with_everything, "auth", "can-i", verb, resource, where), f"it may {where}"
+        of, _, part = resource.partition("/")  # kubectl takes what is behind a slash for a name
+        asked = ("auth", "can-i", verb, of, *([f"--subresource={part}"] if part else []), where)
+        assert await refusal(with_everything, *asked), f"it may {where}"
 
 
 async def test_with_named_namespaces_no_other_ones_secret_is_read(with_names: Api) -> None:

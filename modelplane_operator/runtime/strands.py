@@ -23,7 +23,7 @@ from modelplane_operator.runtime.reading import Cluster, find
 
 AT_ONCE = 8  # writes for one object on one cluster
 OF_A_CLUSTER = 120.0  # seconds for one reconcile of what is on a workload cluster, however many requests that takes
-SLOW = f"its cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
+SLOW = f"The cluster answers so slowly that {OF_A_CLUSTER:g} s were not enough for a reconcile; what is done stays done"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,27 +107,29 @@ def is_told_under_another_name(hub: Hub) -> None:
 def counts_what_exists(hub: Hub) -> None:
     node = hub.kubectl("get", "node", "-l", f"{labels.POOL}=h100", "-oname", on="worker-1").split()[0]
     hub.kubectl("cordon", node, on="worker-1")
-    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 1 of 2 nodes usable, node")
+    hub.says("worker-1", "GPUReady", "DevicesMissing: Pool h100: 1 of 2 nodes usable, node")
     assert nodes(hub) == [1]
     hub.kubectl("uncordon", node, on="worker-1")
     hub.until(lambda: nodes(hub) == [2], "the node to count again")
     resize(hub, "81Gi")
-    hub.says("worker-1", "GPUReady", "DevicesMissing: pool h100: 0 of 2 nodes usable, node worker-1-h100-0 has 0 of 8")
+    hub.says("worker-1", "GPUReady", "DevicesMissing: Pool h100: 0 of 2 nodes usable, node worker-1-h100-0 has 0 of 8")
     resize(hub, "80Gi")
     hub.says("worker-1", "GPUReady", "AllPresent")
 
 
 def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     resize(hub, "80Gx")
-    hub.says("worker-1", "NodePoolsValid", "InvalidClass: see Accepted of InferenceClass h100")
-    hub.says("h100", "Accepted", 'InvalidDevice: device gpu: capacity memory: "80Gx"', what="icl")
+    hub.says(
+        "worker-1", "NodePoolsValid", "InvalidClass: What InferenceClass h100 says cannot be read: see Accepted there"
+    )
+    hub.says("h100", "Accepted", 'InvalidDevice: Device gpu: capacity memory: "80Gx"', what="icl")
     assert status(hub)["gpuPools"][0]["devices"][0]["capacity"] == {"memory": {"value": "80Gi"}}
     assert hub.reason("ic", "worker-1", "Ready") == "Available"
     resize(hub, "80Gi")
     hub.says("worker-1", "NodePoolsValid", "AllValid")
     hub.kubectl("delete", "icl", "h100", "--wait=false")
     hub.kubectl("-n", SYSTEM, "delete", "secret", "worker-1", "--wait=false")
-    hub.says("h100", "Ready", "Deleting: it stays while clusters have pools of it: worker-1", what="icl")
+    hub.says("h100", "Ready", "Deleting: Clusters have pools of the class: worker-1", what="icl")
     assert (hub.get("secret", "worker-1", "-n", SYSTEM) or {})["metadata"]["deletionTimestamp"]
 
 
@@ -136,7 +138,7 @@ def goes(hub: Hub, namespace: str) -> None:
     hub.apply(replica("worker-1", namespace))
     hub.until(lambda: status(hub)["replicas"] == 1, "the replica to count")
     hub.kubectl("delete", "ic", "worker-1", "--wait=false")
-    hub.says("worker-1", "Ready", f"Deleting: replicas are placed on it: ModelReplica {namespace}/m")
+    hub.says("worker-1", "Ready", f"Deleting: Replicas are placed on it: ModelReplica {namespace}/m")
     assert status(hub)["deletion"] == {"phase": "Blocked", "waitingFor": [f"ModelReplica {namespace}/m"]}
     assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1")
     hub.kubectl("-n", namespace, "delete", "mr", "m")
@@ -161,7 +163,7 @@ def test_a_kubeconfig_that_waives_the_proof_is_told_and_nothing_is_taken_for_tha
         hub.says("worker-1", "ClusterReady", f"{wrong} server begins with http://")
         assert hub.reason("ic", "worker-1", "ServerVerified") == "", "nothing was connected"
         hub.secret("worker-1", waived)
-        hub.says("worker-1", "ServerVerified", "NotVerified: the kubeconfig lets anybody on the way")
+        hub.says("worker-1", "ServerVerified", "NotVerified: The kubeconfig lets anybody on the way")
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
         hub.secret("worker-1")
         hub.says("worker-1", "ServerVerified", "CertificateVerified")
@@ -191,13 +193,13 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
     with operating(fleet):
         hub.until(lambda: stored(hub) not in {"", first}, "the token to be renewed")
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
-        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: the token ends at 20")
+        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: The token ends at 20")
     second = stored(hub)
     assert without_token(second) == without_token(first), "the rest of the kubeconfig is as its owner wrote it"
     unkept = {"immutable": True}
     hub.kubectl("patch", "secret", "worker-1", "-n", SYSTEM, "--type=merge", f"-p={json.dumps(unkept)}")
     with operating(fleet):  # with the token of before, as after a restart
-        hub.says("worker-1", "Synced", "ReconcileError: renew the token in Secret modelplane-system/worker-1: ")
+        hub.says("worker-1", "Synced", "ReconcileError: Renew the token in Secret modelplane-system/worker-1: ")
         resize(hub, "81Gi")
         hub.until(lambda: published(hub) == "81Gi", "the rest of its work to be done")
         assert hub.reason("ic", "worker-1", "ClusterReady") == "ClusterRunning"
@@ -221,7 +223,7 @@ def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
     hub.secret("worker-1", as_account(hub, "worker-1"))
     hub.apply(cluster("worker-1"))
     with operating(fleet):
-        hub.says("worker-1", "Synced", "ReconcileError: apply ClientTrafficPolicy modelplane-system/inference-gateway")
+        hub.says("worker-1", "Synced", "ReconcileError: Apply ClientTrafficPolicy modelplane-system/inference-gateway")
         hub.says("worker-1", "BackendReady", "BackendHealthy")
         hub.kubectl("apply", "-f", str(now), on="worker-1")
         hub.says("worker-1", "Synced", "ReconcileSuccess")

@@ -136,7 +136,7 @@ async def test_a_cluster_is_made_serves_a_model_and_goes_without_leaving_anythin
 
 
 def is_held(manifest: Manifest) -> bool:
-    return f"it stays until InferenceCluster {NAME} lets it go" in condition(manifest, "Ready").get("message", "")
+    return f"It stays until InferenceCluster {NAME} lets it go" in condition(manifest, "Ready").get("message", "")
 
 
 async def no_replicas(hub: Cluster) -> bool:

@@ -335,7 +335,7 @@ def changes(hub: Hub, backend: Backend) -> None:
     until_deployed(hub, "mp-metallb", [])
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
     hub.apply(backend.hub_gateway(bad))
-    hub.says("default", "ControllerReady", f"RolledBack: {backend.part}: ", what="ig")
+    hub.says("default", "ControllerReady", f"RolledBack: Chart {backend.part}", what="ig")
     until_deployed(hub, backend.release, ["4"])  # the version before
     hub.until(lambda: "Invalid value: 99999" in hub.reason("ig", "default", "ControllerReady"), "the reason")
     assert hub.reason("ig", "default", "Ready").startswith("Available")

@@ -158,7 +158,7 @@ async def test_after_a_failure_siblings_and_other_clusters_go_on_and_no_further_
     assert isinstance(await world.step(failures=1), Failed)
 
     assert told[:2] == ("False", "ReconcileError")
-    assert told[2].startswith("apply ConfigMap no-such-namespace/second: apply configmaps second: namespaces")
+    assert told[2].startswith("Apply ConfigMap no-such-namespace/second: apply configmaps second: namespaces")
     assert "replace_status modelcaches.modelplane.ai" not in world.writes, "the same again is no news"
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "first")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
@@ -182,7 +182,7 @@ async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go
     assert world.synced(await world.live("poison")) == (
         "False",
         "ReconcileError",
-        "internal error (RuntimeError); the operator's log has the details",
+        "Internal error (RuntimeError); the operator's log has the details",
     )
 
 
@@ -527,7 +527,7 @@ async def test_what_an_object_fails_in_on_its_way_in_is_told_by_its_own_conditio
         await world.kube.apply({**_named(made), "metadata": {**_named(made)["metadata"], "labels": {"a": "b"}}})
     )
     assert isinstance(await world.step(), Failed)
-    assert world.synced(await world.live()) == ("False", "ReconcileError", "internal error (its change: KeyError)")
+    assert world.synced(await world.live()) == ("False", "ReconcileError", "Internal error (its change: KeyError)")
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")), "it is reconciled all the same"
 
     await world.seen(await world.kube.apply(_named(made)))
@@ -555,7 +555,7 @@ async def test_an_object_that_cannot_be_read_says_so_and_keeps_what_it_has(world
 
     assert await world.step() == Failed(terminal=True)
     assert world.writes == ["replace_status modelcaches.modelplane.ai"]
-    told = "the object cannot be read: it is nested too deep; make it flatter"
+    told = "The object cannot be read: it is nested too deep; make it flatter"
     live = await world.live()
     assert world.synced(live) == ("False", "ReconcileError", told)
     assert {one["type"] for one in live["status"]["conditions"]} == {"Ready", "Synced"}, "what was known stays"

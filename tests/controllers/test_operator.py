@@ -77,7 +77,7 @@ async def test_it_leads_reconciles_tells_how_it_is_and_gives_the_lease_back(
         )
         told = events.items[0]
         assert (told["involvedObject"]["name"], told["reason"], told["type"]) == ("subject", "Available", "Normal")
-        assert told["message"] == "Ready is True: all of it"
+        assert told["message"] == "Ready is True: All of it"
         assert (told["count"], bool(told["lastTimestamp"])) == (1, True)
         assert "Available" in await api.kubectl("-n", subject.namespace, "describe", "modelcache", "subject")
         wrote = 'modelplane_writes_total{outcome="OK",resource="configmaps",side="hub",verb="apply"}'

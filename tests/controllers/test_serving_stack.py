@@ -352,7 +352,7 @@ async def test_a_stack_serves_on_a_cluster_with_nothing_and_leaves_nothing(worke
             await ask_for_a_stack(kube, marks)
             cluster = await kube.create(EAST)
             await kube.replace_status({**cluster, "status": EAST["status"]})
-            waits = "no node publishes the devices of pool h100"
+            waits = "No node publishes the devices of pool h100"
             stack = await platform.until(lambda stack: message(stack, "Ready") == waits, "all but the devices")
             assert stack["status"]["gateway"]["address"].startswith("10.")
 

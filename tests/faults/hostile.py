@@ -118,7 +118,7 @@ KUBECONFIGS = (
     ("with a typing error in its server", _KUBECONFIG.replace("https://", "https://["), "server is not a URL"),
     ("that is an alias bomb", _BOMB, "YAML aliases"),
     ("that is a nest of lists", "[" * 100_000, "nested more than 20 levels"),
-    ("with a date that is none", _KUBECONFIG.replace("hush", "2026-13-45"), "is not YAML"),
+    ("with a date that is none", _KUBECONFIG.replace("hush", "2026-13-45"), "token is not a string"),
 )
 """Each with what the condition of a cluster that names it says."""
 

@@ -122,7 +122,7 @@ async def held(stage: Stage, space: str) -> bool:
 
 async def blocked(stage: Stage, space: str) -> bool:
     found = condition(await stage.hub.get("ModelCache", "model", space) or {}, "Ready")
-    return found.get("reason") == "Deleting" and "replicas on cluster worker-1 start from the cache" in found.get(
+    return found.get("reason") == "Deleting" and "eplicas on cluster worker-1 start from the cache" in found.get(
         "message", ""
     )
 

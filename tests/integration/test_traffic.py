@@ -152,7 +152,7 @@ async def test_a_provider_takes_over_while_there_is_no_replica(stage: Stage, spa
         assert "overflow" in (await stage.answered(space, "both")).text
     # It is gone, and takes no connections any more.
     refused = await stage.hub.says("Ready=Unknown/Unreachable", "ModelEndpoint", "overflow", space)
-    assert refused["message"] == f"{OUTSIDE} refuses connections to port {port}"
+    assert refused["message"] == f"Host {OUTSIDE} refuses connections to port {port}"
     await stage.hub.says("Answering=False/NotAnswered", "ModelService", "both", space)
 
 

@@ -103,7 +103,9 @@ def _change(seen: Observed, statuses: Iterable[PartStatus]) -> Condition | None:
         (ControllerReady.UPGRADING, {"Upgrading", "Waiting"}),
     ):
         words = [
-            f"chart {one.part.name}: {one.message or one.state.lower()}" for one in statuses if one.state in states
+            f"chart {one.part.name}{f': {one.message}' if one.message else f' is {one.state}'}"
+            for one in statuses
+            if one.state in states
         ]
         if words:
             return reason.condition(seen.now, message="; ".join(words))
