@@ -138,7 +138,7 @@ def goes(hub: Hub, namespace: str) -> None:
     hub.apply(replica("worker-1", namespace))
     hub.until(lambda: status(hub)["replicas"] == 1, "the replica to count")
     hub.kubectl("delete", "ic", "worker-1", "--wait=false")
-    hub.says("worker-1", "Ready", f"Deleting: Replicas are placed on it: ModelReplica {namespace}/m")
+    hub.says("worker-1", "Ready", f"Deleting: Replicas are placed on cluster worker-1: ModelReplica {namespace}/m")
     assert status(hub)["deletion"] == {"phase": "Blocked", "waitingFor": [f"ModelReplica {namespace}/m"]}
     assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1")
     hub.kubectl("-n", namespace, "delete", "mr", "m")
@@ -193,7 +193,7 @@ def test_a_token_is_renewed_before_it_ends_and_one_that_cannot_be_kept_locks_nob
     with operating(fleet):
         hub.until(lambda: stored(hub) not in {"", first}, "the token to be renewed")
         hub.says("worker-1", "ClusterReady", "ClusterRunning")
-        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: The token ends at 20")
+        hub.says("worker-1", "CredentialsRenewed", "TokenRenewed: The token of the kubeconfig ends at 20")
     second = stored(hub)
     assert without_token(second) == without_token(first), "the rest of the kubeconfig is as its owner wrote it"
     unkept = {"immutable": True}
