@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +49,7 @@ class Webhook:
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
     _shown: int | None = field(default=None, init=False)
     _running: int = field(default=0, init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
@@ -96,6 +98,10 @@ class Webhook:
         seen = self.clients.hub.find(SECRET)
         return tuple(seen) if seen else ()
 
+    def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
+        """Some Secret has changed."""
+        self._news.set()
+
     # Leading ---------------------------------------------------------------------------------------------------------
 
     async def keep_trusted(self) -> None:
@@ -108,7 +114,10 @@ class Webhook:
             except ClientError as error:
                 if so_far := self._repeats.worth(("trust", type(error))):
                     log.warning("admission webhook not kept", so_far=so_far, error=str(error))
-            await asyncio.sleep(TRUST_SECONDS)
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TRUST_SECONDS):
+                    await self._news.wait()
 
     async def _rotate(self) -> None:
         kube = self.clients.hub.kube
@@ -145,4 +154,7 @@ def webhook(
     """None where nobody is to be answered."""
     if listen is None:
         return None
-    return Webhook(listen, name, clients, tuple(one for one in controllers if one.review))
+    made = Webhook(listen, name, clients, tuple(one for one in controllers if one.review))
+    if (secrets := clients.hub.find(SECRET)) is not None:
+        secrets.subscribe(made.heard)
+    return made
