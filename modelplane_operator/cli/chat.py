@@ -45,7 +45,7 @@ def chat(
         raise ChatError(f"{address} gives no answer: {error or type(error).__name__}") from None
 
 
-async def _chat(  # noqa: PLR0917
+async def _chat(
     address: str,
     prompt: str,
     model: str | None,

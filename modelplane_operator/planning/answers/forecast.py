@@ -94,9 +94,11 @@ def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: I
     """The hub with these objects applied; what is there keeps its uid, and its status."""
     known = dict(snapshot.deployment)
     for one in deployments:
-        live = known.get(one.key)
-        update = {"metadata": one.metadata.model_copy(update={"uid": live.metadata.uid}), "status": live.status}
-        known[one.key] = one.model_copy(update=update) if live else one
+        if (live := known.get(one.key)) is None:
+            known[one.key] = one
+            continue
+        metadata = one.metadata.model_copy(update={"uid": live.metadata.uid})
+        known[one.key] = one.model_copy(update={"metadata": metadata, "status": live.status})
     kept = {**snapshot.cache, **{one.key: one for one in caches}}
     return replace(snapshot, deployments=tuple(known.values()), caches=tuple(kept.values()))
 
