@@ -34,7 +34,8 @@ Manifest = dict[str, Any]
 TYPING_ERROR = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi") >= 0'
 REFUSED = "engine main, Standalone, request gpu: 1:51: the ( is never closed"
 CONFIGURATION = Key("", names.ADMISSION_WEBHOOK)
-DELAY = 2.0 + 1.5  # the webhook's own two seconds, and a kubectl on a busy machine
+DELAY = 2.0 + 0.5  # the webhook's own two seconds, and the rest of the request
+TRIES = 4  # on a machine that has other things to do, the fastest of so many is what the API server makes of it
 HOUR = timedelta(hours=1)
 
 
@@ -44,7 +45,6 @@ class Said:
 
     succeeded: bool
     text: str
-    seconds: float
 
 
 @dataclass
@@ -58,7 +58,6 @@ class Stage:
 
     async def kubectl(self, *arguments: str, manifest: Manifest) -> Said:
         """The command with what it prints, warnings among it."""
-        began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             self.api.server.binaries["kubectl"],
             f"--kubeconfig={self.api.server.kubeconfig}",
@@ -68,7 +67,16 @@ class Stage:
             stderr=asyncio.subprocess.STDOUT,
         )
         text, _ = await process.communicate(yaml.safe_dump(manifest).encode())
-        return Said(process.returncode == 0, text.decode(), time.monotonic() - began)
+        return Said(process.returncode == 0, text.decode())
+
+    async def fastest(self, manifest: Manifest) -> float:
+        """How long the API server takes to allow it; it must."""
+        taken = list[float]()
+        for _ in range(TRIES):
+            began = time.monotonic()
+            await self.api.admit(manifest)
+            taken.append(time.monotonic() - began)
+        return min(taken)
 
     async def ask(self, port: int) -> None:
         """Have the API server ask whoever listens on this port, and wait until it does."""
@@ -204,11 +212,10 @@ def _shown(operator: Process, number: int) -> Any:
 async def test_an_operator_that_hangs_delays_nobody_by_more_than_two_seconds(stage: Stage) -> None:
     stage.operator.signal(signal.SIGSTOP)
     try:
-        said = await stage.kubectl("apply", manifest=model(TYPING_ERROR, name="hung"))
+        seconds = await stage.fastest(model(TYPING_ERROR, name="hung"))
     finally:
         stage.operator.signal(signal.SIGCONT)
-    assert said.succeeded
-    assert 1.0 < said.seconds < DELAY
+    assert 1.0 < seconds < DELAY
 
 
 async def test_without_an_operator_everything_can_be_written(stage: Stage, tmp_path: Path) -> None:
@@ -218,7 +225,6 @@ async def test_without_an_operator_everything_can_be_written(stage: Stage, tmp_p
         await stage.ask(port)
         one.signal(signal.SIGKILL)
         await one.ended(30.0)
-        said = await stage.kubectl("apply", manifest=model(TYPING_ERROR, name="alone"))
+        seconds = await stage.fastest(model(TYPING_ERROR, name="alone"))
     await stage.ask(stage.port)
-    assert said.succeeded
-    assert said.seconds < DELAY
+    assert seconds < DELAY
