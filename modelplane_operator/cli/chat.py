@@ -90,5 +90,5 @@ def _piece(line: bytes) -> str | None:
     """The text of one server-sent event; None for what carries none."""
     if not line.startswith(b"data:") or (said := line[5:].strip()) == b"[DONE]":
         return None
-    choices = json.loads(said).get("choices") or [{}]
+    choices: list[Any] = json.loads(said).get("choices") or [{}]
     return (choices[0].get("delta") or {}).get("content") or None

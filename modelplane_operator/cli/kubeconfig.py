@@ -78,7 +78,7 @@ def _merged(files: Sequence[Path]) -> Section:
     merged: Section = {"current-context": "", **{kind: {} for kind in LISTS}}
     for file in files:
         try:
-            said = yaml.safe_load(file.read_text()) or {}
+            said: Any = yaml.safe_load(file.read_text()) or {}
         except (OSError, yaml.YAMLError):
             raise KubeconfigError(f"{file} cannot be read as YAML") from None
         if not isinstance(said, dict):
@@ -95,8 +95,8 @@ def _merged(files: Sequence[Path]) -> Section:
 def _absolute(content: Section, folder: Path) -> Section:
     """Paths begin where their file is, that of a credential program too when it is a path."""
     content |= {name: str(folder / content[name]) for name in PATHS if content.get(name)}
-    program = content.get("exec")
-    if isinstance(program, dict) and "/" in str(program.get("command", "")):
+    program: Section = content.get("exec") or {}
+    if "/" in str(program.get("command", "")):
         content["exec"] = {**program, "command": str(folder / program["command"])}
     return content
 
@@ -133,7 +133,7 @@ def _executed(user: Section, cluster: Section) -> Section:
             timeout=EXEC_SECONDS,
             check=True,
         )
-        status = json.loads(done.stdout).get("status") or {}
+        status: Section = json.loads(done.stdout).get("status") or {}
     except FileNotFoundError:
         hint = f": {asked['installHint']}" if asked.get("installHint") else ": install it, or put it on PATH"
         raise KubeconfigError(f"the program {command[0]} for credentials is not there{hint}") from None

@@ -128,7 +128,7 @@ def _read(file: Path, namespace: str) -> Sequence[ModelDeployment | ModelCache]:
     kinds: dict[str, Any] = {one.definition.kind: one for one in (ModelDeployment, ModelCache)}
     try:
         source = sys.stdin.read() if str(file) == "-" else file.read_text()
-        documents = [one for one in yaml.safe_load_all(source) if isinstance(one, dict)]
+        documents: list[Any] = [one for one in yaml.safe_load_all(source) if isinstance(one, dict)]
     except (OSError, yaml.YAMLError) as error:
         raise typer.BadParameter(f"{file}: {error}") from None
     found: list[Any] = []

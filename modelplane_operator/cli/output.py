@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
         case dict():
             return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
         case list() | tuple():
-            return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case datetime():
             return value.isoformat()
         case _:
