@@ -91,4 +91,5 @@ def _piece(line: bytes) -> str | None:
     if not line.startswith(b"data:") or (said := line[5:].strip()) == b"[DONE]":
         return None
     choices: list[Any] = json.loads(said).get("choices") or [{}]
-    return (choices[0].get("delta") or {}).get("content") or None
+    delta: dict[str, str] = choices[0].get("delta") or {}
+    return delta.get("content") or None

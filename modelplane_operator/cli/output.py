@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
         return _plain({_camel(name): getattr(value, name) for name in asdict(value)})
     match value:
         case dict():
-            return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+            return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list() | tuple():
             return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case datetime():

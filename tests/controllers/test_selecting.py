@@ -13,7 +13,7 @@ from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelServic
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers.model_service import INDEXES, selected, controller
+from modelplane_operator.controllers.model_service import INDEXES, controller, selected
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.runtime.loop import Change
