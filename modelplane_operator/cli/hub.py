@@ -14,6 +14,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
+from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -26,7 +27,10 @@ def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
         async with connect(target.access, limits=OF_HUB) as hub:
             return await question(hub)
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
+        raise next((one for one in errors.exceptions if isinstance(one, ClientError)), errors) from None
 
 
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:

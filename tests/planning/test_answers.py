@@ -133,6 +133,14 @@ def test_an_edit_says_which_replicas_it_restarts() -> None:
     assert outcome.restarted == (before.replicas[0].metadata.name,)
 
 
+def test_a_deployment_that_no_server_has_seen_is_placed() -> None:
+    new = deployment()
+    new = new.model_copy(update={"metadata": new.metadata.model_copy(update={"uid": None})})
+    before = hub(cluster("berlin"))
+    (outcome,) = forecast(before, edited(before, [new]), asked=[new.key])
+    assert (outcome.settled, outcome.added) == (True, ("berlin/default",))
+
+
 def test_more_replicas_are_placed_beside_those_that_run() -> None:
     subject = deployment()
     before = running(subject, cluster("berlin"), cluster("oslo"))

@@ -94,11 +94,10 @@ def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: I
     """The hub with these objects applied; what is there keeps its uid, and its status."""
     known = dict(snapshot.deployment)
     for one in deployments:
-        if (live := known.get(one.key)) is None:
-            known[one.key] = one
-            continue
-        metadata = one.metadata.model_copy(update={"uid": live.metadata.uid})
-        known[one.key] = one.model_copy(update={"metadata": metadata, "status": live.status})
+        live = known.get(one.key)
+        uid = live.metadata.uid if live else one.metadata.uid or f"of-{one.key}"  # as a server would give it one
+        metadata = one.metadata.model_copy(update={"uid": uid})
+        known[one.key] = one.model_copy(update={"metadata": metadata, "status": live.status if live else None})
     kept = {**snapshot.cache, **{one.key: one for one in caches}}
     return replace(snapshot, deployments=tuple(known.values()), caches=tuple(kept.values()))
 
