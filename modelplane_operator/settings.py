@@ -179,6 +179,8 @@ class Settings:
         _address,
         "HOST:PORT of /healthz, /readyz and /metrics; the image says :8080, as the kubelet asks at the pod's address",
     )
+    admission_listen: tuple[str, int] | None = _option(None, _address, "HOST:PORT of the webhook (default: none)")
+    admission_name: str = _option(names.ADMISSION_SERVICE, str, "by which API servers reach it")
     http_api_servers: str = _option(
         "refused",
         _one_of("refused", "allowed"),

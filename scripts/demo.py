@@ -490,7 +490,7 @@ Give it a second URL, for clients with an API key alone, and ask there without a
 
 Ask for a GPU that no cluster has, and read why there is no place:
   sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
-  .venv/bin/python -m modelplane_operator explain {NAMESPACE}/too-big
+  .venv/bin/modelplane why {NAMESPACE}/too-big
 
 What the operator says: tail -f {operator_of(fleet).log}
 End all of it: {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down

@@ -84,10 +84,21 @@ async def test_every_value_ends_where_it_belongs() -> None:
 
     assert container["image"] == "modelplane-operator@sha256:0f"
     hydrates = "--hydrator-image=modelplane-operator@sha256:0f"
-    assert container["args"] == ["run", "--listen=:8080", hydrates, "--traefik-account=traefik", "--workers=4"]
+    assert container["args"] == [
+        "run",
+        "--listen=:8080",
+        "--admission-listen=:9443",
+        hydrates,
+        "--traefik-account=traefik",
+        "--workers=4",
+    ]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
     assert Settings.read(flags, {}).listen == ("", 8080)
+    (hook,) = objects["ValidatingWebhookConfiguration"]["webhooks"]
+    assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 2)
+    assert "ValidatingWebhookConfiguration" not in {one["kind"] for one in await rendered("admission.webhook=false")}
+    assert "--admission-listen=:9443" not in await arguments("admission.webhook=false")
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"} & {one["kind"] for one in off} == set()
     assert "--hub-gateway=own" in await arguments(OWN)

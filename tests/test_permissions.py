@@ -36,6 +36,7 @@ from tests.support.permissions import (
     every,
     idle,
     refused,
+    webhook,
 )
 from tests.support.processes import REAL, operating
 
@@ -173,6 +174,7 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))
+    hub.apply(webhook())
 
     with operating(kubeconfig, tmp_path, *QUICK, module=REAL) as operator:
         is_kept_in(hub)

@@ -30,6 +30,9 @@ INTERNAL_DOMAIN: Final = "modelplane.internal"
 GATEWAYS_DOMAIN: Final = f"gateways.{INTERNAL_DOMAIN}"
 HUB_NAME: Final = f"front-door.{INTERNAL_DOMAIN}"
 GATEWAY_AUTHORITY: Final = "modelplane-gateway-authority"
+ADMISSION_CERTIFICATE: Final = "modelplane-admission-certificate"
+ADMISSION_WEBHOOK: Final = "modelplane-operator"  # its configuration
+ADMISSION_SERVICE: Final = f"modelplane-operator-admission.{SYSTEM_NAMESPACE}.svc"
 GATEWAY_CERTIFICATE: Final = "modelplane-gateway-certificate"  # a gateway's own, on the hub and on every cluster
 
 _PICKER = "-epp"

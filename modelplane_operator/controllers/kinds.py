@@ -26,6 +26,7 @@ from modelplane_operator.controllers import (
     outside,
     serving_stack,
 )
+from modelplane_operator.controllers.admission import reviewed
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import Tokens
 from modelplane_operator.controllers.connections import Connections
@@ -50,7 +51,8 @@ def kinds(world: World) -> Controllers:
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
-    return (
+    view = FleetView(world.now)
+    controllers = (
         inference_class.CONTROLLER,
         inference_cluster.controller(
             connections,
@@ -65,7 +67,7 @@ def kinds(world: World) -> Controllers:
             helm=with_helm and settings.hub_gateway == "helm",
             allowed=Allowed(settings.traefik_account, settings.tenant_namespaces),
         ),
-        model_deployment.controller(FleetView(world.now), drain_grace, world.scheduled),
+        model_deployment.controller(view, drain_grace, world.scheduled),
         model_replica.controller(referenced, gateways, settings.lifecycle, settings.images),
         model_cache.controller(referenced, settings.hydrator),
         model_endpoint.controller(
@@ -82,3 +84,4 @@ def kinds(world: World) -> Controllers:
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
         eks_cluster.controller(accounts, Tokens(accounts, connections, now), world.now),
     )
+    return reviewed(controllers, view, settings.reach) if settings.admission_listen else controllers

@@ -122,7 +122,7 @@ def controller(
     """The controller, given how Secrets are read, host and port of the key service, and what asks services."""
 
     async def observe(service: ModelService, clients: Clients) -> Observed:
-        endpoints = tuple(map(ModelEndpoint.parse, _selected(service, clients.hub)))
+        endpoints = tuple(map(ModelEndpoint.parse, selected(service, clients.hub)))
         gateway = find(clients.hub, of(InferenceGateway), GATEWAY)
         known = InferenceGateway.parse(gateway) if gateway else None
         refs = [one.spec.credentials.secret_ref for one in endpoints if one.spec.credentials]
@@ -151,7 +151,7 @@ def controller(
             forbidden,
             _uid(clients.hub),
             _asked(service, known, children, asking) if asking and endpoints else None,
-            None if endpoints else _neighbours(service, clients.hub),
+            None if endpoints else neighbours(service, clients.hub),
         )
 
     watches: dict[ResourceType, Mapper] = {
@@ -207,7 +207,7 @@ def _uid(hub: Cluster) -> str:
     return found["metadata"]["uid"] if found else ""
 
 
-def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
+def selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     """The endpoints that the service's entries select, each once."""
     informer = hub.find(of(ModelEndpoint))
     if informer is None:
@@ -222,7 +222,7 @@ def _selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     return [endpoints[place] for place in places(chosen)]
 
 
-def _neighbours(service: ModelService, hub: Cluster) -> Neighbours:
+def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     """What there is in the namespace of a service that selects no endpoint."""
     namespace, wanted = service.key.namespace, [entry.selector.match_labels for entry in service.spec.endpoints]
     endpoints, replicas = hub.find(of(ModelEndpoint)), hub.find(of(ModelReplica))

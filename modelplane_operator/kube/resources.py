@@ -54,6 +54,12 @@ class ResourceType(NamedTuple):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+VALIDATING_WEBHOOK: Final = ResourceType(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
 NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces", namespaced=False)
 CUSTOM_RESOURCE_DEFINITION: Final = ResourceType(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -127,6 +133,7 @@ TYPES: Final[Mapping[tuple[str, str], ResourceType]] = {
         SERVICE_CIDR,
         POD,
         SECRET,
+        VALIDATING_WEBHOOK,
         CONFIG_MAP,
         SERVICE,
         SERVICE_ACCOUNT,

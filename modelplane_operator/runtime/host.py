@@ -1,7 +1,7 @@
 """The process that the operator lives in: Kopf begins it, hears the signals and sees to it that it ends.
 
-Kopf gets a registry of its own, with two activities and no resources, so it reads, watches and writes nothing
-(docs/decisions/0010).
+Kopf gets a registry of its own, with activities and, where the admission webhook is on, its handlers, and no resources
+to watch: it reads, watches and writes nothing (docs/decisions/0010, 0081).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import kopf
 from kopf._core.engines.peering import Identity
 
 from modelplane_operator.clients.access import Access
+from modelplane_operator.runtime.admission_server import Forgetful, register
 from modelplane_operator.runtime.operator import Build, Operator, assemble
 from modelplane_operator.runtime.quarantine import UNGUARDED, recorded
 from modelplane_operator.settings import Settings
@@ -51,9 +52,12 @@ async def _host(settings: Settings, operator: Operator) -> None:
         if running is not None:
             await asyncio.wait({running})
 
+    of_kopf, webhook = _kopf_settings(settings), operator.webhook
     await kopf.operator(
         registry=registry,
-        settings=_kopf_settings(settings),
+        settings=of_kopf,
+        insights=register(webhook, registry, of_kopf) if webhook else None,
+        memories=Forgetful() if webhook else None,
         # Nobody asks for it; but left to find one, Kopf asks for the user's name, and in a container there is none.
         identity=Identity("modelplane-operator"),
         standalone=True,

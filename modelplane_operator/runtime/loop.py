@@ -35,6 +35,7 @@ from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError, Conflict, Defect, NotFound, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating
 from modelplane_operator.kube.resources import HUB, ResourceType
+from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
@@ -167,6 +168,8 @@ class Controller(Generic[R, O]):
     """Who carries out those steps of its plans that no other kind has."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     """Run beside the reconciles, and cancelled with them."""
+    review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
+    """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
 
     @property
     def type(self) -> ResourceType:

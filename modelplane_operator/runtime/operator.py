@@ -34,6 +34,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.runtime import releases
+from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.health import LoopProbe, blind, stuck
 from modelplane_operator.runtime.loop import Clients
@@ -72,6 +73,7 @@ class Operator:
     metrics: Metrics
     helm: Helm | None = None
     guard: Guard = UNGUARDED
+    webhook: Webhook | None = None
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -158,7 +160,11 @@ class Operator:
             informer = self.hub.find(one.controller.type)
             for key in informer.keys() if informer else ():
                 one.workers.add(key)
-        await self.runners.work()
+        async with asyncio.TaskGroup() as group:
+            trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None
+            await self.runners.work()
+            if trusted:
+                trusted.cancel()
 
 
 def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UNGUARDED) -> Operator:
@@ -203,7 +209,10 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         runners.listen(connection)
 
     fleet.on_open(opened)
-    operator = Operator(settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard)
+    on_write = webhook(settings.admission_listen, settings.admission_name, clients, controllers)
+    operator = Operator(
+        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write
+    )
     metrics.registry.register(State(operator))
     return operator
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from ssl import SSLContext
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -16,8 +17,10 @@ Problems = Callable[[], Sequence[str]]
 
 
 @asynccontextmanager
-async def answering(app: web.Application, listen: tuple[str, int], *, grace: float) -> AsyncGenerator[None]:
-    """Answer while the block runs; raises OSError when the address is taken.
+async def answering(
+    app: web.Application, listen: tuple[str, int], *, grace: float, tls: SSLContext | None = None
+) -> AsyncGenerator[None]:
+    """Answer while the block runs, by https with `tls`; raises OSError when the address is taken.
 
     `grace`: the seconds that requests have which are being answered at its end.
     """
@@ -25,7 +28,7 @@ async def answering(app: web.Application, listen: tuple[str, int], *, grace: flo
     await runner.setup()
     try:
         host, port = listen
-        await web.TCPSite(runner, host or None, port).start()
+        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
         yield
     finally:
         await runner.cleanup()

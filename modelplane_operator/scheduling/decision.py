@@ -73,6 +73,11 @@ class Decision:
         """Replicas that are asked for and neither placed nor held."""
         return max(self.desired - len(self.placements) - len(self.held), 0)
 
+    @property
+    def settled(self) -> bool:
+        """Whether every replica that is asked for has a place, and may stay there."""
+        return not (self.missing or self.problems or self.stuck or any(held.why for held in self.held))
+
 
 def tally(counted: Iterable[Refusal], others: Iterable[tuple[str, Reason]]) -> tuple[Refusal, ...]:
     """The refusals with further (cluster, reason) counted in, nearest misses first."""

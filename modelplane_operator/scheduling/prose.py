@@ -10,7 +10,7 @@ from typing import assert_never
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.placement import EnginePlacement, Placement
-from modelplane_operator.kube.words import counted
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
 from modelplane_operator.scheduling.problems import (
@@ -65,6 +65,7 @@ _GROUPS = 6  # of refusals in a summary; a page shows all
 _NEAREST = 2  # examples in a summary
 _SOME = 4  # engines and pools named in a reason
 _LINES = 50  # of each part of a page
+_PLACES = 8  # named in a line
 
 
 def summary(decision: Decision) -> str:
@@ -80,6 +81,14 @@ def summary(decision: Decision) -> str:
         told = [refusal for refusal in decision.refusals[:_NEAREST] if not isinstance(refusal.reason, Spare)]
         parts.append("nearest: " + "; ".join(map(_nearest, told)))
     return "; ".join(parts)
+
+
+def where(decision: Decision) -> str:
+    """The places of a decision as `cluster/pool`, each once, with how many replicas it has where that is not one."""
+    places = Counter(
+        f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}" for placement in decision.placements
+    )
+    return listed((f"{place} ({count})" if count > 1 else place for place, count in places.items()), _PLACES)
 
 
 def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapping[str, Reason] | None = None) -> str:

@@ -13,7 +13,7 @@ from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelServic
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers.model_service import INDEXES, _selected, controller
+from modelplane_operator.controllers.model_service import INDEXES, controller, selected
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.runtime.loop import Change
@@ -86,7 +86,7 @@ def test_the_indexes_find_what_the_selectors_say(
 
     for one in services:
         subject = ModelService.parse({**one, "metadata": {**one["metadata"], "uid": "u"}})
-        found = {key_of(manifest) for manifest in _selected(subject, where)}
+        found = {key_of(manifest) for manifest in selected(subject, where)}
         assert found == {key_of(other) for other in endpoints if selects(one, other)}
     old, new = endpoint("a", before), endpoint("a", after)
     concerned = {key_of(one) for one in services if selects(one, old) or selects(one, new)}

@@ -17,7 +17,7 @@ from localfleet import binaries
 from localfleet.fleet import Fleet, Options
 from scripts.permissions import CLUSTER, HUB, TENANTS, rules
 from tests.integration import kinds
-from tests.support.chart import rights
+from tests.support.chart import rendered, rights
 from tests.support.hub import SYSTEM, Hub
 from tests.support.manifests import ROOT, Manifest
 
@@ -28,6 +28,7 @@ EVERYWHERE = ""
 QUICK = (
     *("--drain-grace=1", "--engine-drain=1", "--engine-grace=10", "--hydrator-image=operator:test"),
     "--allow-endpoints=inference.example.com",  # which does not exist
+    "--admission-listen=127.0.0.1:0",
 )
 
 
@@ -119,6 +120,12 @@ def audited(tmp_path: Path) -> Iterator[Fleet]:
 def accounts(*values: str) -> Manifest:
     """What of the chart says who the operator is on the hub, and what it may do there."""
     return {"apiVersion": "v1", "kind": "List", "items": asyncio.run(rights(*values))}
+
+
+def webhook() -> Manifest:
+    """Whom the hub's API server asks of what is written: nobody here, as no Service leads to the operator."""
+    (found,) = [one for one in asyncio.run(rendered()) if one["kind"] == "ValidatingWebhookConfiguration"]
+    return found
 
 
 def bring(hub: Hub, name: str, manifest: str, *, named: str) -> None:

@@ -17,7 +17,7 @@ from modelplane_operator.rendering.model_replica.endpoint_picker import render_p
 from modelplane_operator.rendering.model_replica.fences import render_fences
 from modelplane_operator.rendering.model_replica.gang import render_gang
 from modelplane_operator.rendering.model_replica.monitors import render_monitors
-from modelplane_operator.rendering.model_replica.part import Part, part_of, unheard, untransferred
+from modelplane_operator.rendering.model_replica.part import Part, misheard, part_of, unheard, untransferred
 from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, REVISION, Lifecycle
 from modelplane_operator.rendering.model_replica.problem import CannotRender, Cause
 from modelplane_operator.rendering.model_replica.routing import render_route, render_service, replica_prefix
@@ -33,6 +33,7 @@ __all__ = [
     "Context",
     "Lifecycle",
     "Source",
+    "misheard",
     "render_model_replica",
     "replica_prefix",
     "sources",

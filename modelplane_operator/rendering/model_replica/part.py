@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
+from modelplane_operator.api.model_deployment import DeployedEngine
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine
 from modelplane_operator.api.pods import Container
 from modelplane_operator.kube.objects import Manifest
@@ -69,7 +70,7 @@ def part_of(replica: ModelReplica, engine: PlacedEngine, images: Images = TESTED
     return Part(port, shared, env, image, "sglang", bootstrap)
 
 
-def serving_container(engine: PlacedEngine) -> Container | None:
+def serving_container(engine: PlacedEngine | DeployedEngine) -> Container | None:
     """The container that answers requests; None when its member has no pod."""
     member = next(member for member in engine.members if member.role != "Worker")
     return member.template.spec.containers[0] if member.template.spec else None
@@ -110,7 +111,18 @@ def _is_unknown(container: Container, told: str | None) -> bool:
     return not is_complete(container) if told is None else "$" in told or "`" in told
 
 
-def unheard(engine: PlacedEngine) -> str:
+def misheard(engine: DeployedEngine) -> str:
+    """Why the engine cannot be told `--port` as it is; empty when it is not told, or when it can."""
+    container = serving_container(engine)
+    if container is None or not is_legible(container) or flag_value(container, "--port") is None:
+        return ""
+    if engine.phase != "Decode":
+        return unheard(engine)
+    port = _decode_port(engine)
+    return port.message if isinstance(port, CannotRender) else ""
+
+
+def unheard(engine: PlacedEngine | DeployedEngine) -> str:
     """Why nobody may hear the engine where it is asked, by its arguments; empty when they give no reason."""
     container = serving_container(engine)
     if container is None or not is_legible(container):
@@ -135,7 +147,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) < 2**16 else None
 
 
-def _decode_port(engine: PlacedEngine) -> int | CannotRender:
+def _decode_port(engine: PlacedEngine | DeployedEngine) -> int | CannotRender:
     container = serving_container(engine)
     text = flag_value(container, "--port") if container else None
     if text is None or "$" in text:  # what a variable holds is known when the engine runs

@@ -1,0 +1,54 @@
+"""What the command reads of the hub, and the ways in which that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
+from modelplane_operator.api.types import of
+from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.clients.limits import OF_HUB
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.planning.answers.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
+    """Connect, ask, and disconnect; raises ClientError."""
+
+    async def run() -> T:
+        async with connect(target.access, limits=OF_HUB) as hub:
+            return await question(hub)
+
+    try:
+        return asyncio.run(run())
+    except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
+        raise next((one for one in errors.exceptions if isinstance(one, ClientError)), errors) from None
+
+
+async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:
+    """All of a kind, where they can be read; what cannot be read by this version is passed over."""
+    listing = await hub.list(of(kind), namespace=namespace)
+    return tuple(one for one in (_parsed(kind, manifest) for manifest in listing.items) if one is not None)
+
+
+async def snapshot(hub: Kube) -> Snapshot:
+    """The fleet, and all that is placed on it."""
+    kinds: tuple[Kind, ...] = (InferenceCluster, ModelReplica, ModelDeployment, ModelCache)
+    async with asyncio.TaskGroup() as group:
+        clusters, replicas, deployments, caches = (group.create_task(objects(hub, kind)) for kind in kinds)
+    return Snapshot(clusters.result(), replicas.result(), deployments.result(), caches.result(), datetime.now(UTC))
+
+
+def _parsed(kind: Any, manifest: Any) -> Any:
+    try:
+        return kind.parse(manifest)
+    except ValidationError:
+        return None

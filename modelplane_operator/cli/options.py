@@ -1,0 +1,31 @@
+"""The options that all commands have, named as kubectl names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from modelplane_operator.cli.kubeconfig import Target, target
+from modelplane_operator.cli.output import Format
+
+Name: TypeAlias = Annotated[str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME")]
+Namespace: TypeAlias = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Its namespace; otherwise that of the context.")
+]
+Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="The context of the hub in the kubeconfig.")]
+Kubeconfig: TypeAlias = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="The kubeconfig; otherwise KUBECONFIG, or ~/.kube/config.")
+]
+Output: TypeAlias = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+
+
+def hub(kubeconfig: Path | None, context: str | None) -> Target:
+    return target(kubeconfig, context)
+
+
+def place(name: str, namespace: str | None, found: Target) -> tuple[str, str]:
+    """Namespace and name; NAMESPACE/NAME says both."""
+    before, slash, after = name.partition("/")
+    return (before, after) if slash else (namespace or found.namespace, name)

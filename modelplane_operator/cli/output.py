@@ -1,0 +1,109 @@
+"""How answers look: tables for people, JSON and YAML for programs, and exit codes for both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any, Final
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from modelplane_operator.api.conditions import legible
+
+SCHEMA: Final = "cli.modelplane.ai/v1"
+"""Of what `-o json` and `-o yaml` print: fields are added, and never renamed or removed."""
+
+
+class Exit(IntEnum):
+    YES = 0
+    ERROR = 1
+    USAGE = 2
+    NO = 3
+    """The answer is no: a model is not ready, a plan leaves a replica without a place."""
+    OUT_OF_REACH = 4
+    """The hub does not answer, or does not let the user read what the answer takes."""
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def console() -> Console:
+    """As wide as the terminal, coloured on one alone; into a pipe lines are never broken."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
+
+
+def structured(kind: str, value: Any, form: Format) -> None:
+    """A dataclass, or several, for programs."""
+    document = {"apiVersion": SCHEMA, "kind": kind, **_plain(value if is_dataclass(value) else {"items": value})}
+    if form is Format.JSON:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain({_camel(name): getattr(value, name) for name in asdict(value)})
+    match value:
+        case dict():
+            return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case list() | tuple():
+            return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case datetime():
+            return value.isoformat()
+        case _:
+            return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Columns as kubectl's, the last of which takes what room there is."""
+    found = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in columns[:-1]:
+        found.add_column(column, no_wrap=True)
+    found.add_column(columns[-1], overflow="fold")
+    for row in rows:
+        found.add_row(*(text(one) for one in row))
+    return found
+
+
+def text(value: object) -> str:
+    """As it may be printed: others choose names and messages."""
+    match value:
+        case None | "":
+            return "-"
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case _:
+            return escape(legible(str(value)).replace("\n", " "))
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """As kubectl counts: the largest unit, and the next one where that is small."""
+    if since is None:
+        return ""
+    seconds = max(int((now - since).total_seconds()), 0)
+    for unit, length, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
+        if seconds >= length:
+            count, rest = divmod(seconds, length)
+            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
+            more = f"{rest // below}{smaller}" if count < 8 and rest >= below else ""
+            return f"{count}{unit}{more}"
+    return f"{seconds}s"

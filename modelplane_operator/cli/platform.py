@@ -1,0 +1,116 @@
+"""For whoever runs the fleet: its clusters, and the hardware that models may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from modelplane_operator.cli.hub import ask, snapshot
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.output import Exit, Format, console, structured, table, text
+from modelplane_operator.planning.answers.hardware import hardware as of_fleet
+from modelplane_operator.planning.answers.snapshot import Snapshot, ready
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    name: str
+    nodes: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """One cluster of the fleet."""
+
+    name: str
+    ready: bool
+    reason: str
+    source: str
+    replicas: int
+    nodes: int
+    used: int
+    pools: tuple[PoolState, ...]
+    taints: str
+    note: str
+
+
+def fleet(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+    """The clusters: how each is, its nodes used and free, and what runs there."""
+    clusters = _clusters(ask(hub(kubeconfig, context), snapshot))
+    if output in {Format.JSON, Format.YAML}:
+        structured("Fleet", clusters, output)
+        return
+    out = console()
+    if not clusters:
+        out.print("There is no InferenceCluster: docs/clusters.md says how one is registered.")
+        raise typer.Exit(Exit.NO)
+    rows = [
+        (
+            *(one.name, one.ready, one.source, one.replicas, f"{one.used}/{one.nodes}"),
+            ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in one.pools),
+            *((one.taints, one.note) if output is Format.WIDE else (one.note or one.taints,)),
+        )
+        for one in clusters
+    ]
+    last = ("TAINTS", "NOTE") if output is Format.WIDE else ("NOTE",)
+    out.print(table(("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *last), rows))
+
+
+def _clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
+    model, counts = seen.fleet(), dict[str, int]()
+    for replica in seen.replicas:
+        counts[replica.spec.cluster_name] = counts.get(replica.spec.cluster_name, 0) + 1
+    found: list[ClusterState] = []
+    for cluster in sorted(seen.clusters, key=lambda one: one.metadata.name):
+        site, state = model.site(cluster.metadata.name), ready(cluster.conditions)
+        pools = site.cluster.pools if site else None
+        states = (
+            tuple(
+                PoolState(name, nodes, nodes - free)
+                for name, nodes, free in zip(pools.names, pools.nodes, site.free, strict=True)
+            )
+            if site and pools
+            else ()
+        )
+        good = state is not None and state.status == "True"
+        found.append(
+            ClusterState(
+                name=cluster.metadata.name,
+                ready=good,
+                reason=state.reason if state else "",
+                source=cluster.spec.cluster.source,
+                replicas=counts.get(cluster.metadata.name, 0),
+                nodes=sum(pool.nodes for pool in states),
+                used=sum(pool.used for pool in states),
+                pools=states,
+                taints=", ".join(f"{one.key}:{one.effect}" for one in cluster.spec.taints),
+                note="" if good else f"{state.reason}: {state.message}" if state else "not looked at yet",
+            )
+        )
+    return tuple(found)
+
+
+def hardware(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+    """Devices that models may ask for, the nodes that have them, and a selector for each to paste."""
+    found = of_fleet(ask(hub(kubeconfig, context), snapshot))
+    if output in {Format.JSON, Format.YAML}:
+        structured("Hardware", found, output)
+        return
+    out = console()
+    if not found:
+        out.print("No cluster publishes devices: see `modelplane fleet`.")
+        raise typer.Exit(Exit.NO)
+    rows = [
+        (
+            *(one.inference_class, one.device, one.per_node, f"{one.free}/{one.nodes}"),
+            *(", ".join(one.clusters),),
+            ", ".join(f"{name}={value}" for name, value in {**one.capacity, **one.attributes}.items()),
+        )
+        for one in found
+    ]
+    out.print(table(("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS"), rows))
+    out.print("", "To ask for one, in nodeSelector.devices[].selectors[].cel of a ModelDeployment:")
+    for one in found:
+        out.print(f"  [bold]{text(one.inference_class)}, {text(one.device)}[/]: {text(one.selector)}")

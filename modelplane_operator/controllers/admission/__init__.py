@@ -1,0 +1,23 @@
+"""What is read of the store for a review of an object that somebody writes; what is said of it is in planning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from modelplane_operator.controllers.admission.reviews import of_kinds
+from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.runtime.loop import Controller
+from modelplane_operator.runtime.watched import Controllers
+
+
+def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Controllers:
+    """The controllers, those of kinds that people write with a review."""
+    reviews = of_kinds(fleet, reach)
+
+    def with_review(one: Controller[Any, Any]) -> Controller[Any, Any]:
+        found = reviews.get(one.type)
+        return replace(one, review=found(one)) if found else one
+
+    return tuple(map(with_review, controllers))

@@ -1,0 +1,80 @@
+"""The hub as it was at one moment: all that an answer depends on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
+from modelplane_operator.api.conditions import Condition, Ready
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.placement import read
+from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
+from modelplane_operator.scheduling.schedule import schedule
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was read, and when."""
+
+    clusters: tuple[InferenceCluster, ...]
+    replicas: tuple[ModelReplica, ...]
+    deployments: tuple[ModelDeployment, ...]
+    caches: tuple[ModelCache, ...]
+    now: datetime
+
+    @cached_property
+    def deployment(self) -> Mapping[Key, ModelDeployment]:
+        return {one.key: one for one in self.deployments}
+
+    @cached_property
+    def cluster(self) -> Mapping[str, InferenceCluster]:
+        return {one.metadata.name: one for one in self.clusters}
+
+    @cached_property
+    def cache(self) -> Mapping[Key, ModelCache]:
+        return {one.key: one for one in self.caches if one.metadata.deletion_timestamp is None}
+
+    @cached_property
+    def owned(self) -> Mapping[Key, Sequence[ModelReplica]]:
+        """The replicas, by the deployment that they name as their owner."""
+        found: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
+        for one in self.replicas:
+            owner = read(one).owner
+            found[Key(owner.namespace, owner.name)].append(one)
+        return found
+
+    def fleet(self) -> FleetModel:
+        """A model of the fleet that may be changed: another one each time."""
+        fleet = FleetModel()
+        for cluster in self.clusters:
+            observe(fleet, cluster)
+        for replica in self.replicas:
+            fleet.observe_replica(replica)
+        return fleet
+
+    def ask(self, deployment: ModelDeployment, fleet: FleetModel) -> Ask:
+        """What a deployment asks for, with its cache."""
+        reference = deployment.replica.model_cache_ref
+        found = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
+        return ask(deployment, (found or NoCache.NOT_FOUND) if reference else NoCache.NOT_READ, fleet.devices)
+
+    def decide(self, deployment: ModelDeployment, fleet: FleetModel) -> Decision:
+        """The operator's decision: the same function of the same values."""
+        return schedule(self.ask(deployment, fleet), fleet, now=self.now)
+
+
+def observe(fleet: FleetModel, cluster: InferenceCluster) -> None:
+    """Add a cluster; whether it answers is what the operator has written down."""
+    told = ready(cluster.conditions)
+    silent = told is not None and told.reason == Ready.UNREACHABLE.reason
+    fleet.observe_cluster(cluster, unreachable_since=told.last_transition_time if told and silent else None)
+
+
+def ready(conditions: Iterable[Condition]) -> Condition | None:
+    return next((one for one in conditions if one.type == Ready.__name__), None)

@@ -1,0 +1,169 @@
+"""Why a model is as it is: where its replicas are and how each is, what it waits for, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.api import ModelDeployment, ModelReplica, ModelService, labels
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
+from modelplane_operator.planning.answers.snapshot import Snapshot, ready
+from modelplane_operator.scheduling.decision import Decision, Refusal
+from modelplane_operator.scheduling.placement import charges, read
+from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
+from modelplane_operator.scheduling.prose import reason as told
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica that exists."""
+
+    name: str
+    cluster: str
+    pool: str
+    ready: bool
+    says: str
+    """Why it is not, in the words of its own condition."""
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A service that leads to the model."""
+
+    name: str
+    url: str
+    ready: bool
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Clusters that take no replica more for one reason."""
+
+    clusters: str
+    nearest: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer."""
+
+    namespace: str
+    name: str
+    ready: bool
+    reason: str
+    since: datetime | None
+    cause: str
+    """The one thing that stands in the way, or how many replicas answer."""
+    help: tuple[str, ...]
+    """What would help, the smallest change first."""
+    desired: int
+    replicas: tuple[ReplicaState, ...]
+    waiting: int
+    """Replicas without a place."""
+    decision: str
+    """What the scheduler decides now, as the condition ReplicasScheduled tells it."""
+    misses: tuple[Miss, ...]
+    routes: tuple[Route, ...]
+
+
+def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot: Snapshot) -> Why:
+    fleet = snapshot.fleet()
+    asked = snapshot.ask(deployment, fleet)
+    decision = snapshot.decide(deployment, fleet)
+    mine = sorted(
+        (one for one in snapshot.owned.get(deployment.key, ()) if read(one).owner == asked.owner),
+        key=lambda one: one.metadata.name,
+    )
+    state = ready(deployment.conditions)
+    tried = fixes(asked, decision, fleet, snapshot)
+    return Why(
+        namespace=deployment.key.namespace,
+        name=deployment.key.name,
+        ready=_good(deployment.conditions) and decision.settled,
+        reason=state.reason if state else "NotReconciled",
+        since=state.last_transition_time if state else None,
+        cause=_cause(decision, state),
+        help=_helps(decision, tried, mine),
+        desired=decision.desired,
+        replicas=tuple(map(_replica, mine)),
+        waiting=decision.missing,
+        decision=sentence(summary(decision)),
+        misses=tuple(map(_miss, decision.refusals)) if not decision.settled else (),
+        routes=tuple(_routes(deployment, mine, services)),
+    )
+
+
+def _cause(decision: Decision, state: Condition | None) -> str:
+    if not decision.settled:
+        return sentence(summary(decision))
+    if state is None:
+        return "The operator has not looked at it yet: see whether it runs in modelplane-system"
+    return state.message or state.reason
+
+
+def _helps(decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica]) -> tuple[str, ...]:
+    if tried:
+        return tuple(sentence(str(fix)) for fix in tried)
+    if not decision.settled:
+        moving = (f"{one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
+        given = (f"{one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
+        return tuple(map(sentence, dict.fromkeys((*given, *moving))))[:MOST]
+    for one in replicas:
+        if not _good(one.conditions):
+            return (
+                f"See what becomes of it: kubectl describe modelreplica {one.metadata.name} -n {one.key.namespace}",
+            )
+    return ()
+
+
+def _good(conditions: Sequence[Condition]) -> bool:
+    found = ready(conditions)
+    return found is not None and found.status == "True"
+
+
+def _said(conditions: Sequence[Condition]) -> str:
+    """Why an object is not Ready; empty when it is."""
+    found = ready(conditions)
+    if found is None:
+        return "not looked at yet"
+    return "" if found.status == "True" else found.message or found.reason
+
+
+def _replica(replica: ModelReplica) -> ReplicaState:
+    found = ready(replica.conditions)
+    pools = sorted(charges(read(replica).engines))
+    return ReplicaState(
+        name=replica.metadata.name,
+        cluster=replica.spec.cluster_name,
+        pool="+".join(pools),
+        ready=_good(replica.conditions),
+        says=_said(replica.conditions),
+        since=found.last_transition_time if found else None,
+    )
+
+
+def _miss(refusal: Refusal) -> Miss:
+    return Miss(group(refusal), refusal.nearest, told(refusal.reason), remedy(refusal.reason))
+
+
+def _routes(
+    deployment: ModelDeployment, replicas: Sequence[ModelReplica], services: Iterable[ModelService]
+) -> Iterable[Route]:
+    """The services that select its replicas' labels, or would if there were any."""
+    template = deployment.spec.template
+    given = (template.metadata.labels if template and template.metadata else None) or {}
+    carried = [one.metadata.labels for one in replicas] or [{labels.DEPLOYMENT: deployment.key.name, **given}]
+    for service in services:
+        if service.key.namespace != deployment.key.namespace:
+            continue
+        selects = [entry.selector.match_labels for entry in service.spec.endpoints]
+        if any(wanted.items() <= each.items() for wanted in selects for each in carried):
+            address = (service.status.address if service.status else None) or ""
+            yield Route(service.key.name, address, _good(service.conditions), _said(service.conditions))

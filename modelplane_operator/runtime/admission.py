@@ -1,0 +1,160 @@
+"""The admission webhook: what it says of objects, and the certificate that it shows. Kopf asks, in `admission_server`.
+
+Every operator serves, leader or not, with what its own watches have seen. What is not known in time is allowed: the
+reconcile judges everything again. The leader makes the certificates, and has API servers trust them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from pydantic import ValidationError
+
+from modelplane_operator.api import labels, names
+from modelplane_operator.clients.certificates import secret_data
+from modelplane_operator.clients.repeats import Repeats
+from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating
+from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
+from modelplane_operator.planning.admission.certificates import bundle, in_use, known, rotation, trusting
+from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
+from modelplane_operator.runtime.loop import Clients, Controller
+
+PATIENCE: Final = 1.5  # API servers wait for two seconds
+AT_ONCE: Final = 16  # reviews; whoever comes then is allowed at once
+TRUST_SECONDS: Final = 30.0
+CONFIGURATION: Final = Key("", names.ADMISSION_WEBHOOK)
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Webhook:
+    """Reviews of objects as they are written."""
+
+    listen: tuple[str, int]
+    name: str
+    """By which API servers reach it."""
+    clients: Clients
+    controllers: tuple[Controller[Any, Any], ...]
+    """Those with a review."""
+    tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
+    _shown: int | None = field(default=None, init=False)
+    _running: int = field(default=0, init=False)
+    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
+
+    async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
+        """What the review says; nothing when it cannot, and of what is on its way out or the operator's own.
+
+        While the hub has not been seen, what is not known is not missing.
+        """
+        review = controller.review
+        if review is None or not new or is_terminating(new) or labels.owner_uid(new) or not self.clients.hub.synced:
+            return NOTHING
+        if self._running >= AT_ONCE:
+            return NOTHING
+        self._running += 1
+        try:
+            async with asyncio.timeout(PATIENCE):
+                parse = controller.kind.parse
+                return await review(parse(new), parse(old) if old else None, self.clients)
+        except ValidationError:  # the reconcile tells what nobody can read
+            return NOTHING
+        except (ClientError, TimeoutError) as error:
+            log.info("not reviewed in time", kind=controller.type.kind, error=type(error).__name__)
+            return NOTHING
+        except Exception as error:
+            if so_far := self._repeats.worth((controller.type.kind, type(error))):
+                log.error("review failed", kind=controller.type.kind, so_far=so_far, exc_info=error)
+            return NOTHING
+        finally:
+            self._running -= 1
+
+    def show(self) -> None:
+        """Show the certificate whose turn it is to whoever connects from now on."""
+        shown = in_use(known(self._secrets()), self.clients.now())
+        if shown is None or shown.number == self._shown:
+            return
+        with tempfile.NamedTemporaryFile() as file:  # which nobody else may read
+            Path(file.name).write_text(shown.certificate + shown.key, encoding="ascii")
+            try:
+                self.tls.load_cert_chain(file.name)
+            except ssl.SSLError as error:
+                log.warning("certificate not usable", secret=str(shown.secret), error=error.reason)
+                return
+        self._shown = shown.number
+        log.info("admission certificate shown", secret=str(shown.secret))
+
+    def _secrets(self) -> tuple[Manifest, ...]:
+        seen = self.clients.hub.find(SECRET)
+        return tuple(seen) if seen else ()
+
+    def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
+        """Some Secret has changed."""
+        self._news.set()
+
+    # Leading ---------------------------------------------------------------------------------------------------------
+
+    async def keep_trusted(self) -> None:
+        """Make certificates in time, and have API servers trust them; for the leader."""
+        while True:
+            try:
+                await self._rotate()
+            except Conflict:
+                pass  # somebody else wrote: what is there now is looked at next time
+            except ClientError as error:
+                if so_far := self._repeats.worth(("trust", type(error))):
+                    log.warning("admission webhook not kept", so_far=so_far, error=str(error))
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TRUST_SECONDS):
+                    await self._news.wait()
+
+    async def _rotate(self) -> None:
+        kube = self.clients.hub.kube
+        configuration = await kube.find(VALIDATING_WEBHOOK, CONFIGURATION)
+        if configuration is None:
+            return  # nobody is to ask
+        wanted = rotation(self._secrets(), self.name, self.clients.now())
+        if wanted.make is not None:
+            data = secret_data(wanted.make.certificate, None)
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": wanted.make.metadata}
+            self.clients.may_write()
+            try:
+                self._note(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
+            except AlreadyExists:
+                return  # the watch is about to tell
+        if changed := trusting(configuration, bundle(known(self._secrets()))):
+            self.clients.may_write()
+            await kube.replace(changed)
+        for one in wanted.drop:
+            self.clients.may_write()
+            await kube.delete(SECRET, one.secret, uid=one.uid)
+
+    def _note(self, secret: Manifest) -> None:
+        if (seen := self.clients.hub.find(SECRET)) is not None:
+            seen.written(secret)
+
+
+def webhook(
+    listen: tuple[str, int] | None,
+    name: str,
+    clients: Clients,
+    controllers: Iterable[Controller[Any, Any]],
+) -> Webhook | None:
+    """None where nobody is to be answered."""
+    if listen is None:
+        return None
+    made = Webhook(listen, name, clients, tuple(one for one in controllers if one.review))
+    if (secrets := clients.hub.find(SECRET)) is not None:
+        secrets.subscribe(made.heard)
+    return made

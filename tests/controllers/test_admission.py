@@ -1,0 +1,230 @@
+"""The webhook on a real API server: what it refuses and tells, and that nothing waits for it or fails without it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localfleet.apiserver import free_ports
+from modelplane_operator.api import labels, names
+from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
+from modelplane_operator.planning.admission.certificates import KEPT, REPLACED, SHOWN
+from tests.support.api import Api
+from tests.support.builders import deployment, engine, request
+from tests.support.chart import rendered
+from tests.support.processes import REAL, Process, eventually, operating
+
+pytestmark = pytest.mark.fleet
+
+Manifest = dict[str, Any]
+TYPING_ERROR = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("80Gi") >= 0'
+REFUSED = "engine main, Standalone, request gpu: 1:51: the ( is never closed"
+CONFIGURATION = Key("", names.ADMISSION_WEBHOOK)
+DELAY = 2.0 + 0.5  # the webhook's own two seconds, and the rest of the request
+TRIES = 4  # on a machine that has other things to do, the fastest of so many is what the API server makes of it
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What kubectl did."""
+
+    succeeded: bool
+    text: str
+
+
+@dataclass
+class Stage:
+    api: Api
+    kube: Kube
+    operator: Process
+    port: int
+    standby: Process
+    standby_port: int
+
+    async def kubectl(self, *arguments: str, manifest: Manifest) -> Said:
+        """The command with what it prints, warnings among it."""
+        process = await asyncio.create_subprocess_exec(
+            self.api.server.binaries["kubectl"],
+            f"--kubeconfig={self.api.server.kubeconfig}",
+            *(*arguments, "-f", "-"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        text, _ = await process.communicate(yaml.safe_dump(manifest).encode())
+        return Said(process.returncode == 0, text.decode())
+
+    async def fastest(self, manifest: Manifest) -> float:
+        """How long the API server takes to allow it; it must."""
+        taken = list[float]()
+        for _ in range(TRIES):
+            began = time.monotonic()
+            await self.api.admit(manifest)
+            taken.append(time.monotonic() - began)
+        return min(taken)
+
+    async def ask(self, port: int) -> None:
+        """Have the API server ask whoever listens on this port, and wait until it does."""
+        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=await asked_on(port))
+        await eventually(lambda: self.api.refusal(model(TYPING_ERROR)), lambda said: REFUSED in said, "the webhook")
+
+    async def certificates(self) -> dict[str, Manifest]:
+        found = await self.kube.list(SECRET, namespace=names.SYSTEM_NAMESPACE)
+        named = {one["metadata"]["name"]: one for one in found.items}
+        return {name: one for name, one in sorted(named.items()) if name.startswith(names.ADMISSION_CERTIFICATE)}
+
+    async def trusted(self) -> int:
+        """How many certificates API servers trust."""
+        configuration = await self.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+        bundle = configuration["webhooks"][0]["clientConfig"].get("caBundle", "")
+        return base64.b64decode(bundle).count(b"BEGIN CERTIFICATE")
+
+    async def age(self, number: int, by: timedelta) -> None:
+        """As if the certificate had been made so long ago."""
+        made = f"{labels.MADE}={(datetime.now(UTC) - by).isoformat(timespec='seconds')}"
+        name = f"{names.ADMISSION_CERTIFICATE}-{number}"
+        await self.api.kubectl("annotate", "--overwrite", f"-n{names.SYSTEM_NAMESPACE}", "secret", name, made)
+
+
+def model(*selectors: str, name: str = "qwen", replicas: int = 1) -> Manifest:
+    found = deployment(engine(request(*selectors)), name=name, namespace="default", replicas=replicas).to_manifest()
+    return {**found, "metadata": {"name": name, "namespace": "default"}}
+
+
+async def asked_on(port: int) -> str:
+    """The chart's webhook, at an address of this machine: no Service here leads anywhere."""
+    (found,) = [one for one in await rendered() if one["kind"] == "ValidatingWebhookConfiguration"]
+    (hook,) = found["webhooks"]
+    return yaml.safe_dump({**found, "webhooks": [{**hook, "clientConfig": {"url": f"https://localhost:{port}/"}}]})
+
+
+@pytest.fixture(scope="module")
+async def stage(api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """Two operators, one of which leads; the API server asks that one."""
+    await api.kubectl("create", "namespace", names.SYSTEM_NAMESPACE)
+    folder, ports = tmp_path_factory.mktemp("operators"), free_ports(2)
+    flags = [(f"--admission-listen=127.0.0.1:{port}", "--admission-name=localhost") for port in ports]
+    access = read_kubeconfig(api.server.kubeconfig.read_text())
+    with ExitStack() as running:
+        async with connect(access) as kube:
+            await api.kubectl("apply", "--server-side", "-f", "-", stdin=await asked_on(ports[0]))
+            leader, standby = (
+                running.enter_context(operating(api.server.kubeconfig, folder, *each, module=REAL)) for each in flags
+            )
+            await eventually(
+                lambda: _leading(leader, standby), lambda told: sorted(told) == [0.0, 1.0], "one of two to lead"
+            )
+            found = Stage(api, kube, leader, ports[0], standby, ports[1])
+            if await leader.value("modelplane_leading") == 0.0:
+                found = Stage(api, kube, standby, ports[1], leader, ports[0])
+            await found.ask(found.port)
+            yield found
+
+
+async def _leading(*operators: Process) -> list[float]:
+    return [await one.value("modelplane_leading") or 0.0 for one in operators]
+
+
+async def test_a_selector_with_a_typing_error_is_refused_with_its_place(stage: Stage) -> None:
+    said = await stage.kubectl("apply", manifest=model(TYPING_ERROR, name="wrong"))
+    assert not said.succeeded
+    assert "denied the request: Invalid nodeSelector CEL expression: " in said.text
+    assert REFUSED in said.text
+
+
+async def test_what_would_not_be_placed_is_warned_of_and_stored(stage: Stage) -> None:
+    said = await stage.kubectl("apply", manifest=model(name="stored"))
+    assert said.succeeded
+    assert "Warning: Decided now: No InferenceClusters found; 0 of 1 replica placed" in said.text
+    again = await stage.kubectl("apply", manifest=model(name="stored"))
+    assert "Warning" not in again.text
+
+
+async def test_a_dry_run_is_a_plan_and_stores_nothing(stage: Stage) -> None:
+    said = await stage.kubectl("apply", "--dry-run=server", manifest=model(name="tried"))
+    assert said.succeeded
+    assert "Warning: Decided now: " in said.text
+    assert "tried" not in await stage.api.kubectl("get", "modeldeployments", "-ndefault")
+
+
+async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
+    metadata = {"name": "inside", "namespace": "default"}
+    endpoint = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelEndpoint", "metadata": metadata}
+    said = await stage.kubectl("apply", manifest={**endpoint, "spec": {"url": "http://169.254.169.254/"}})
+    assert "denied the request" in said.text
+
+
+async def test_a_standby_answers_too(stage: Stage) -> None:
+    await stage.ask(stage.standby_port)
+    await stage.ask(stage.port)
+
+
+async def test_certificates_change_without_a_request_that_is_not_answered(stage: Stage) -> None:
+    """A request that found no answer would be allowed."""
+    over, answers = asyncio.Event(), list[str]()
+
+    async def ask() -> None:
+        while not over.is_set():
+            answers.append(await stage.api.refusal(model(TYPING_ERROR)))
+
+    asking = asyncio.create_task(ask())
+    await stage.age(1, REPLACED + HOUR)
+    await eventually(stage.certificates, lambda found: len(found) == 2, "another certificate")
+    await eventually(stage.trusted, lambda count: count == 2, "both to be trusted")
+    await stage.age(2, SHOWN + HOUR)
+    await eventually(_shown(stage.operator, 2), bool, "the new one to be shown by the leader")
+    await eventually(_shown(stage.standby, 2), bool, "the new one to be shown by the standby")
+    await stage.age(2, SHOWN + KEPT + HOUR)
+    await eventually(
+        stage.certificates, lambda found: [*found] == [f"{names.ADMISSION_CERTIFICATE}-2"], "the old to go"
+    )
+    await eventually(stage.trusted, lambda count: count == 1, "no more than one to be trusted")
+    await asyncio.sleep(1)
+    over.set()
+    await asking
+    assert len(answers) > 10
+    assert [said for said in answers if REFUSED not in said] == []
+
+
+def _shown(operator: Process, number: int) -> Any:
+    async def found() -> bool:
+        told = operator.said("admission certificate shown")
+        return any(line["secret"].endswith(f"-{number}") for line in told)
+
+    return found
+
+
+async def test_an_operator_that_hangs_delays_nobody_by_more_than_two_seconds(stage: Stage) -> None:
+    stage.operator.signal(signal.SIGSTOP)
+    try:
+        seconds = await stage.fastest(model(TYPING_ERROR, name="hung"))
+    finally:
+        stage.operator.signal(signal.SIGCONT)
+    assert 1.0 < seconds < DELAY
+
+
+async def test_without_an_operator_everything_can_be_written(stage: Stage, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    flags = (f"--admission-listen=127.0.0.1:{port}", "--admission-name=localhost")
+    with operating(stage.api.server.kubeconfig, tmp_path, *flags, module=REAL) as one:
+        await stage.ask(port)
+        one.signal(signal.SIGKILL)
+        await one.ended(30.0)
+        seconds = await stage.fastest(model(TYPING_ERROR, name="alone"))
+    await stage.ask(stage.port)
+    assert seconds < DELAY

@@ -1,0 +1,177 @@
+"""Why a model is as it is, what would help, and what would come of a change: always the scheduler's own decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
+from modelplane_operator.planning.admission import model_deployment as admission
+from modelplane_operator.planning.answers.fixes import fixes
+from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.planning.answers.hardware import hardware
+from modelplane_operator.planning.answers.snapshot import Snapshot
+from modelplane_operator.planning.answers.why import why
+from modelplane_operator.planning.model_deployment import plan
+from modelplane_operator.selectors import cel
+from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, taint
+from tests.support.observed import placed, seen
+
+Manifest = dict[str, Any]
+
+
+def hub(
+    *clusters: InferenceCluster, deployments: Sequence[ModelDeployment] = (), replicas: Sequence[Manifest] = ()
+) -> Snapshot:
+    return Snapshot(clusters, tuple(map(ModelReplica.parse, replicas)), tuple(deployments), (), EPOCH)
+
+
+def helped(subject: ModelDeployment, *clusters: InferenceCluster) -> list[str]:
+    """What would give its replicas a place."""
+    found = hub(*clusters, deployments=[subject])
+    fleet = found.fleet()
+    return [*map(str, fixes(found.ask(subject, fleet), found.decide(subject, fleet), fleet, found))]
+
+
+# One decision ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        (cluster("berlin", nodes=1), cluster("oslo", nodes=1)),
+        (cluster("berlin", pool("l4", gpu("23Gi"))),),
+        (cluster("berlin", taints=[taint("maintenance")]), cluster("oslo", nodes=1)),
+        (cluster("berlin", ready=False, message="its gateway is down"),),
+        (),
+    ],
+)
+def test_condition_warning_why_and_plan_say_one_decision(clusters: tuple[InferenceCluster, ...]) -> None:
+    subject = deployment(replicas=3)
+    status = plan(seen(subject, *clusters)).status
+    assert status is not None
+    condition = next(one for one in status.conditions if one.type == "ReplicasScheduled").message or ""
+    (warning,) = admission.judge(seen(subject, *clusters), None).warnings
+    found = hub(*clusters, deployments=[subject])
+    (planned,) = forecast(found, found, asked=[subject.key])
+
+    assert why(subject, (), found).cause == condition
+    assert planned.decision == condition
+    assert warning.partition("; placed on ")[0] == f"Decided now: {condition}"
+
+
+# What would help ------------------------------------------------------------------------------------------------------
+
+
+def test_a_toleration_is_told_where_it_would_do() -> None:
+    told = helped(deployment(), cluster("berlin", taints=[taint("maintenance", "now")]))
+    assert told == ["tolerate the taint maintenance=now:NoSchedule, which berlin carries"]
+
+
+def test_more_nodes_are_told_with_their_number_and_fewer_replicas_too() -> None:
+    told = helped(deployment(replicas=3), cluster("berlin", nodes=1))
+    assert told == ["raise nodeCount of pool default of berlin by 2", "ask for 1 replica and not 3"]
+
+
+def test_a_label_is_told_where_clusters_without_it_would_do() -> None:
+    told = helped(deployment(labels={"region": "eu"}), cluster("iowa", region="us"))
+    assert told == ["do not ask for clusters with region=eu"]
+
+
+def test_what_would_not_help_is_not_told() -> None:
+    tainted = cluster("berlin", pool("l4", gpu("23Gi")), taints=[taint("maintenance")])
+    assert helped(deployment(), tainted) == []
+    assert helped(deployment(), cluster("berlin")) == []
+
+
+# A plan ---------------------------------------------------------------------------------------------------------------
+
+
+def running(subject: ModelDeployment, *clusters: InferenceCluster) -> Snapshot:
+    return hub(*clusters, deployments=[subject], replicas=placed(subject, *clusters))
+
+
+def test_without_a_cluster_its_replicas_go_elsewhere_or_find_no_place() -> None:
+    subject = deployment(replicas=2)
+    before = running(subject, cluster("berlin"), cluster("oslo"))
+    (moved,) = forecast(before, without(before, "oslo"), clusters=frozenset({"oslo"}))
+    assert (moved.settled, moved.added, [one.cluster for one in moved.removed]) == (True, ("berlin/default",), ["oslo"])
+
+    small = running(subject, cluster("berlin", nodes=1), cluster("oslo", nodes=1))
+    (lost,) = forecast(small, without(small, "oslo"), clusters=frozenset({"oslo"}))
+    assert (lost.settled, lost.waiting, lost.added) == (False, 1, ())
+    assert lost.help == ("Raise nodeCount of pool default of berlin by 1", "Ask for 1 replica and not 2")
+
+
+def test_a_drain_keeps_what_has_no_other_place_and_says_so() -> None:
+    subject = deployment(replicas=2)
+    before = running(subject, cluster("berlin", nodes=1), cluster("oslo", nodes=1))
+    (outcome,) = forecast(before, drained(before, "oslo"), clusters=frozenset({"oslo"}))
+    assert [one.cluster for one in outcome.stuck] == ["oslo"]
+    assert (outcome.settled, outcome.removed) == (False, ())
+
+
+def test_two_deployments_do_not_both_take_the_last_node() -> None:
+    one = deployment(name="one", uid="1")
+    two = deployment(name="two", uid="2")
+    before = hub(cluster("berlin", nodes=1))
+    after = edited(before, [one, two])
+    outcomes = forecast(before, after, asked=[one.key, two.key])
+    assert [(outcome.name, outcome.settled) for outcome in outcomes] == [("one", True), ("two", False)]
+
+
+def test_an_edit_says_which_replicas_it_restarts() -> None:
+    subject = deployment()
+    before = running(subject, cluster("berlin", nodes=3))
+    (container,) = [{"name": "engine", "image": "vllm", "args": ["--max-model-len=1"]}]
+    other = engine()
+    other["members"][0] = {**other["members"][0], "template": {"spec": {"containers": [container]}}}
+    after = edited(before, [deployment(other, uid="")])
+    (outcome,) = forecast(before, after, asked=[subject.key])
+    assert outcome.restarted == (before.replicas[0].metadata.name,)
+
+
+def test_a_deployment_that_no_server_has_seen_is_placed() -> None:
+    new = deployment()
+    new = new.model_copy(update={"metadata": new.metadata.model_copy(update={"uid": None})})
+    before = hub(cluster("berlin"))
+    (outcome,) = forecast(before, edited(before, [new]), asked=[new.key])
+    assert (outcome.settled, outcome.added) == (True, ("berlin/default",))
+
+
+def test_more_replicas_are_placed_beside_those_that_run() -> None:
+    subject = deployment()
+    before = running(subject, cluster("berlin"), cluster("oslo"))
+    after = edited(before, [scaled(subject, 2)])
+    (outcome,) = forecast(before, after, asked=[subject.key])
+    assert (outcome.settled, outcome.added) == (True, ("oslo/default",))
+
+
+# Hardware -------------------------------------------------------------------------------------------------------------
+
+
+def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
+    h100 = {**gpu("80Gi", 8), "attributes": {"architecture": {"string": "Hopper"}}}
+    fleet = hub(cluster("berlin", pool("dgx", h100, nodes=2)), cluster("oslo", pool("dgx", h100, nodes=1)))
+    (found,) = hardware(fleet)
+    assert (found.nodes, found.free, found.per_node, found.clusters) == (3, 3, 8, ("berlin", "oslo"))
+    site = fleet.fleet().site("berlin")
+    assert site is not None
+    device = site.cluster.pools.profile.offers[0].devices[0].device
+    assert cel.evaluate(cel.compile(found.selector), device).matched
+    assert found.selector == f'device.driver == "gpu.nvidia.com" && {memory("80Gi")} && ' + (
+        'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
+    )
+
+
+def test_why_names_the_replica_that_does_not_start() -> None:
+    subject = deployment()
+    fleet = (cluster("berlin"),)
+    found = hub(*fleet, deployments=[subject], replicas=placed(subject, *fleet, ready=False))
+    answer = why(subject, (), found)
+    (replica,) = answer.replicas
+    assert (replica.ready, replica.cluster, replica.pool) == (False, "berlin", "default")
+    assert answer.help == (f"See what becomes of it: kubectl describe modelreplica {replica.name} -n ml-team",)
+    assert answer.ready is False
