@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
@@ -126,8 +127,15 @@ def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
 
 async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
     """The same with a claim that somebody else has made: nothing of theirs is watched."""
+
+
+    def ask(kube: Kube) -> Awaitable[Manifest | None]:
+        return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
+
     try:
-        return replace(site, existing=await clients.fleet(site.name).kube.find(PERSISTENT_VOLUME_CLAIM, claim))
+        there = clients.fleet(site.name)
+        found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
+        return replace(site, existing=found)
     except ClientError as error:
         return replace(site, connected=False, error=error)
 

@@ -8,7 +8,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # Read when the library is imported. Its other way of transfer takes gigabytes of memory, and mirrors do not speak it.
 os.environ.update(
@@ -20,7 +20,6 @@ os.environ.update(
 )
 
 from modelplane_operator.hydrate.google_cloud_storage import GOOGLE, GoogleCloudStorage
-from modelplane_operator.hydrate.hugging_face import HuggingFace
 from modelplane_operator.hydrate.manifest import Manifest
 from modelplane_operator.hydrate.oci import oci
 from modelplane_operator.hydrate.progress import EVERY, Api, Reporter, last_word
@@ -66,8 +65,7 @@ def _source(asked: argparse.Namespace) -> Source:
             names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
             keys = {name.lower(): value for name in names if (value := given(name))}
             where = (asked.bucket, asked.prefix, asked.region, asked.endpoint or "", revision)
-            s3 = import_module("modelplane_operator.hydrate.s3")  # 40 MB that others do without
-            return s3.S3(*where, **patterns, credentials=keys, anywhere=anywhere)
+            return _class("s3.S3")(*where, **patterns, credentials=keys, anywhere=anywhere)
         case "GoogleCloudStorage":
             key, at = given("GOOGLE_CREDENTIALS", ""), asked.endpoint
             web = _web(f"gs://{asked.bucket}/{asked.prefix}".rstrip("/"), bool(key), anywhere)
@@ -85,7 +83,15 @@ def _source(asked: argparse.Namespace) -> Source:
             return Manifest(asked.manifest, web, asked.sha256, revision, **patterns, headers=headers)
         case _:
             at = asked.endpoint or "https://huggingface.co"
-            return HuggingFace(at, asked.repo, asked.revision, **patterns, token=given("HF_TOKEN"))
+            return _class("hugging_face.HuggingFace")(
+                at, asked.repo, asked.revision, **patterns, token=given("HF_TOKEN")
+            )
+
+
+def _class(name: str) -> Any:
+    """A source whose library takes a second and 40 MB: who does without does not import it."""
+    module, _, what = name.partition(".")
+    return getattr(import_module(f"modelplane_operator.hydrate.{module}"), what)
 
 
 def _web(named: str, has_credentials: bool, anywhere: bool) -> Web:  # noqa: FBT001

@@ -71,9 +71,12 @@ class Registry:
             raise Broken(f"{self.web.named}: its registry gives no token") from error
         self._authorization = f"Bearer {token}"
 
-    def renew(self) -> None:
-        """Have another token, for one that may have ended meanwhile."""
-        self._authorization = ""
+    def renew(self, path: str) -> None:
+        """Have another token, for one that has ended meanwhile."""
+        with self.web.get(f"{self.base}/{path}", self.headers(), (401,)) as response:
+            challenge = response.headers.get("WWW-Authenticate", "") if response.status_code == 401 else ""
+        if challenge:
+            self._authorize(challenge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,7 @@ class Oci:
         try:
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
         except Denied:
-            self.registry.renew()  # a token lasts some minutes, and a large model longer
-            self._manifest(self.wanted)
+            self.registry.renew(f"blobs/{file.key}")  # a token lasts some minutes, and a large model longer
             self.registry.web.fetch(f"{self.registry.base}/blobs/{file.key}", file, folder, self.registry.headers())
 
     @property

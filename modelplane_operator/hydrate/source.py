@@ -6,11 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
-
-from huggingface_hub.utils import filter_repo_objects
 
 MOST: Final = 20_000  # files of a model
 CHANGED: Final = (
@@ -82,15 +81,16 @@ def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str],
     every = tuple(islice(files, MOST + 1))
     if len(every) > MOST:
         raise Refused(f"{named} has more than {MOST} files")
-    found = tuple(
-        filter_repo_objects(
-            every, allow_patterns=list(allow) or None, ignore_patterns=list(ignore) or None, key=lambda one: one.path
-        )
-    )
+    found = tuple(one for one in every if (not allow or _any(allow, one.path)) and not _any(ignore, one.path))
     if not found:
         left = ": no file matches allowPatterns and ignorePatterns" if every else ""
         raise Refused(f"{named} has no files{left}")
     return found
+
+
+def _any(patterns: Sequence[str], path: str) -> bool:
+    """As Hugging Face's own tools have it: `*` is `/` too, and a folder is all that is in it."""
+    return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
 
 
 def pinned(files: Sequence[File], wanted: str, named: str) -> Listing:

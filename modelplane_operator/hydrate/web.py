@@ -115,7 +115,7 @@ class Web:
     def read(self, response: httpx.Response) -> bytes:
         """The whole of a short answer."""
         found = bytearray()
-        for chunk in response.iter_bytes(CHUNK):
+        for chunk in response.iter_bytes():
             found += chunk
             if len(found) > LARGEST:
                 raise Refused(f"{self.named} is longer than {LARGEST >> 20} MiB")

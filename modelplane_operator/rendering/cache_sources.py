@@ -103,7 +103,17 @@ def shown(source: Remote | PersistentVolumeClaim) -> str:
 
 def named(source: Remote | PersistentVolumeClaim) -> str:
     """In a sentence."""
-    return f"repository {source.repo}" if isinstance(source, HuggingFace) else shown(source)
+    match source:
+        case HuggingFace():
+            return f"repository {source.repo}"
+        case S3() | GoogleCloudStorage():
+            return f"bucket {shown(source)}"
+        case OCI():
+            return f"artifact {source.reference}"
+        case HTTP():
+            return f"manifest {shown(source)}"
+        case PersistentVolumeClaim():
+            return f"PersistentVolumeClaim {source.claim_name}"
 
 
 def arguments(source: Remote, revision: str, hugging_face: str) -> Iterator[str]:

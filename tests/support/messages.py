@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 SUBJECTS = re.compile(
-    "a|all|another|any|chart|clusters?|device|engine|gateway|host|http|image|label|load|namespaces?|neither|no|nobody"
+    "a|all|another|any|artifact|bucket|chart|clusters?|device|engine|gateway|host|http|image|label|load|manifest|namespaces?|neither|no|nobody"
     "|nodes?|nothing|objects|operator|pods?|pool|release|replicas?|repository|requests|route|serving|some|the|there"
     "|token|volume|waiting|weights|what"
 )
