@@ -128,7 +128,6 @@ def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
 async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
     """The same with a claim that somebody else has made: nothing of theirs is watched."""
 
-
     def ask(kube: Kube) -> Awaitable[Manifest | None]:
         return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
 
