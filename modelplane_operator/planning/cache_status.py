@@ -40,7 +40,8 @@ def judged(
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if asked and secret_missing:
         keys = listed(asked.variables.values())
-        told = f"Secret {cache.key.namespace}/{asked.secret} has no key {keys}, or does not exist; {ready_of_all}"
+        lack = f"Secret {cache.key.namespace}/{asked.secret} does not exist, or has no key {keys}"
+        told = f"{lack}: write {'the token' if len(asked.variables) == 1 else 'them'} there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
     told = "; ".join([ready_of_all, *waiting[:TOLD]])
