@@ -8,72 +8,60 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, Status
-from modelplane_operator.api.bounds import DataKey, ObjectName
+from modelplane_operator.api.cache_sources import HTTP, OCI, S3, GoogleCloudStorage, HuggingFace, PersistentVolumeClaim
 from modelplane_operator.api.conditions import STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.model import ATOMIC, Model, needed
+from modelplane_operator.api.model import Model, Rule, needed
 from modelplane_operator.api.shared import ClusterSelector
 
-_PART = r"[a-zA-Z0-9_][-._a-zA-Z0-9]*"
-# They become arguments of a program, and parts of paths.
-Repository = Annotated[str, Field(min_length=1, max_length=253, pattern=f"^{_PART}(/{_PART})?$")]
-Revision = Annotated[str, Field(max_length=253, pattern=r"^([^-\s]\S*)?$")]
-
-
-Pattern = Annotated[str, Field(min_length=1, max_length=253, pattern="^[#-~]([ -~]*[!-~])?$")]
-Patterns = Annotated[tuple[Pattern, ...], Field(max_length=32), ATOMIC]
+Source = Literal["HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP", "PersistentVolumeClaim"]
 Phase = Literal["Pending", "Hydrating", "Ready", "Failed"]
 Count = Annotated[int | None, Field(json_schema_extra={"format": "int64"})]
 
 
-class TokenRef(Model):
-    """A token in a Secret in the cache's namespace."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: DataKey = "HF_TOKEN"
-    """Key within it."""
-
-
-class HuggingFace(Model):
-    """A repository on Hugging Face."""
-
-    repo: Repository
-    """Repository, for example `Qwen/Qwen3-8B`."""
-    revision: Revision | None = None
-    """Branch, tag or commit. Without one, the repository's default branch."""
-    allow_patterns: Patterns = ()
-    """Files to have, for example `*.safetensors` and `*.json`. Without any, all of them; `*` matches `/` too."""
-    ignore_patterns: Patterns = ()
-    """Files to leave out of those, for example `original/*`: many repositories have weights in several formats."""
-    auth_secret: TokenRef | None = None
-    """Token for a gated or private repository. It is on a cluster only while the weights come there."""
-    size_gib: Annotated[int, Field(ge=1, le=100000, alias="sizeGiB")]
-    """Size in GiB of the volume on each cluster. It can be raised where the StorageClass allows that."""
+def _block_of(source: str, field: str, example: str) -> Rule:
+    return needed(
+        field,
+        f"self.source != '{source}'",
+        f"Source {source} needs its own block: add `{field}: {{{example}}}`.",
+    )
 
 
 class ModelCacheSpec(Spec):
     """Weights to stage, and where."""
 
     rules: ClassVar = (
-        needed(
-            "huggingFace",
-            "self.source != 'HuggingFace'",
-            "Source HuggingFace needs its own block: add `huggingFace: {repo: ..., sizeGiB: ...}`.",
-        ),
+        _block_of("HuggingFace", "huggingFace", "repo: ..., sizeGiB: ..."),
+        _block_of("S3", "s3", "bucket: ..., sizeGiB: ..."),
+        _block_of("GoogleCloudStorage", "googleCloudStorage", "bucket: ..., sizeGiB: ..."),
+        _block_of("OCI", "oci", "reference: ..., sizeGiB: ..."),
+        _block_of("HTTP", "http", "manifest: ..., sizeGiB: ..."),
+        _block_of("PersistentVolumeClaim", "persistentVolumeClaim", "claimName: ..."),
     )
 
-    source: Literal["HuggingFace"]
-    """Where the weights come from. The block of the same name must be there."""
+    source: Source
+    """Where the weights come from. The block of the same name must be there; others change nothing."""
     hugging_face: HuggingFace | None = None
     """A repository on Hugging Face."""
+    s3: S3 | None = None
+    """Objects in a bucket of Amazon S3, or of a store that speaks its protocol."""
+    google_cloud_storage: GoogleCloudStorage | None = None
+    """Objects in a bucket of Google Cloud Storage."""
+    oci: OCI | None = None
+    """An artifact in an OCI registry."""
+    http: HTTP | None = None
+    """Files on any web server, named by a manifest."""
+    persistent_volume_claim: PersistentVolumeClaim | None = None
+    """A claim that is there already on each cluster, and is mounted as it is."""
     cluster_selector: ClusterSelector | None = None
     """Which clusters hold the weights. Without it, every cluster that has storage for caches."""
 
 
 class CacheSummary(Model):
-    """The clusters in figures."""
+    """The cache in short."""
 
+    source: Annotated[str | None, Field(max_length=2048)] = None
+    """Where the weights come from: `Qwen/Qwen3-8B`, `s3://models/qwen3-8b`."""
     ready: str | None = None
     """Clusters that hold the weights, of those that shall: `2/3`."""
     progress: Annotated[str | None, Field(max_length=64)] = None
@@ -121,7 +109,7 @@ class ModelCacheStatus(Status):
     """Where the weights are."""
 
     summary: CacheSummary | None = None
-    """The clusters in figures."""
+    """The cache in short."""
     clusters: tuple[CachedCluster, ...] = ()
     """The weights on each cluster."""
 
@@ -154,7 +142,7 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
         short="mc",
         scope="Namespaced",
         columns=(
-            Column("SOURCE", ".spec.huggingFace.repo"),
+            Column("SOURCE", ".status.summary.source"),
             Column("STAGED", ".status.summary.ready"),
             Column("PROGRESS", ".status.summary.progress"),
         ),

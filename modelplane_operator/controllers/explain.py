@@ -10,6 +10,7 @@ from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeploymen
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.planning.cache_status import awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import charges
@@ -57,7 +58,17 @@ def explained(
     asked = ask(deployment, cache, fleet.devices)
     decision = schedule(asked, fleet, now=now)
     ill = {cluster.metadata.name: words for cluster in clusters if (words := _ill(cluster))}
-    return told(decision, ill, _answers(asked, decision, fleet, clusters) if every_cluster else None)
+    every = _answers(asked, decision, fleet, clusters) if every_cluster else None
+    return told(decision, ill, every, _weights(cache, clusters) if deployment.replica.model_cache_ref else {})
+
+
+def _weights(cache: ModelCache | NoCache, clusters: Iterable[InferenceCluster]) -> Mapping[str, str]:
+    """What a new replica would wait for, by cluster."""
+    if isinstance(cache, NoCache):
+        return {}
+    known = cache.to_manifest()
+    found = {one.metadata.name: awaited(known, one.to_manifest()) for one in clusters}
+    return {name: words for name, words in found.items() if words}
 
 
 def _ill(cluster: InferenceCluster) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, names
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.types import of
+from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers import model_replica, tenancy
 from modelplane_operator.controllers.orphans import staged_on
@@ -24,8 +25,10 @@ from modelplane_operator.kube.resources import (
     SERVICE_ACCOUNT,
 )
 from modelplane_operator.planning.cache_status import is_meant
-from modelplane_operator.planning.model_cache import MOST, Observed, Site, User, plan
+from modelplane_operator.planning.cached_cluster import Observed, Site, User
+from modelplane_operator.planning.model_cache import MOST, plan
 from modelplane_operator.planning.symptoms import symptoms, told
+from modelplane_operator.rendering.cache_sources import claim_of, credentials, source_of
 from modelplane_operator.rendering.model_cache import Hydrator
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, its_deletion
 from modelplane_operator.runtime.reading import Cluster, applied, find, placed_on
@@ -49,9 +52,9 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         home = find(clients.hub, NAMESPACE, Key("", cache.key.namespace))
         uid = home["metadata"]["uid"] if home else ""
         sites = await _sites(cache, uid, clients)
-        token = "" if cache.metadata.deletion_timestamp else await _token(cache, referenced)
+        secret = await _secret(cache, referenced)
         crowded = _crowded(cache, clients.hub)
-        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), token, referenced.recheck, crowded)
+        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), secret, referenced.recheck, crowded)
 
     return Controller(
         ModelCache,
@@ -67,15 +70,21 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
     )
 
 
-async def _token(cache: ModelCache, referenced: ReferencedObjects) -> str:
-    """As the Secret has it; empty when there is none, or nothing in it."""
-    source = cache.spec.hugging_face
-    if source is None or source.auth_secret is None:
-        return ""
-    key, name = Key(cache.key.namespace, source.auth_secret.name), source.auth_secret.key
-    needed = frozenset((name,))
-    found = await referenced.find(SECRET, key, needed, waiting=(CACHES, cache.key), needed=needed)
-    return section(found or {}, "data").get(name) or ""
+async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[str, str]:
+    """As the Secret has it, by the hydrator's variables; what is missing or empty is left out."""
+    asked = credentials(source_of(cache))
+    if asked is None or cache.metadata.deletion_timestamp:
+        return {}
+    needed, keys = frozenset(asked.variables.values()), {**asked.variables, **asked.optional}
+    found = await referenced.find(
+        SECRET,
+        Key(cache.key.namespace, asked.secret),
+        frozenset(keys.values()),
+        waiting=(CACHES, cache.key),
+        needed=needed,
+    )
+    data = section(found or {}, "data")
+    return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
 async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
@@ -92,6 +101,8 @@ async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
         if name in known and site.connected and not site.children and not site.users:
             home = names.remote_namespace(cache.key.namespace)
             site = replace(site, namespace=await _vacant(home, clients.fleet(name), clients.hub))
+        if (claim := claim_of(cache)) and site.connected and site.meant:
+            site = await _with_existing(site, Key(names.remote_namespace(cache.key.namespace), claim), clients)
         isolation = InferenceCluster.parse(cluster).spec.isolation
         found.append(replace(site, isolation=isolation or Isolation()))
     return sorted(found, key=lambda one: one.name)
@@ -112,6 +123,20 @@ def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
         pods=tuple(labelled(there, (POD,), uid, homes)),
         fences=tuple(applied(there, model_replica.FENCES, home, homes)) if home else (),
     )
+
+
+async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
+    """The same with a claim that somebody else has made: nothing of theirs is watched."""
+
+    def ask(kube: Kube) -> Awaitable[Manifest | None]:
+        return kube.find(PERSISTENT_VOLUME_CLAIM, claim)
+
+    try:
+        there = clients.fleet(site.name)
+        found = await clients.reads.of(there, ("claim", claim), ask, clients.now())
+        return replace(site, existing=found)
+    except ClientError as error:
+        return replace(site, connected=False, error=error)
 
 
 async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:

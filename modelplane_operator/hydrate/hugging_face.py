@@ -18,9 +18,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import filter_repo_objects
 
-from modelplane_operator.hydrate.source import Broken, File, Listing, Refused
+from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, selected
 
 # Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
 _PASSING: Final = frozenset({408, 425, 429})
@@ -42,18 +41,11 @@ class HuggingFace:
             found = HfApi(self.endpoint, token=self.token or False).model_info(
                 self.repo, revision=self.revision, files_metadata=True
             )
-        wanted = filter_repo_objects(
-            found.siblings or (),
-            allow_patterns=list(self.allow) or None,
-            ignore_patterns=list(self.ignore) or None,
-            key=lambda one: one.rfilename,
+        every = (
+            File(one.rfilename, one.size or 0, f"sha256:{one.lfs.sha256}" if one.lfs else f"git:{one.blob_id}")
+            for one in found.siblings or ()
         )
-        files = tuple(
-            File(one.rfilename, one.size or 0, one.lfs.sha256 if one.lfs else None, one.blob_id) for one in wanted
-        )
-        if not files:
-            left = ": no file matches allowPatterns and ignorePatterns" if found.siblings else ""
-            raise Refused(f"{self._named} has no files{left}")
+        files = selected(every, self.allow, self.ignore, self._named)
         if found.sha is None:
             raise Broken(f"{self.endpoint} does not say which commit {self._named} is")
         return Listing(found.sha, files)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+MOST: Final = 20_000  # files of a model
+CHANGED: Final = (
+    "holds another content than the one that another cluster has staged: put a new content under a name of its own"
+)
 
 
 class HydrationError(Exception):
@@ -13,6 +23,10 @@ class HydrationError(Exception):
 
 class Refused(HydrationError):  # noqa: N818
     """What trying again does not mend: somebody has to do something. The message says what."""
+
+
+class Denied(Refused):
+    """What the source gives to somebody else, or with another token."""
 
 
 class Broken(HydrationError):  # noqa: N818
@@ -30,10 +44,12 @@ class File:
     path: str
     """Below the volume's root, with `/`."""
     size: int
-    sha256: str | None = None
-    """What its content must hash to; without it, `git`."""
-    git: str | None = None
-    """The name that Git gives to its content, which is a hash too."""
+    checksum: str = ""
+    """What its content must come to, as `checksums` reads it; empty when the source names nothing."""
+    key: str = ""
+    """What the source calls it."""
+    version: str = ""
+    """Which content of that name it is, to the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,43 @@ class Listing:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+
+def below(prefix: str) -> str:
+    """What the names of objects below a prefix begin with."""
+    return f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+
+
+def path_of(key: str, prefix: str) -> str:
+    """The path of an object below a prefix; empty for what is no file."""
+    above = below(prefix)
+    return "" if key.endswith("/") or not key.startswith(above) else key.removeprefix(above)
+
+
+def selected(files: Iterable[File], allow: Sequence[str], ignore: Sequence[str], named: str) -> tuple[File, ...]:
+    """Those that are asked for; raises Refused when there are none, or too many."""
+    every = tuple(islice(files, MOST + 1))
+    if len(every) > MOST:
+        raise Refused(f"{named} has more than {MOST} files")
+    found = tuple(one for one in every if (not allow or _any(allow, one.path)) and not _any(ignore, one.path))
+    if not found:
+        left = ": no file matches allowPatterns and ignorePatterns" if every else ""
+        raise Refused(f"{named} has no files{left}")
+    return found
+
+
+def _any(patterns: Sequence[str], path: str) -> bool:
+    """As Hugging Face's own tools have it: `*` is `/` too, and a folder is all that is in it."""
+    return any(fnmatchcase(path, f"{one}*" if one.endswith("/") else one) for one in patterns)
+
+
+def pinned(files: Sequence[File], wanted: str, named: str) -> Listing:
+    """The listing of a source that has no revisions of its own: they are made of names, sizes and versions."""
+    told = sorted((one.path, one.size, one.version or one.checksum) for one in files)
+    found = f"sha256:{hashlib.sha256(json.dumps(told).encode()).hexdigest()}"
+    if wanted and wanted != found:
+        raise Refused(f"{named} {CHANGED}")
+    return Listing(found, tuple(files))
 
 
 class Source(Protocol):

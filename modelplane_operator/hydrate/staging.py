@@ -6,7 +6,6 @@ where the one before was: what is in its place was verified before it was put th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from modelplane_operator.hydrate.checksums import matches
 from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, Source
 
 HOME: Final = ".modelplane"  # in the volume: what is ours
 MARKER: Final = "complete.json"
 AT_ONCE: Final = 4  # files: more fill no disk sooner, and each takes some 30 MB
 TRIES: Final = 4  # of one file, in this process; then Kubernetes starts another
-CHUNK: Final = 1 << 20
 SPARE: Final = 64 << 20  # bytes that file systems need for themselves
 LAST: Final = ("config.json", "model_index.json")  # what engines look for first is put in its place last
 
@@ -130,7 +129,7 @@ class Staging:
         told = {
             "content": self.content,
             "revision": listing.revision,
-            "files": [{"path": one.path, "size": one.size, "sha256": one.sha256} for one in listing.files],
+            "files": [{"path": one.path, "size": one.size, "checksum": one.checksum} for one in listing.files],
         }
         written = self.marker.with_suffix(".new")
         with written.open("w") as file:
@@ -151,13 +150,7 @@ def _check(file: File) -> None:
 
 def _verify(file: File, path: Path) -> None:
     """Raises Broken, and has it fetched anew, when it is not that file."""
-    size = path.stat().st_size
-    digest = hashlib.sha256() if file.sha256 else hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    with path.open("rb") as content:
-        while chunk := content.read(CHUNK):
-            digest.update(chunk)
-    wanted = file.sha256 or file.git
-    if size == file.size and wanted in {None, digest.hexdigest()}:
+    if path.stat().st_size == file.size and matches(file.checksum, path):
         return
     path.unlink()
     raise Broken(f"file {file.path} has come with another content than the source says it has")

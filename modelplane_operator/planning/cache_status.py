@@ -10,13 +10,13 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, ClustersMatched, ModelCache
 from modelplane_operator.kube.objects import Manifest, is_terminating, labels_of, section
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.rendering.model_cache import source_of
+from modelplane_operator.rendering.cache_sources import claim_of, credentials, named, source_of
 
 TOLD: Final = 3  # clusters and replicas that a message names
 
 
 def judged(
-    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, token_missing: bool
+    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, secret_missing: bool
 ) -> tuple[Condition, Condition]:
     """Whether there are clusters for it, and whether the weights are on all of them."""
     source = source_of(cache)
@@ -29,18 +29,19 @@ def judged(
             ClustersMatched.NO_CLUSTERS.condition(now, message=why),
             ArtifactReady.NO_CLUSTERS.condition(now, message=why),
         )
-    clusters, named = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
-    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {named}")
+    clusters, these = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
+    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {these}")
     ready = [one for one in meant if one.phase == "Ready"]
     broken = [one for one in meant if one.phase == "Failed"]
-    secret = source.auth_secret
+    asked = credentials(source)
     if len(ready) == len(meant):
-        told = f"repository {source.repo} is staged on {clusters}"
+        told = f"{named(source)} is on {clusters}" if claim_of(cache) else f"{named(source)} is staged on {clusters}"
         return matched, ArtifactReady.STAGED.condition(now, message=told)
     ready_of_all = f"{len(ready)} of {clusters} ready"
-    if secret and token_missing:
-        lack = f"Secret {cache.key.namespace}/{secret.name} does not exist, or has no key {secret.key}"
-        told = f"{lack}: write the token there; {ready_of_all}"
+    if asked and secret_missing:
+        keys = listed(asked.variables.values())
+        lack = f"Secret {cache.key.namespace}/{asked.secret} does not exist, or has no key {keys}"
+        told = f"{lack}: write {'the token' if len(asked.variables) == 1 else 'them'} there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
     told = "; ".join([ready_of_all, *waiting[:TOLD]])
@@ -61,7 +62,8 @@ def progress_of(meant: Iterable[CachedCluster]) -> str | None:
 
 def is_meant(cache: Manifest, cluster: Manifest) -> bool:
     """Whether a cluster is to hold the weights of a cache."""
-    storage = section(cluster, "status", "cache").get("storageClassName")
+    fetched = cache["spec"].get("source") != "PersistentVolumeClaim"
+    storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
     wanted = section(cache, "spec", "clusterSelector", "matchLabels")
     matches = all(labels_of(cluster).get(key) == value for key, value in wanted.items())
     return bool(storage) and not is_terminating(cluster) and matches

@@ -1,125 +1,27 @@
 """A cache on its clusters: on each, a volume that is filled once and kept for as long as anybody starts from it.
 
-    claim      our PersistentVolumeClaim for the present content; another content gets another one, beside it
-    Job        fills it; begun again a while after it has failed
-    staged     the claim is marked with the revision as soon as the Job has succeeded: that is all that counts from then
-    rest       Job, token and account go; a claim of before goes when no replica starts from it any more
-
-A cluster that is no longer meant keeps what replicas there start from. Each cluster's steps are a strand.
+Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import Final
 
-from modelplane_operator.api import labels, names
+from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model_cache import (
-    ArtifactReady,
-    CachedCluster,
-    CacheSummary,
-    ModelCache,
-    ModelCacheStatus,
-    Phase,
-)
+from modelplane_operator.api.model_cache import ArtifactReady, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
-from modelplane_operator.kube.ownership import was_applied
-from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
+from modelplane_operator.kube.objects import is_terminating
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
-from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
-from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
-from modelplane_operator.rendering.model_cache import (
-    Hydrator,
-    content_of,
-    render_account,
-    render_job,
-    render_token,
-    render_volume,
-    source_of,
-)
-from modelplane_operator.rendering.model_replica.fences import render_fences
+from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, claims, look
+from modelplane_operator.planning.plan import LET_GO, Plan, Step, delete
+from modelplane_operator.rendering.cache_sources import claim_of, credentials, shown, source_of
 
 KIND = ModelCache.definition.kind
-REQUEUE_SOON: Final = 2.0  # until the first lists of a cluster are in
-PAUSE: Final = timedelta(minutes=1)  # after the first failure of a hydration; twice as long after each further one
-LONGEST: Final = timedelta(hours=1)
 MOST: Final = 100  # caches of a namespace: each is seven objects on each of its clusters, of which one may have 20,000
 CROWDED: Final = f"the {MOST} oldest caches of a namespace are staged, and it is none of them: delete some of those"
-UNNAMED: Final = (
-    "nobody has said which image clusters pull the hydrator in: set --hydrator-image of the operator to its own image"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A replica that starts from the cache."""
-
-    name: str
-    volume: str
-    """Which of its claims."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A cluster that the cache is meant for, or has something on."""
-
-    name: str
-    meant: bool
-    """Whether it is to hold the weights."""
-    storage_class: str = ""
-    isolation: Isolation = Isolation()  # noqa: RUF009 - frozen
-    users: tuple[User, ...] = ()
-    connected: bool = True
-    """Whether what was seen there can be relied on."""
-    error: ClientError | None = None
-    """Why it cannot be reached."""
-    children: tuple[Manifest, ...] = ()
-    """What we applied there for this cache."""
-    pods: tuple[Manifest, ...] = ()
-    fences: tuple[Manifest, ...] = ()
-    namespace: Manifest | None = None
-    """The namespace there, when nothing else is in it that needs it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A cache, and its clusters."""
-
-    cache: ModelCache
-    sites: tuple[Site, ...]
-    namespace_uid: str
-    """Of its namespace on the hub; empty before that has been seen."""
-    hydrator: Hydrator
-    now: datetime
-    token: str = ""
-    """As the Secret has it, encoded."""
-    recheck: float = 30.0
-    """When the Secret is to be read again."""
-    crowded: bool = False
-    """Whether its namespace has as many older ones as it may have."""
-
-    @property
-    def token_missing(self) -> bool:
-        return source_of(self.cache).auth_secret is not None and not self.token
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What is said of a cluster, what is done there, and when to look again."""
-
-    told: CachedCluster
-    steps: tuple[Step, ...] = ()
-    again: float | None = None
-    counts: bool = True
 
 
 def plan(seen: Observed) -> Plan:
@@ -129,211 +31,24 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [look for site in seen.sites if (look := _look(seen, site))]
-    again = [look.again for look in looks if look.again is not None]
-    if source_of(seen.cache).auth_secret and any(look.told.phase != "Ready" for look in looks):
+    looks = [one for site in seen.sites if (one := look(seen, site))]
+    again = [one.again for one in looks if one.again is not None]
+    if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
-    steps = tuple(step for look in looks for step in look.steps)
+    steps = tuple(step for one in looks for step in one.steps)
     return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None))
 
 
-def _look(seen: Observed, site: Site) -> _Look | None:
-    last = seen.cache.on(site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
-        told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
-        told = told.model_copy(update={"message": why[:1000]}) if site.error else told
-        return _Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
-    if not site.meant and not site.users:
-        return _leaving(site, last)
-    present = _Present(seen, site)
-    if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return _Look(last, counts=False) if last else None
-    return present.look(last)
-
-
-@dataclass(frozen=True, slots=True)
-class _Present:
-    """One cluster on which the cache is to be."""
-
-    seen: Observed
-    site: Site
-
-    @property
-    def claims(self) -> Sequence[Manifest]:
-        return [one for one in self.site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
-
-    @property
-    def claim(self) -> Manifest | None:
-        """The volume of the present content."""
-        wanted = content_of(self.seen.cache)
-        alive = (one for one in self.claims if not is_terminating(one))
-        return next((one for one in alive if annotations_of(one).get(labels.CONTENT) == wanted), None)
-
-    @property
-    def staged(self) -> str:
-        """The revision of which it holds all."""
-        return annotations_of(self.claim).get(labels.STAGED, "") if self.claim else ""
-
-    @property
-    def job(self) -> Manifest | None:
-        return next((one for one in self._hydration() if type_of(one) == JOB), None)
-
-    @property
-    def serving(self) -> Manifest | None:
-        """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
-        if self.staged:
-            return self.claim
-        last = self.seen.cache.on(self.site.name)
-        complete = [one for one in self.claims if labels.STAGED in annotations_of(one) and not is_terminating(one)]
-        complete.sort(key=lambda one: (key_of(one).name != (last.volume if last else None), key_of(one)))
-        return next(iter(complete), None)
-
-    def look(self, last: CachedCluster | None) -> _Look:
-        job, cluster, now = self.job, self.site.name, self.seen.now
-        ended = job is not None and succeeded(job)
-        told = reported(job, self.site.pods) if job else None
-        source = source_of(self.seen.cache)
-        revision = self.staged or ((told and told.revision) or source.revision or "unnamed" if ended else "")
-        volume = self._volume(revision)
-        base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.site.isolation), volume]
-        phase, message, again, more = self._course(job, staged=bool(revision), last=last)
-        steps: list[Step] = [Apply(one, cluster) for one in (*base, *more)]
-        # Until the mark is on the volume the Job is what tells of it.
-        done = bool(self.staged)
-        keep = [*base, *more, *(() if done else self._hydration()), *self._volumes_in_use()]
-        steps += prune(self.site.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
-        steps += prune(self.site.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
-        retry = again is not None and again <= now
-        if job and not done and (retry or self._has_other_token(job)):
-            steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
-        serving = self.serving
-        was = last.since if last and last.phase == phase else None
-        return _Look(
-            CachedCluster(
-                name=cluster,
-                phase=phase,
-                message=message[:1000] or None,
-                since=was or now,
-                attempts=attempt(job) if job else last.attempts if last else None,
-                progress=None if done or not told else told.progress,
-                volume=key_of(serving).name if serving else None,
-                revision=annotations_of(serving)[labels.STAGED] if serving else None,
-            ),
-            tuple(steps),
-            max((again - now).total_seconds(), 1.0) if again and not retry else None,
-            counts=self.site.meant,
-        )
-
-    def _course(
-        self, job: Manifest | None, *, staged: bool, last: CachedCluster | None
-    ) -> tuple[Phase, str, datetime | None, Sequence[Manifest]]:
-        """The phase, what is said of it, when a failed Job is begun again, and what is needed besides the volume."""
-        bound = section(self.claim or {}, "status").get("phase")
-        if bound == "Lost":
-            return "Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim", None, ()
-        if staged:
-            return "Ready", "", None, ()
-        if job and failed(job):
-            since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
-            pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            return "Failed", trouble(self.site.pods) or _why(job), since + pause, ()
-        phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
-        if job is None and self.seen.token_missing:
-            return phase, "", None, ()
-        if job is None and not self.seen.hydrator.image:
-            return phase, UNNAMED, None, ()
-        token = [render_token(self.seen.cache, self.seen.token)] if self.seen.token else []
-        more = [*token, *render_account(self.seen.cache)]
-        if job is None:
-            before = last.attempts or 0 if last else 0
-            more.append(
-                render_job(
-                    self.seen.cache,
-                    self._volume("")["metadata"]["name"],
-                    self.seen.hydrator,
-                    attempt=before + 1,
-                    revision=_found_elsewhere(self.seen),
-                )
-            )
-            return phase, "", None, more
-        message = trouble(self.site.pods) if self.site.pods else "" if bound == "Bound" else self._unbound()
-        return phase, message, None, more
-
-    def _unbound(self) -> str:
-        namespace, name = key_of(self.claim) if self.claim else ("", "")
-        return f"the volume is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
-
-    def _volume(self, staged: str) -> Manifest:
-        cache, claim, gib = self.seen.cache, self.claim, source_of(self.seen.cache).size_gib
-        if claim is None:
-            plain = names.cache_volume(*cache.key)
-            taken = any(key_of(one).name == plain for one in self.claims)
-            name = names.cache_volume(*cache.key, content_of(cache)) if taken else plain
-            return render_volume(cache, name, self.site.storage_class, gib, staged)
-        spec = section(claim, "spec")  # of one that is there, nothing changes but that it grows
-        given = section(spec, "resources", "requests").get("storage", "")
-        there = int(given[:-2]) if given.endswith("Gi") and given[:-2].isdigit() else 0
-        return render_volume(cache, key_of(claim).name, spec.get("storageClassName", ""), max(gib, there), staged)
-
-    def _hydration(self) -> Iterator[Manifest]:
-        """What there is of the present hydration."""
-        name = names.hydration(*self.seen.cache.key, content_of(self.seen.cache))
-        return (one for one in self.site.children if key_of(one).name == name)
-
-    def _volumes_in_use(self) -> Iterator[Manifest]:
-        used = {user.volume for user in self.site.users}
-        if self.serving:
-            used.add(key_of(self.serving).name)
-        return (one for one in self.claims if key_of(one).name in used)
-
-    def _has_other_token(self, job: Manifest) -> bool:
-        """Whether a Job has failed with another token than there is now."""
-        if not failed(job) or not self.seen.token:
-            return False
-        wanted = render_token(self.seen.cache, self.seen.token)
-        copies = [one for one in self.site.children if type_of(one) == SECRET and key_of(one) == key_of(wanted)]
-        return any(not was_applied(one, wanted) for one in copies)
-
-
-def _found_elsewhere(seen: Observed) -> str:
-    """The commit that a branch was on the first cluster that has found it out: all are to hold the same."""
-    wanted = content_of(seen.cache)
-    for site in seen.sites:
-        for one in site.children:
-            staged = annotations_of(one).get(labels.STAGED)
-            of_claim = type_of(one) == PERSISTENT_VOLUME_CLAIM and annotations_of(one).get(labels.CONTENT) == wanted
-            if staged and of_claim:
-                return staged
-            name = names.hydration(*seen.cache.key, wanted)
-            if type_of(one) == JOB and key_of(one).name == name and (found := reported(one, site.pods).revision):
-                return found
-    return ""
-
-
-def _why(job: Manifest) -> str:
-    return f"the Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
-
-
-def _leaving(site: Site, last: CachedCluster | None) -> _Look | None:
-    """The cache has nothing to do on a cluster any more."""
-    steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
-    if site.children:
-        told = last or CachedCluster(name=site.name)
-        return _Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
-    if last is None or site.namespace is None:
-        return None
-    return _Look(last, (delete(site.namespace, cluster=site.name),), counts=False)
-
-
-def _status(seen: Observed, looks: Sequence[_Look]) -> ModelCacheStatus:
-    meant = [look.told for look in looks if look.counts]
-    matched, artifact = judged(seen.cache, meant, seen.now, token_missing=seen.token_missing)
+def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
+    meant = [one.told for one in looks if one.counts]
+    matched, artifact = judged(seen.cache, meant, seen.now, secret_missing=seen.secret_missing)
     whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
-        summary=CacheSummary(ready=ready_of(meant), progress=progress_of(meant)),
-        clusters=tuple(look.told for look in looks),
+        summary=CacheSummary(
+            source=shown(source_of(seen.cache))[:2048], ready=ready_of(meant), progress=progress_of(meant)
+        ),
+        clusters=tuple(one.told for one in looks),
     )
 
 
@@ -362,11 +77,11 @@ def _teardown(seen: Observed) -> Plan:
             why.append(f"cluster {site.name} does not answer; what is there is deleted when it does")
             again = again if site.error else REQUEUE_SOON
             continue
-        claims = [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
-        rest = [one for one in site.children if type_of(one) != PERSISTENT_VOLUME_CLAIM]
-        going = rest if site.users else [*rest, *claims]
+        volumes = claims(site)
+        rest = [one for one in site.children if one not in volumes]
+        going = rest if site.users else [*rest, *volumes]
         steps += [delete(one, cluster=site.name) for one in going if not is_terminating(one)]
-        if site.users and claims:
+        if site.users and (volumes or claim_of(seen.cache)):
             users = listed((user.name for user in site.users), TOLD)
             why.append(f"replicas on cluster {site.name} start from the cache: {users}")
         elif site.children:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.api.model_cache import HuggingFace, ModelCache
+from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.cache_sources import arguments, content_of, credentials, fetched_by
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
-DIGITS: Final = 16  # of a digest: two contents of one cache, not a birthday party
-TOKEN: Final = "HF_TOKEN"  # noqa: S105 - the variable that has it
 VOLUME: Final = "/mnt/artifact"
 USER: Final = 65532
 REFUSED: Final = 3  # exit code of the hydrator: another pod would end in the same way
@@ -32,20 +30,6 @@ class Hydrator:
     """Where Hugging Face, or a mirror of it, answers."""
 
 
-def content_of(cache: ModelCache) -> str:
-    """What a volume is to hold, in short: another one when it is to hold something else. Its size is none of it."""
-    source = source_of(cache)
-    told = [cache.spec.source, source.repo, source.revision or "", source.allow_patterns, source.ignore_patterns]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:DIGITS]
-
-
-def source_of(cache: ModelCache) -> HuggingFace:
-    """Raises ValueError for a cache whose rules the API server did not know."""
-    if cache.spec.hugging_face is None:
-        raise ValueError(f"ModelCache {cache.key} has no block huggingFace")
-    return cache.spec.hugging_face
-
-
 def render_volume(cache: ModelCache, name: str, storage_class: str, gib: int, staged: str = "") -> Manifest:
     """The volume of the present content; `staged`: the revision that it holds all of."""
     metadata = on_cluster(cache, name)
@@ -62,14 +46,14 @@ def render_volume(cache: ModelCache, name: str, storage_class: str, gib: int, st
     }
 
 
-def render_token(cache: ModelCache, encoded: str) -> Manifest:
-    """The token, for as long as the Job is there."""
+def render_token(cache: ModelCache, secret: Mapping[str, str]) -> Manifest:
+    """The token, or what else the source asks for, as long as the Job is there: encoded, by variable."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(cache),
         "type": "Opaque",
-        "data": {TOKEN: encoded},
+        "data": dict(secret),
     }
 
 
@@ -98,8 +82,8 @@ def render_account(cache: ModelCache) -> tuple[Manifest, ...]:
 
 
 def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: int, revision: str = "") -> Manifest:
-    """The Job that fills a volume. `revision`: the commit that another cluster has found the branch to be."""
-    source, metadata = source_of(cache), _metadata(cache)
+    """The Job that fills a volume. `revision`: what another cluster has found the content to be."""
+    source, metadata = fetched_by(cache), _metadata(cache)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -146,11 +130,7 @@ def render_job(cache: ModelCache, volume: str, hydrator: Hydrator, *, attempt: i
                             "args": [
                                 f"--volume={VOLUME}",
                                 f"--content={content_of(cache)}",
-                                f"--repo={source.repo}",
-                                *([f"--revision={wanted}"] if (wanted := revision or source.revision) else []),
-                                *(f"--allow={one}" for one in source.allow_patterns),
-                                *(f"--ignore={one}" for one in source.ignore_patterns),
-                                f"--endpoint={hydrator.endpoint}",
+                                *arguments(source, revision, hydrator.endpoint),
                                 f"--job={metadata['name']}",
                                 f"--namespace={metadata['namespace']}",
                             ],
@@ -194,6 +174,15 @@ def _metadata(cache: ModelCache) -> Manifest:
 
 
 def _token(cache: ModelCache) -> list[Manifest]:
-    if source_of(cache).auth_secret is None:
+    asked, name = credentials(fetched_by(cache)), _metadata(cache)["name"]
+    if asked is None:
         return []
-    return [{"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": _metadata(cache)["name"], "key": TOKEN}}}]
+    return [
+        {
+            "name": one,
+            "valueFrom": {
+                "secretKeyRef": {"name": name, "key": one, **({"optional": True} if one in asked.optional else {})}
+            },
+        }
+        for one in (*asked.variables, *asked.optional)
+    ]

@@ -14,6 +14,7 @@ from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, 
 from modelplane_operator.api.shared import ModelCacheRef
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.rendering.allowed import LeftOut, allowed, isolation_of, left_out
+from modelplane_operator.rendering.cache_sources import claim_of
 from modelplane_operator.rendering.inference_gateway import url_of
 from modelplane_operator.rendering.model_replica import REVISION, replica_prefix
 from modelplane_operator.rendering.node_share import node_share
@@ -50,8 +51,9 @@ def _cache_ref(ref: ModelCacheRef | None, placement: Placement, cache: ModelCach
     if ref is None:
         return {}
     told = cache.on(placement.cluster) if cache else None
-    other = told and told.volume and cache and told.volume != names.cache_volume(*cache.key)
-    return {"modelCacheRef": {"name": ref.name, **({"volume": told.volume} if told and other else {})}}
+    volume = (claim_of(cache) if cache else "") or (told and told.volume)
+    other = volume and cache and volume != names.cache_volume(*cache.key)
+    return {"modelCacheRef": {"name": ref.name, **({"volume": volume} if other else {})}}
 
 
 def not_allowed(deployment: ModelDeployment, cluster: InferenceCluster | None) -> Sequence[LeftOut]:

@@ -23,23 +23,38 @@ class Filled:
     refusals: tuple[Refusal, ...] = ()
 
 
-def fill(requirement: Requirement, wanted: int, settled: Settled, namesakes: Iterable[Replica], fleet: Fleet) -> Filled:
+def fill(
+    requirement: Requirement,
+    wanted: int,
+    settled: Settled,
+    namesakes: Iterable[Replica],
+    fleet: Fleet,
+    *,
+    staged: frozenset[str] = frozenset(),
+) -> Filled:
     """Find places for so many replicas, as far as there are any.
 
-    A cluster that has none of ours comes before all that have one. Those the survey names, in order; the others, which
-    the decision itself has touched, are kept apart from it and asked again after each step.
+    Clusters on which the weights are staged come before all others, and of these and of those the ones that have none
+    of ours before the ones that have. What has neither the survey names, in order; the others are kept apart from it,
+    and asked again after each step.
     """
     sites = dict(settled.sites)
+    sites |= {name: site for name in staged - sites.keys() if (site := fleet.site(name)) is not None}
     loads = Counter(replica.cluster for replica in settled.staying)
     taken = _taken(namesakes)
-    answers = {name: answer(requirement, sites[name]) for name in loads}
-    queue = [(loads[name], found.usage, name) for name, found in answers.items() if isinstance(found, Fit)]
+    apart = frozenset(loads) | (staged & sites.keys())
+    answers = {name: answer(requirement, sites[name]) for name in apart}
+    queue = [
+        (name not in staged, loads[name], found.usage, name)
+        for name, found in answers.items()
+        if isinstance(found, Fit)
+    ]
     heapify(queue)
-    survey = fleet.survey(requirement, limit=wanted + 1, apart=frozenset(loads))
+    survey = fleet.survey(requirement, limit=wanted + 1, apart=apart)
     fresh = deque(survey.candidates)
     placements: list[Placement] = []
     while len(placements) < wanted and (fresh or queue):
-        site = fresh.popleft() if fresh else sites[heappop(queue)[2]]
+        site = fresh.popleft() if fresh and not (queue and _is_first(queue[0])) else sites[heappop(queue)[-1]]
         name = site.cluster.name
         answers[name] = found = answer(requirement, site)
         if not isinstance(found, Fit):
@@ -52,12 +67,17 @@ def fill(requirement: Requirement, wanted: int, settled: Settled, namesakes: Ite
         sites[name] = site.charged(charges(placement.engines))
         answers[name] = found = answer(requirement, sites[name])
         if isinstance(found, Fit):
-            heappush(queue, (loads[name], found.usage, name))
+            heappush(queue, (name not in staged, loads[name], found.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(fresh))
     spare = [Refusal(unused, fresh[0].cluster.name, Spare())] if fresh else []
     chosen = {placement.cluster for placement in placements} if len(placements) == wanted else set[str]()
     others = ((name, _reason(found)) for name, found in sorted(answers.items()) if name not in chosen)
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
+
+
+def _is_first(row: tuple[bool, int, float, str]) -> bool:
+    """Whether a cluster comes before those that the survey names: the weights are there."""
+    return not row[0]
 
 
 def _taken(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:

@@ -91,10 +91,16 @@ def where(decision: Decision) -> str:
     return listed((f"{place} ({count})" if count > 1 else place for place, count in places.items()), _PLACES)
 
 
-def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapping[str, Reason] | None = None) -> str:
+def explain(
+    decision: Decision,
+    ill: Mapping[str, str] = NOTHING,
+    clusters: Mapping[str, Reason] | None = None,
+    weights: Mapping[str, str] = NOTHING,
+) -> str:
     """The whole decision, one line for every replica and every kind of refusal.
 
     `ill`: what is wrong with clusters, for their replicas. `clusters`, when given: what each says to one replica more.
+    `weights`: what a new replica waits for on clusters that do not hold all of them.
     """
     checked = f"{counted(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
     removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
@@ -105,7 +111,12 @@ def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapp
         ("problems", [problem(found) for found in decision.problems]),
         (
             "placed",
-            [_placement(found, new=found in decision.new) + _ill(found.cluster, ill) for found in decision.placements],
+            [
+                _placement(found, new=found in decision.new)
+                + _ill(found.cluster, ill)
+                + (_ill(found.cluster, weights) if found in decision.new else "")
+                for found in decision.placements
+            ],
         ),
         ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
         ("left as they are", [f"{name} on {cluster}: {why}{_ill(cluster, ill)}" for name, cluster, why in held]),
@@ -119,7 +130,7 @@ def explain(decision: Decision, ill: Mapping[str, str] = NOTHING, clusters: Mapp
             lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
     if clusters is not None:
         every = (
-            f"  {name}: {counted(now[name], 'replica')}; one more: {_why(why)}"
+            f"  {name}: {counted(now[name], 'replica')}; one more: {_why(why)}{_ill(name, weights)}"
             for name, why in sorted(clusters.items())
         )
         lines += ["every cluster:", *every]

@@ -87,6 +87,8 @@ class Ask:
     problems: tuple[Problem, ...] = ()
     """While there are any, nothing new is placed."""
     failover: Failover | None = None
+    staged: frozenset[str] = frozenset()
+    """Clusters that hold all of its weights; without a cache there are none."""
 
     @property
     def readable(self) -> bool:
@@ -131,7 +133,13 @@ def ask(
         ),
         problems=(*problems, *_cache_problems(spec, cache), *conflicts),
         failover=_failover(spec, deployment.spec.replicas),
+        staged=_staged(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else frozenset(),
     )
+
+
+def _staged(cache: ModelCache) -> frozenset[str]:
+    known = cache.status.clusters if cache.status else ()
+    return frozenset(one.name for one in known if one.volume)
 
 
 def _labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str, str], Iterable[LabelConflict]]:

@@ -29,7 +29,7 @@ ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas
 ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName NODES=.status.nodes POOL=.status.pool
 ModelEndpoint     modelendpoints     me    Namespaced  URL=.spec.url STATE=.status.conditions[?(@.type=='Ready')].reason
 ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address ENDPOINTS=.status.endpointCount
-ModelCache        modelcaches        mc    Namespaced  SOURCE=.spec.huggingFace.repo STAGED=.status.summary.ready \
+ModelCache        modelcaches        mc    Namespaced  SOURCE=.status.summary.source STAGED=.status.summary.ready \
     PROGRESS=.status.summary.progress
 ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address
 GKECluster        gkeclusters        gke   Namespaced  REGION=.spec.region

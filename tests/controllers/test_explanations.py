@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.controllers.explain import explained
 from modelplane_operator.scheduling.requirement import NoCache
 from tests.support import builders as b
@@ -30,6 +31,28 @@ def test_a_replica_that_runs_is_told_with_what_is_wrong_with_its_cluster() -> No
         "placed:",
         "  a #0: main on default (1 node); its cluster is not Ready (Unreachable): It does not answer since 11:40",
     ]
+
+
+def test_a_cluster_that_has_to_get_the_weights_first_comes_last_and_says_so() -> None:
+    cache = b.model_cache().to_manifest()
+    coming = {"bytes": 41, "totalBytes": 100, "estimatedCompletion": "2026-01-01T12:30:00Z"}
+    cache["status"] = {
+        "clusters": [
+            {"name": "a", "phase": "Hydrating", "progress": coming},
+            {"name": "b", "phase": "Ready", "volume": "weights"},
+        ]
+    }
+    clusters = [b.cluster("a"), b.cluster("b", nodes=1)]
+
+    def lines(replicas: int) -> list[str]:
+        wanted = b.deployment(replicas=replicas, cache="qwen")
+        text = explained(wanted, ModelCache.parse(cache), clusters, [], now=b.EPOCH, every_cluster=True)
+        return text.splitlines()
+
+    waits = "the weights of ModelCache qwen are not on cluster a yet: 41%, until about 12:30 UTC"
+    assert "  b #0: main on default (1 node) (new)" in lines(1)
+    assert f"  a #0: main on default (1 node) (new); {waits}" in lines(2)
+    assert f"  a: 0 replicas; one more: it has room; {waits}" in lines(1)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

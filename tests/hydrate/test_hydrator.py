@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.hydrating import CONTENT, Ended, run
 from tests.support.model_hub import COMMIT, ModelHub, model_hub
 
-CONTENT = "0123456789abcdef"
 TOKEN = "hf_canary7c1e"  # noqa: S105 - of a stand-in
 WEIGHTS = random.Random(1).randbytes(3_000_000)  # noqa: S311 - no secret
 FILES = {
@@ -25,37 +21,9 @@ FILES = {
 }
 
 
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    word: str
-    """The container's termination message."""
-    log: str
-    volume: Path
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What an engine sees."""
-        found = (path for path in self.volume.rglob("*") if path.is_file())
-        named = {str(path.relative_to(self.volume)): path.read_bytes() for path in found}
-        return {name: content for name, content in named.items() if not name.startswith(".modelplane/")}
-
-    @property
-    def is_marked(self) -> bool:
-        return (self.volume / ".modelplane" / "complete.json").exists()
-
-
 def hydrate(hub: ModelHub, folder: Path, *more: str, token: str = "", repo: str = "org/model") -> Ended:
-    volume, word = folder / "volume", folder / "word"
-    volume.mkdir(exist_ok=True)
-    word.write_text("")
-    command = [sys.executable, "-m", "modelplane_operator.hydrate", f"--volume={volume}", f"--content={CONTENT}"]
-    told = [f"--repo={repo}", f"--endpoint={hub.url}", f"--termination-message={word}"]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **({"HF_TOKEN": token} if token else {})}
-    done = subprocess.run(
-        [*command, *told, *more], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    return Ended(done.returncode, word.read_text(), done.stdout + done.stderr, volume)
+    secret = {"HF_TOKEN": token} if token else {}
+    return run(folder, f"--repo={repo}", f"--endpoint={hub.url}", *more, secret=secret)
 
 
 def test_a_volume_holds_all_files_and_a_marker_that_names_the_commit(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.cache_status import awaited
-from modelplane_operator.planning.model_cache import Observed, Site, User, plan
+from modelplane_operator.planning.cache_status import awaited, is_meant
+from modelplane_operator.planning.cached_cluster import Observed, Site, User
+from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 
@@ -63,7 +64,7 @@ def ended(message: str, phase: str = "Failed") -> Manifest:
 
 
 def seen(of: ModelCache, *sites: Site, token: str = "") -> Observed:
-    return Observed(of, sites, "home", HYDRATOR, NOW, token)
+    return Observed(of, sites, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
 
 
 def site(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> Site:
@@ -145,7 +146,7 @@ def test_a_job_is_made_once_and_what_it_says_is_told() -> None:
     assert deleted(decided) == set()
     assert decided.status is not None
     status = decided.status.to_manifest()
-    assert status["summary"] == {"ready": "0/1", "progress": "41%"}
+    assert status["summary"] == {"source": "org/model", "ready": "0/1", "progress": "41%"}
     assert status["clusters"][0]["phase"] == "Hydrating"
     assert status["clusters"][0]["progress"]["estimatedCompletion"] == "2026-11-23T12:00:00Z"
     assert "volume" not in status["clusters"][0], "it holds not all of it"
@@ -209,7 +210,7 @@ def test_a_failed_job_is_begun_again_after_a_while_and_the_hydrators_word_is_tol
 
 def test_another_token_is_tried_at_once() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
-    broken = site(volume(gated), job(gated, "Failed"), live(render_token(gated, TOKEN)))
+    broken = site(volume(gated), job(gated, "Failed"), live(render_token(gated, {"HF_TOKEN": TOKEN})))
 
     same, other = plan(seen(gated, broken, token=TOKEN)), plan(seen(gated, broken, token="b3RoZXI="))  # noqa: S106 - of nobody
 
@@ -338,6 +339,85 @@ def test_a_replica_waits_for_weights_that_are_to_come_and_for_no_others() -> Non
 
 def test_the_token_goes_with_the_job() -> None:
     gated = cache(source={"authSecret": {"name": "token"}})
-    filled = site(volume(gated, staged=COMMIT), live(render_token(gated, TOKEN)))
+    filled = site(volume(gated, staged=COMMIT), live(render_token(gated, {"HF_TOKEN": TOKEN})))
 
     assert [one.type for one in plan(seen(gated, filled, token=TOKEN)).steps if isinstance(one, Delete)] == [SECRET]
+
+
+def sourced(kind: str, field: str, **block: Any) -> ModelCache:
+    """The same cache from elsewhere."""
+    spec = {"source": kind, field: block}
+    return ModelCache.parse({"metadata": cache().metadata.to_manifest(), "spec": spec})
+
+
+def hydrator_of(decided: Plan) -> Manifest:
+    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+    (found,) = made["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_keys_of_s3_come_by_variables_and_the_session_may_be_absent() -> None:
+    bucket = sourced("S3", "s3", bucket="models", prefix="qwen", sizeGiB=20, authSecret={"name": "keys"})
+    keys = {"AWS_ACCESS_KEY_ID": "YQ==", "AWS_SECRET_ACCESS_KEY": TOKEN}
+
+    half = plan(replace(seen(bucket, site()), secret={"AWS_ACCESS_KEY_ID": "YQ=="}))
+    whole = plan(replace(seen(bucket, site()), secret=keys))
+
+    assert told(half, "ArtifactReady") == "False/AuthSecretMissing"
+    assert "Job" not in applied(half)
+    found = hydrator_of(whole)
+    assert {"--source=S3", "--bucket=models", "--prefix=qwen"} <= set(found["args"])
+    references = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in found["env"] if "valueFrom" in one}
+    optional = {name: reference.get("optional", False) for name, reference in references.items()}
+    assert optional == {**dict.fromkeys(keys, False), "AWS_SESSION_TOKEN": True}
+    assert TOKEN not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "block", "says"),
+    [
+        ("S3", "s3", {"bucket": "models", "prefix": "/a/"}, "s3://models/a"),
+        ("GoogleCloudStorage", "googleCloudStorage", {"bucket": "models"}, "gs://models"),
+        ("OCI", "oci", {"reference": "ghcr.io/a/b:v1"}, "oci://ghcr.io/a/b:v1"),
+        ("HTTP", "http", {"manifest": "https://a.example.com/m.json?key=secret"}, "https://a.example.com/m.json"),
+    ],
+)
+def test_every_source_is_told_in_short_and_pinned_for_the_others(
+    kind: str, field: str, block: dict[str, Any], says: str
+) -> None:
+    of = sourced(kind, field, sizeGiB=20, **block)
+    decided = plan(seen(of, site(volume(of, staged="sha256:" + "a" * 64)), site(name="paris")))
+
+    assert decided.status is not None
+    assert decided.status.to_manifest()["summary"]["source"] == says
+    assert f"--revision=sha256:{'a' * 64}" in hydrator_of(decided)["args"]
+
+
+def test_a_claim_that_is_there_already_is_mounted_as_it_is() -> None:
+    of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
+    bound, pending = {"status": {"phase": "Bound"}}, {"status": {"phase": "Pending"}}
+
+    there, unbound, missing = (plan(seen(of, replace(site(), existing=one))) for one in (bound, pending, None))
+
+    assert {"Job", "PersistentVolumeClaim"}.isdisjoint(applied(there))
+    assert (phase(there), volume_of(there), told(there, "Ready")) == ("Ready", "weights", "True/Available")
+    assert [phase(one) for one in (unbound, missing)] == ["Pending", "Pending"]
+    assert "modelplane-team/weights is not bound" in json.dumps(unbound.status and unbound.status.to_manifest())
+    assert "modelplane-team/weights does not exist" in json.dumps(missing.status and missing.status.to_manifest())
+    assert missing.requeue_after == 30.0
+
+
+def test_a_change_to_a_claim_keeps_the_volume_that_replicas_start_from() -> None:
+    of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
+    before = site(volume(cache(), staged=COMMIT), users=(User("r", PLAIN),))
+
+    assert deleted(plan(seen(of, before))) == set()
+    assert deleted(plan(seen(of, replace(before, users=())))) == {f"PersistentVolumeClaim {PLAIN}"}
+
+
+def test_a_claim_needs_no_storage_of_the_cluster() -> None:
+    of = sourced("PersistentVolumeClaim", "persistentVolumeClaim", claimName="weights")
+    plain = {"metadata": {"name": "berlin"}, "spec": {}, "status": {}}
+
+    assert is_meant(of.to_manifest(), plain)
+    assert not is_meant(cache().to_manifest(), plain)

@@ -85,7 +85,7 @@ def _model_cache(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     hydrator = Hydrator("registry.example.com/modelplane-operator:v1", "https://mirror.example.com")
     return [
         render_volume(cache, volume, seen["storageClass"], 20, seen.get("staged", "")),
-        *([render_token(cache, seen["token"])] if "token" in seen else []),
+        *([render_token(cache, {"HF_TOKEN": seen["token"]})] if "token" in seen else []),
         *render_account(cache),
         render_job(cache, volume, hydrator, attempt=1, revision=seen.get("revision", "")),
     ]

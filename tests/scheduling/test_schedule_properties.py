@@ -22,9 +22,11 @@ from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.reasons import Displaced, Going, Lost, Outdated, ScaledDown, Spare, Tainted
 from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
+from modelplane_operator.scheduling.survey import Fit, answer
 from tests.support import builders as b
 from tests.support import strategies as some
 from tests.support.plain_fleet import PlainFleet
@@ -48,8 +50,8 @@ class World:
             (placements.read(replica) for replica in self.replicas),
         )
 
-    def decide(self, deployment: ModelDeployment) -> Decision:
-        return schedule(ask(deployment), self.fleet, now=NOW)
+    def decide(self, deployment: ModelDeployment, staged: frozenset[str] = frozenset()) -> Decision:
+        return schedule(replace(ask(deployment), staged=staged), self.fleet, now=NOW)
 
     def after(self, deployment: ModelDeployment, decision: Decision) -> World:
         """The world once the decision is carried out, and before anything that goes is gone."""
@@ -122,6 +124,29 @@ def test_deciding_again_changes_nothing(history: tuple[World, ModelDeployment]) 
     again = world.after(deployment, first).decide(deployment)
 
     assert (again.placements, again.held, again.new, again.removed) == (first.placements, first.held, (), ())
+
+
+@EXAMPLES
+@given(histories(), st.randoms(use_true_random=False))
+def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
+    history: tuple[World, ModelDeployment], random: Random
+) -> None:
+    world, deployment = history
+    names = sorted(one.metadata.name for one in world.clusters)
+    staged = frozenset(random.sample(names, random.randint(0, len(names))))
+    plain, decision = world.decide(deployment), world.decide(deployment, staged)
+    after = world.after(deployment, decision)
+    elsewhere = [placement for placement in decision.new if placement.cluster not in staged]
+    spare = {found.cluster.name for name in staged if (found := after.fleet.site(name)) and fits(deployment, found)}
+
+    assert len(decision.new) == len(plain.new)
+    assert not (elsewhere and spare), "there was room where the weights are"
+    assert after.decide(deployment, staged).new == ()
+    assert world.decide(deployment, frozenset(names)).new == plain.new
+
+
+def fits(deployment: ModelDeployment, site: Site) -> bool:
+    return isinstance(answer(ask(deployment).requirement, site), Fit)
 
 
 @EXAMPLES

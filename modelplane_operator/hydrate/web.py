@@ -1,0 +1,160 @@
+"""Getting files from web servers that users name: where they may be, what their answers mean, and how a transfer that
+broke off goes on.
+
+A pod of ours may reach what the tenant's engines beside it reach, and no more: never what answers on its own node or
+tells a cloud's secrets. The cluster's NetworkPolicy says the same once more, for whoever changes a name in between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from modelplane_operator.hydrate.source import Broken, Denied, File, HydrationError, Refused
+
+LARGEST: Final = 16 << 20  # of what is read as a whole: a manifest, a list
+TIMEOUT: Final = httpx.Timeout(60, connect=10)
+# Of a status of 400 and above, those that another try may mend: too early, too many, another content meanwhile.
+PASSING: Final = frozenset({408, 412, 425, 429})
+# Where clouds tell who a node is, besides the link-local addresses.
+METADATA: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::/32"),
+    )
+)
+
+
+def check_host(host: str) -> None:
+    """Refuses a host that is inside, in the very words for one that does not exist."""
+    try:
+        found = {str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except socket.gaierror as error:
+        if error.errno in {socket.EAI_NONAME, socket.EAI_NODATA}:
+            raise _nowhere(host) from error
+        raise Broken(f"host {host} cannot be resolved for now") from error
+    except UnicodeError as error:
+        raise _nowhere(host) from error
+    if any(_is_inside(ipaddress.ip_address(one)) for one in found):
+        raise _nowhere(host)
+
+
+def _check(request: httpx.Request) -> None:
+    check_host(request.url.host)
+
+
+def _nowhere(host: str) -> Refused:
+    return Refused(f"host {host} leads nowhere that weights may come from")
+
+
+def _is_inside(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    one = plain or address
+    known = one.is_loopback or one.is_link_local or one.is_unspecified or one.is_multicast
+    return known or any(one in network for network in METADATA if network.version == one.version)
+
+
+def answered(status: int, headers: Mapping[str, str], named: str, asked: str) -> HydrationError:
+    """What an answer of 400 and above means. What the server says is left out: it may be anything."""
+    if status in {401, 403}:
+        return Denied(f"{named} is refused with {status}; it was asked for {asked}")
+    if status == 404:
+        return Refused(f"{named} does not exist, and was asked for {asked}")
+    if status < 500 and status not in PASSING:
+        return Refused(f"{named} is answered with {status}")
+    wait = headers.get("Retry-After", "")
+    return Broken(
+        f"{named} is answered with {status}", retry_after=float(wait) if wait.isascii() and wait.isdigit() else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """An HTTP client for what users name."""
+
+    named: str
+    """What is asked for, in messages."""
+    asked: str = "without a token: name one in authSecret"
+    anywhere: bool = False
+    """Whether a host may be inside too."""
+    client: httpx.Client = field(
+        default_factory=lambda: httpx.Client(timeout=TIMEOUT, follow_redirects=True, max_redirects=5, trust_env=False)
+    )
+
+    def __post_init__(self) -> None:
+        if not self.anywhere:
+            self.client.event_hooks = {"request": [_check]}
+
+    @contextmanager
+    def get(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        also: Iterable[int] = (),
+        form: Mapping[str, str] | None = None,
+    ) -> Generator[httpx.Response]:
+        """An answer below 400, or of a status that the caller understands too; with a form it is posted."""
+        try:
+            sent = self.client.stream("POST" if form else "GET", url, headers=dict(headers or {}), data=form)
+            with sent as response:
+                if response.status_code >= 400 and response.status_code not in also:
+                    raise answered(response.status_code, response.headers, self.named, self.asked)
+                yield response
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+            raise Refused(f"{self.named} leads to no web server: {type(error).__name__}") from error
+        except httpx.HTTPError as error:
+            raise Broken(f"{self.named} does not come: {type(error).__name__}") from error
+
+    def read(self, response: httpx.Response) -> bytes:
+        """The whole of a short answer."""
+        found = bytearray()
+        for chunk in response.iter_bytes():
+            found += chunk
+            if len(found) > LARGEST:
+                raise Refused(f"{self.named} is longer than {LARGEST >> 20} MiB")
+        return bytes(found)
+
+    def fetch(self, url: str, file: File, folder: Path, headers: Mapping[str, str] | None = None) -> None:
+        """Have a file, from where it broke off the last time."""
+        have = resumed(file, folder)
+        if have == file.size:
+            return
+        wanted = {**(headers or {}), "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        with self.get(url, wanted) as response:
+            start = have if response.status_code == 206 else 0
+            write(file, folder, start, response.iter_raw())
+
+
+def resumed(file: File, folder: Path) -> int:
+    """The bytes of a file that are there; what is longer than it goes."""
+    path = folder / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    have = path.stat().st_size if path.exists() else 0
+    if have > file.size:
+        path.unlink()
+        return 0
+    if file.size == 0:
+        path.touch()
+    return have
+
+
+def write(file: File, folder: Path, start: int, chunks: Iterator[bytes]) -> None:
+    """Put the chunks into a file, from `start` on; raises Broken when they are not as many as they should be."""
+    path = folder / file.path
+    with path.open("r+b" if path.exists() else "wb") as content:
+        content.truncate(start)
+        content.seek(start)
+        for chunk in chunks:
+            content.write(chunk)
+            if content.tell() > file.size:
+                break
+        there = content.tell()
+    if there < file.size:
+        raise Broken(f"the transfer of {file.path} broke off at {there} of {file.size} bytes")
