@@ -20,12 +20,12 @@ Bucket = Annotated[str, Field(min_length=3, max_length=222, pattern=r"^[a-z0-9](
 Prefix = Annotated[str, Field(max_length=1024, pattern="^([#-~]([ -~]*[!-~])?)?$")]
 _HOST = r"([a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?|\[[:.0-9a-fA-F]+\])(:[0-9]{1,5})?"
 # No user, password or fragment in it.
-WebAddress = Annotated[str, Field(min_length=1, max_length=2048, pattern=rf"^https?://{_HOST}(/[!-\"$-~]*)?$")]
+WebAddress = Annotated[str, Field(min_length=8, max_length=2048, pattern=rf"^https?://{_HOST}(/[!-\"$-~]*)?$")]
 _NAMED = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
 Reference = Annotated[
     str,
     Field(
-        min_length=1,
+        min_length=3,
         max_length=1024,
         pattern=rf"^{_HOST}(/{_NAMED})+(:[a-zA-Z0-9_][-._a-zA-Z0-9]{{0,127}})?(@sha256:[0-9a-f]{{64}})?$",
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from modelplane_operator.api.cache_sources import Reference, WebAddress
 from tests.api.contract import contracts, rich
 from tests.support.manifests import ABSENT, find
 
@@ -24,8 +25,17 @@ COMPLAINTS = {
     "required": "Required value",
 }
 
+
+def _pattern(of: Any) -> str:
+    """The pattern of a text that is declared once and used in several fields."""
+    (field,) = get_args(of)[1:]
+    return next(one.pattern for one in field.metadata if hasattr(one, "pattern"))
+
+
 # How the shortest and the longest text look where a pattern rules: what they begin with, else `a`, and their end.
 PATTERNS = {
+    _pattern(WebAddress): ("http://", ""),
+    _pattern(Reference): ("a/", ""),
     "^cr-[0-9a-f]+$": ("cr-", ""),
     "^(https?|oci)://[^ ]+$": ("oci://", ""),
     "^(/[^/:]+)+$": ("/", ""),
@@ -42,6 +52,7 @@ REFUSED_BY = {
     "^[ -<>-~]+$": "A=B",
     r"^([^-\s]\S*)?$": "-main",
     "^sha256:[0-9a-f]{64}$": f"sha256:{'g' * 64}",
+    "^[0-9a-f]{64}$": "g" * 64,
 }
 
 # An attribute has one value, in rich.yaml a string: admission.yaml has the rows for the others.
