@@ -12,7 +12,12 @@ import yaml
 Manifest = dict[str, Any]
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "modelplane-operator"
-OF_PODS = frozenset({"Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"})
+OF_PODS = frozenset(
+    {
+        *("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"),
+        "ValidatingWebhookConfiguration",  # it is the pods that answer
+    }
+)
 
 
 class ChartError(Exception):
@@ -41,4 +46,4 @@ def arguments(manifests: Sequence[Manifest]) -> Sequence[str]:
         for one in manifests
         if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
     )
-    return [argument for argument in container["args"] if not argument.startswith("--listen=")]
+    return [argument for argument in container["args"] if not argument.startswith(("--listen=", "--admission-listen="))]
