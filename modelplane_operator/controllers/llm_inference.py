@@ -14,7 +14,7 @@ from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
-from modelplane_operator.kube.resources import HUB, INGRESS, SECRET, VLLM_RUNTIME
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -23,7 +23,7 @@ from modelplane_operator.runtime.wiring import owner_of_kind
 
 INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
 DEPLOYMENTS, SERVICES = of(ModelDeployment), of(ModelService)
-KINDS = (VLLM_RUNTIME, INGRESS)
+KINDS = {"VLLMRuntime": (VLLM_RUNTIME, INGRESS), "Deployment": (DEPLOYMENT, SERVICE, INGRESS)}
 
 Grants = Collection[tuple[str, str]]
 """Pairs of namespaces of the hub: whose LLMInferences may be in which."""
@@ -141,9 +141,10 @@ async def _site(
         cluster = clients.cluster(name)
         kube = cluster.kube
         runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
-        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in KINDS[not runtimes :]]
+        kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
+        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in kinds]
         mine = tuple(one for one in found if one is not None and ours(one, inference))
-        token = await _token(kube, place.namespace, mine)
+        token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
         return Site(name, runtimes=runtimes, children=mine, token=token)
     except ClientError as error:
         return Site(name, error, connecting=_connecting(clients, name))
