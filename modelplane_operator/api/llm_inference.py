@@ -140,6 +140,7 @@ class ModelReady(ConditionType):
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
+    NAME_TAKEN = "NameTaken", "False", "Something else has its name there, and is left alone; see what.", WARNING
     UNKNOWN = "Unknown", "Unknown", "Nobody says, as when the vLLM production-stack operator does not run there.", STEP
 
 

@@ -26,11 +26,12 @@ from modelplane_operator.api.llm_inference import (
     TargetResolved,
 )
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, labels_of, section
-from modelplane_operator.kube.resources import HUB
-from modelplane_operator.kube.words import counted
+from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
@@ -56,6 +57,8 @@ class Site:
     """Whether the cluster knows VLLMRuntimes."""
     children: tuple[Manifest, ...] = ()
     """What is there of the object's name and is ours."""
+    others: tuple[Manifest, ...] = ()
+    """What is there of that name and is not."""
     token: bool = False
     """Whether there is a Hugging Face token, or was one when nobody lets us look."""
 
@@ -102,6 +105,12 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         judged = reason.condition(now, message=str(site.error))
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, str(site.error)))
         return Plan(status=told, requeue_after=LOOK_AGAIN)
+    wanted = render_on_cluster(inference, token=site.token)
+    kinds = {*map(type_of, wanted), DEPLOYMENT}
+    if taken := [f"{one['kind']} {key_of(one)}" for one in site.others if type_of(one) in kinds]:
+        words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
+        judged = ModelReady.NAME_TAKEN.condition(now, message=words)
+        return Plan(status=_status(seen, known, judged), requeue_after=LOOK_AGAIN)
     resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}")
     if target not in known:
         kept = tuple(one for one in known if not (site.children and _moved(one, target)))
@@ -115,7 +124,6 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
         lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
         return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), LOOK_AGAIN)
-    wanted = render_on_cluster(inference, token=site.token)
     steps: list[Step] = [KEEP, *(Apply(one, site.cluster) for one in wanted)]
     steps += prune(site.children, wanted, owner=_uid(seen), cluster=site.cluster)
     left = _still_there(seen, old)

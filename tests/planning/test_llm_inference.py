@@ -224,6 +224,26 @@ def test_the_copies_that_run_are_counted_if_they_are_a_count(told: Any, replicas
     assert seen(as_deployment, {DEV: engine({"readyReplicas": told})}).status.replicas == replicas  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "Ingress"])
+def test_nothing_is_made_over_what_others_have(kind: str) -> None:
+    others = [one for one in engine(UP).children if one["kind"] == kind]
+
+    decided = seen(inference(OLD), {DEV: site(children=False, others=tuple(others)), OLD: site(name="old")})
+
+    assert (decided.steps, locations(decided), decided.requeue_after) == ((), (OLD,), 20)
+    assert (reasons(decided)["ModelReady"], reasons(decided)["Ready"]) == ("NameTaken", "NameTaken")
+    assert f"{kind} models/qwen" in str(decided.status)
+
+
+def test_an_ingress_of_others_is_nobody_s_concern_without_a_host_name() -> None:
+    spec = {name: value for name, value in SPEC.items() if name != "ingressHost"}
+    others = tuple(one for one in site().children if one["kind"] == "Ingress")
+
+    decided = seen(inference(DEV, spec=spec), {DEV: site(children=False, others=others)})
+
+    assert applies(decided) == BOTH[:1]
+
+
 def test_old_copies_go_once_the_new_one_is_there() -> None:
     what, old = inference(OLD, DEV), site(name="old")
 
