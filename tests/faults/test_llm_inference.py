@@ -16,7 +16,6 @@ import pytest
 
 from localfleet.faultproxy.rules import LoseReply, Match, Rule, When
 from tests.faults.stage import SEED, Crashes, FaultyStage
-from tests.faults.test_crashes import MORE
 from tests.integration.harness import WORKERS, condition, until
 from tests.integration.kinds import namespace
 from tests.support.vllm import DEFINITION
@@ -28,6 +27,7 @@ Fault = When | Literal["lost"]
 
 SPACE, PLACES = "llm-crashes", ("models-1", "models-2")
 STRIDE = 4
+MORE = 1.5  # than without faults: so many calls an act may take with them
 FAULTS: tuple[Fault, ...] = (*When, "lost")
 RUNTIMES: tuple[Runtime, ...] = ("VLLMRuntime", "Deployment")
 MADE: Mapping[Runtime, set[str]] = {"VLLMRuntime": {"VLLMRuntime"}, "Deployment": {"Deployment", "Service"}}
