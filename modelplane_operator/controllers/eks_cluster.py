@@ -56,7 +56,7 @@ def controller(accounts: Accounts, tokens: Tokens, now: Callable[[], datetime]) 
         except ClientError as failed:
             return Observed(cluster, None, None, failed, {}, process, at, missing=isinstance(failed, NotFound))
         try:
-            who = "" if going else await account.principal(cloud.session)
+            who = await account.principal(cloud.session)
             if (known is None or lacking) and not going:
                 said = await account.told(cloud.session, lacking)
                 told = Told(said.zones, said.principal, said.cards, said.offered)

@@ -81,6 +81,8 @@ def plan(seen: Observed) -> Plan:
     if seen.error is not None:
         return _no_way(seen, seen.error)
     last = seen.cluster.status
+    if words := _another_account(seen):
+        return _refused(seen, CredentialsValid.ANOTHER_ACCOUNT, words)
     if going:
         return _towards(seen, last.facts if last else None, going=True)
     try:
@@ -103,6 +105,26 @@ def owner_of(cluster: EKSCluster) -> Owner:
     return Owner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
+def _another_account(seen: Observed) -> str:
+    """That the credentials are those of another account, where nothing of the cluster is to be seen; empty if not.
+
+    All of it would be made there once more, or be taken for gone.
+    """
+    facts = seen.cluster.status.facts if seen.cluster.status else None
+    ours, now = _account_id(facts.principal if facts else ""), _account_id(seen.principal)
+    if not ours or not now or ours == now:
+        return ""
+    return (
+        f"the credentials are those of AWS account {now}, and the cluster is in account {ours}: put credentials of "
+        "that one back; nothing is changed until then"
+    )
+
+
+def _account_id(arn: str) -> str:
+    """The fifth part of an ARN; empty where it has none."""
+    return "".join(arn.split(":")[4:5])
+
+
 def unknown_machines(cluster: EKSCluster) -> tuple[str, ...]:
     """The instance types of pools of which it is not known yet what they are like and where they are."""
     facts = cluster.status.facts if cluster.status else None
@@ -123,7 +145,7 @@ def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
         return None
     if strange := [one for one in lacking if one not in seen.told.cards]:
         raise CannotMake(
-            f"{seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
+            f"region {seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
         )
     told = seen.told
     new = (Machine(instance_type=one, efa=told.cards[one], zones=told.offered.get(one, ())) for one in lacking)

@@ -179,10 +179,10 @@ def test_a_hub_that_serves_no_policies_gets_none() -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (None, "Secret keys does not exist"),
-        ({}, "Secret keys has no key together"),
-        (secret(other="x"), "Secret keys has no key together"),
-        (secret(together=" \n"), "Secret keys holds nothing under together"),
+        (None, "Secret keys does not exist: make it, with the credentials under the key together; no requests"),
+        ({}, "Secret keys has no key together: it is empty; put the credentials under it; no requests"),
+        (secret(other="x"), "Secret keys has no key together: it has other; put the credentials under it; no requests"),
+        (secret(together=" \n"), "Secret keys holds nothing under together: put the credentials there; no requests"),
         (secret(together="a\nb"), "Secret keys holds no header's value under together: "),
         (secret(together="schlüssel"), "Secret keys holds no header's value under together: "),
         (secret(together="x" * 4097), "Secret keys holds no header's value under together: "),
@@ -471,6 +471,18 @@ def test_a_provider_whose_name_is_lost_goes_on() -> None:
     lost = replace(before, endpoint=led, outside=Outside(UNKNOWN))
 
     assert routing(settled(lost)) == (BACKEND, "https://api.together.xyz:443")
+
+
+@pytest.mark.parametrize(
+    "found", [names("34.55.100.10"), names(error="Temporary failure in name resolution")], ids=["known", "nobody tells"]
+)
+def test_an_endpoint_of_a_restored_hub_is_routed_to_again_after_one_look(found: dict[str, Resolved]) -> None:
+    """A backup has its Service, and no status."""
+    children = settled(users(PROVIDER, names=names("34.55.100.10"))).children
+    restored = users(PROVIDER, *children, names=found)
+
+    assert settled(restored).children == children
+    assert routing(restored) == (BACKEND, "https://api.together.xyz:443")
 
 
 @pytest.mark.parametrize("found", [None, UNKNOWN["api.together.xyz"]], ids=["not resolved yet", "no such name"])
