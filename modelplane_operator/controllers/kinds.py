@@ -28,6 +28,7 @@ from modelplane_operator.controllers import (
 )
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import Tokens
+from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
@@ -47,6 +48,7 @@ def kinds(world: World) -> Controllers:
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
     accounts, fabrics = Accounts(), Fabrics()
+    on_clouds = CloudWork(accounts, Tokens(accounts, connections, now), world.now)
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
@@ -80,5 +82,5 @@ def kinds(world: World) -> Controllers:
         ),
         llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
-        eks_cluster.controller(accounts, Tokens(accounts, connections, now), world.now),
+        eks_cluster.controller(on_clouds),
     )
