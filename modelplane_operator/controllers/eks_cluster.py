@@ -31,7 +31,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
         except ClientError as failed:
             return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
         try:
-            who = "" if going else await account.principal(cloud.session)
+            who = await account.principal(cloud.session)
             if (known is None or lacking) and not going:
                 said = await account.told(cloud.session, lacking)
                 told = Told(said.zones, said.principal, said.cards, said.offered)

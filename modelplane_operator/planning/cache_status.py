@@ -39,7 +39,8 @@ def judged(
         return matched, ArtifactReady.STAGED.condition(now, message=told)
     ready_of_all = f"{len(ready)} of {clusters} ready"
     if secret and token_missing:
-        told = f"Secret {cache.key.namespace}/{secret.name} has no key {secret.key}, or does not exist; {ready_of_all}"
+        lack = f"Secret {cache.key.namespace}/{secret.name} does not exist, or has no key {secret.key}"
+        told = f"{lack}: write the token there; {ready_of_all}"
         return matched, ArtifactReady.AUTH_SECRET_MISSING.condition(now, message=told)
     waiting = [f"{one.name}: {one.message}" for one in (broken or meant) if one.message and one.phase != "Ready"]
     told = "; ".join([ready_of_all, *waiting[:TOLD]])

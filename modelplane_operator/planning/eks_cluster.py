@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.api.clusters.provisioning import Stalled
+from modelplane_operator.api.clusters.provisioning import CredentialsValid, Stalled
 from modelplane_operator.kube.cloud import Account
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
@@ -53,9 +53,11 @@ class Observed(clusters.Observed[EKSCluster]):
 
 
 def plan(seen: Observed) -> Plan:
-    if decided := without_the_cloud(EKS, seen):
+    if (decided := without_the_cloud(EKS, seen)) is not None:
         return decided
     last = seen.cluster.status
+    if words := _another_account(seen):
+        return refused(EKS, seen, CredentialsValid.ANOTHER_ACCOUNT, words)
     account, known = account_of(seen.cluster), last.facts if last else None
     if seen.going:
         return towards(EKS, seen, account, (), facts=known)
@@ -78,6 +80,26 @@ def account_of(cluster: EKSCluster) -> Account:
     return Account("EKS", cluster.spec.region, credentials)
 
 
+def _another_account(seen: Observed) -> str:
+    """That the credentials are those of another account, where nothing of the cluster is to be seen; empty if not.
+
+    All of it would be made there once more, or be taken for gone.
+    """
+    facts = seen.cluster.status.facts if seen.cluster.status else None
+    ours, now = _account_id(facts.principal if facts else ""), _account_id(seen.principal)
+    if not ours or not now or ours == now:
+        return ""
+    return (
+        f"the credentials are those of AWS account {now}, and the cluster is in account {ours}: put credentials of "
+        "that one back; nothing is changed until then"
+    )
+
+
+def _account_id(arn: str) -> str:
+    """The fifth part of an ARN; empty where it has none."""
+    return "".join(arn.split(":")[4:5])
+
+
 def unknown_machines(cluster: EKSCluster) -> tuple[str, ...]:
     """The instance types of pools of which it is not known yet what they are like and where they are."""
     facts = cluster.status.facts if cluster.status else None
@@ -98,7 +120,7 @@ def _facts(seen: Observed, known: EKSFacts | None) -> EKSFacts | None:
         return None
     if strange := [one for one in lacking if one not in seen.told.cards]:
         raise CannotMake(
-            f"{seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
+            f"region {seen.cluster.spec.region} has no instance type {', '.join(strange)}: correct the pool's class"
         )
     told = seen.told
     new = (Machine(instance_type=one, efa=told.cards[one], zones=told.offered.get(one, ())) for one in lacking)

@@ -275,7 +275,7 @@ def _status(
     elif routing is None:
         reason, message = RoutingReady.WAITING_FOR_BACKEND, f"The Service of the endpoint does not lead to {read} yet"
     elif isinstance(header := _header(seen), NoHeader):
-        reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header.message}; no requests go there"
+        reason, message = RoutingReady.CREDENTIALS_MISSING, f"{header}; no requests go there"
     else:
         found = seen.outside.resolved.get(read.host)
         doubt = f", although the operator cannot resolve {read.host}: {found.error}" if found and found.error else ""

@@ -272,7 +272,8 @@ def _auth(seen: Observed, answers: tuple[Answering, str] | None) -> tuple[AuthRe
         if name in seen.forbidden:
             return AuthReady.SECRET_FORBIDDEN, f"Secret {name} may not be read by the operator: {seen.forbidden[name]}"
         if secret is None:
-            return AuthReady.SECRET_NOT_FOUND, f"Secret {name} does not exist: requests with its API keys get 401"
+            absent = f"Secret {name} does not exist: make it, with an API key under each client's name"
+            return AuthReady.SECRET_NOT_FOUND, f"{absent}; until then requests with its API keys get 401"
         if excess := beyond(secret):
             return AuthReady.SECRET_TOO_LARGE, f"Secret {name} has {excess}: requests with its API keys get 401"
         if not digests(secret):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.kube.words import listed
 from modelplane_operator.rendering.hops import RESERVED
 
 INJECTED = "credential"  # the key of a Secret that Envoy Gateway injects from
@@ -31,6 +32,11 @@ class NoHeader:
     """Why there is none; the message never holds the value."""
 
     message: str
+    remedy: str = ""
+    """What to do, where the message does not say it."""
+
+    def __str__(self) -> str:
+        return f"{self.message}{f': {self.remedy}' if self.remedy else ''}"
 
 
 def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) -> Header | NoHeader:
@@ -39,16 +45,17 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
     if credentials.header.lower().startswith(RESERVED):
         return NoHeader(f"header {credentials.header} is the operator's own: name the one that the provider reads")
     if secret is None:
-        return NoHeader(f"Secret {name} does not exist")
+        return NoHeader(f"Secret {name} does not exist", f"make it, with the credentials under the key {key}")
     data: dict[str, str] = secret.get("data") or {}
     encoded = data.get(key)
     if encoded is None:
-        return NoHeader(f"Secret {name} has no key {key}")
+        there = f"it has {listed(sorted(data))}" if data else "it is empty"
+        return NoHeader(f"Secret {name} has no key {key}", f"{there}; put the credentials under it")
     # A file that became a Secret ends in a line break.
     held = base64.b64decode(encoded).decode(errors="replace")
     value = held.strip()
     if not value:
-        return NoHeader(f"Secret {name} holds nothing under {key}")
+        return NoHeader(f"Secret {name} holds nothing under {key}", "put the credentials there")
     whole = f"{_prefix(credentials)}{value}"
     room = LONGEST - whole.count("%")  # Envoy Gateway wants each one twice
     if not whole.isascii() or not whole.isprintable() or len(whole) > room:

@@ -329,7 +329,8 @@ async def test_credentials_come_from_a_secret_and_go_with_it(hub: Hub, key: str,
         hub.gateway("default"), endpoint("keyed", hub.backend, credentials=credentials), service("outside", "keyed")
     )
     await hub.until_ready(ModelService, "outside", "False")
-    missing = ("False", "CredentialsMissing", "Secret keys does not exist; no requests go there")
+    absent = f"Secret keys does not exist: make it, with the credentials under the key {key}; no requests go there"
+    missing = ("False", "CredentialsMissing", absent)
     await until(lambda: hub.said(ModelEndpoint, "keyed", "RoutingReady") == missing, "the endpoint to miss its Secret")
     await hub.until_answered("outside", 503, **theirs)
 
@@ -541,7 +542,8 @@ async def test_a_service_that_asks_for_keys_answers_nobody_without_one(hub: Hub)
 
     await hub.apply(guarded("kept", "behind", auth=asking(chat_keys)))
     await hub.until_answered("kept", 401)
-    lacking = ("False", "SecretNotFound", f"Secret {chat_keys} does not exist: requests with its API keys get 401")
+    absent = f"Secret {chat_keys} does not exist: make it, with an API key under each client's name"
+    lacking = ("False", "SecretNotFound", f"{absent}; until then requests with its API keys get 401")
     await until(lambda: hub.said(ModelService, "kept", "AuthReady") == lacking, "the Secret to be missed")
     await hub.until_ready(ModelService, "kept", "False")
     assert (await hub.answer("kept", **bearer(FIRST)))[0] == 401

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
 from modelplane_operator.kube.cloud import Found, Outcome, Seen
@@ -167,7 +169,11 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
     known = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS)))).status
     assert isinstance(known, EKSClusterStatus)
     for error, missing, reason in (
-        (KubeconfigError("install modelplane-operator[eks]"), False, "NoSDK"),
+        (
+            KubeconfigError("the operator was installed without the SDK of AWS: install modelplane-operator[eks]"),
+            False,
+            "NoSDK",
+        ),
         (Forbidden("no"), False, "NotAccepted"),
         (Forbidden("no Secret"), True, "NotFound"),
     ):
@@ -178,6 +184,38 @@ def test_no_way_to_the_cloud_changes_nothing_and_says_what_is_missing() -> None:
         assert decided.status.resources == known.resources
         assert _conditions(decided)["CredentialsValid"] == ("False", reason)
         assert _conditions(decided)["Ready"] == ("False", reason)
+
+
+@pytest.mark.parametrize("going", [False, True], ids=["it runs", "it is being deleted"])
+def test_credentials_of_another_account_change_nothing_and_are_told(*, going: bool) -> None:
+    known = plan(_seen(_cluster(EKSClusterStatus(facts=FACTS)))).status
+    assert isinstance(known, EKSClusterStatus)
+    strangers = _seen(
+        _cluster(known, going=going),
+        seen=Seen((), EPOCH + 2 * LAG),
+        now=EPOCH + 2 * LAG,
+        principal="arn:aws:iam::210987654321:role/modelplane",
+    )
+
+    decided = plan(strangers)
+
+    assert decided.steps == ()
+    assert isinstance(decided.status, EKSClusterStatus)
+    assert (decided.status.facts, decided.status.resources) == (FACTS, known.resources)
+    assert decided.status.gone_since is None
+    assert _conditions(decided)["CredentialsValid"] == ("False", "AnotherAccount")
+    told = "AWS account 210987654321, and the cluster is in account 123456789012: put credentials of that one back"
+    assert told in _message(decided, "Ready")
+
+
+def test_another_user_of_the_same_account_goes_on() -> None:
+    cluster = _cluster(EKSClusterStatus(facts=FACTS))
+    user = "arn:aws:iam::123456789012:user/other"
+
+    decided = plan(_seen(cluster, principal=user))
+
+    assert isinstance(decided.status, EKSClusterStatus)
+    assert decided.status.facts == FACTS.model_copy(update={"principal": user})
 
 
 def test_a_spec_that_no_cluster_can_be_is_refused_and_what_is_there_stays() -> None:

@@ -481,6 +481,11 @@ def guarded(*secrets: str, **of_gateway: Any) -> Observed:
     )
 
 
+def missing_keys(secret: str) -> str:
+    told = f"Secret {secret} does not exist: make it, with an API key under each client's name"
+    return f"{told}; until then requests with its API keys get 401"
+
+
 def holding(**data: str) -> Manifest:
     return {"data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}}
 
@@ -488,17 +493,13 @@ def holding(**data: str) -> Manifest:
 @pytest.mark.parametrize(
     ("secrets", "reason", "message"),
     [
-        ({}, "SecretNotFound", "Secret chat does not exist: requests with its API keys get 401"),
+        ({}, "SecretNotFound", missing_keys("chat")),
         (
             {"chat": {}, "shared": holding(one="k")},
             "NoKeys",
             "Secret chat holds no API key: write one as a line of printable ASCII under its client's name",
         ),
-        (
-            {"chat": holding(one="k")},
-            "SecretNotFound",
-            "Secret shared does not exist: requests with its API keys get 401",
-        ),
+        ({"chat": holding(one="k")}, "SecretNotFound", missing_keys("shared")),
         (
             {"chat": holding(one="k\n"), "shared": holding(two="l")},
             "KeysFound",
@@ -527,7 +528,7 @@ def test_the_gateways_default_counts_where_a_service_says_nothing() -> None:
     observed = guarded(auth={"apiKeys": {"secretRefs": [{"name": "api-keys"}]}})
 
     (auth,) = (one for one in status(observed).conditions if one.type == "AuthReady")
-    assert auth.message == "Secret api-keys does not exist: requests with its API keys get 401"
+    assert auth.message == missing_keys("api-keys")
 
 
 def test_where_keys_are_asked_for_no_rule_goes_without_and_no_key_goes_on() -> None:

@@ -260,7 +260,7 @@ def test_a_pool_that_is_removed_stays_while_models_run_on_it() -> None:
 
     held = plan(_seen(_cluster(other), used_pools=frozenset({"gpu", "other"}), **running))
     assert [one["name"] for one in _applied(held, "EKSCluster")["spec"]["nodePools"]] == ["other", "gpu"]
-    words = "models still run on pool gpu, which is removed once they do not"
+    words = "Pool gpu is removed once no model runs there"
     assert said(held)["NodePoolsValid"] == ("AllValid", words)
 
     emptied = plan(_seen(_cluster(other), used_pools=frozenset({"other"}), **running))
@@ -279,7 +279,7 @@ def test_more_pools_than_its_cloud_takes_are_refused_with_the_names_of_those_tha
 
     assert not any(isinstance(one, Apply) and one.manifest["kind"] == "EKSCluster" for one in decided.steps)
     words = "9 pools are more than 8, with those that are removed and that models still run on: gpu"
-    assert said(decided)["NodePoolsValid"] == ("NotMade", f"the cluster stays as it is: {words}")
+    assert said(decided)["NodePoolsValid"] == ("NotMade", f"The cluster stays as it is: {words}")
 
 
 def test_a_cluster_that_is_abandoned_is_taken_down_by_its_cloud_as_it_is() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 SUBJECTS = re.compile(
     "a|all|another|any|chart|clusters?|device|engine|gateway|host|http|image|label|load|namespaces?|neither|no|nobody"
-    "|nodes?|nothing|objects|operator|pods?|pool|release|replicas?|repository|requests|route|serving|some|the|there"
-    "|token|volume|waiting|weights|what"
+    "|nodes?|nothing|objects|operator|pods?|pool|region|release|replicas?|repository|requests|resource|route|serving"
+    "|some|the|there|token|volume|waiting|weights|what"
 )
 """Words with which a message may begin. None is the name of an object, which a capital would make another one."""
 

@@ -57,6 +57,12 @@ class CredentialsValid(ConditionType):
 
     ACCEPTED = "Accepted", "True", "Every call so far was permitted."
     NOT_ACCEPTED = "NotAccepted", "False", "The cloud refuses them; the message has its words.", WARNING
+    ANOTHER_ACCOUNT = (
+        "AnotherAccount",
+        "False",
+        "They are those of another account than the one that the cluster is in; nothing is changed.",
+        WARNING,
+    )
     NO_SDK = "NoSDK", "False", "This operator was installed without what speaks to the cloud.", WARNING
     NOT_FOUND = "NotFound", "False", "There are no credentials; the message says where they are looked for.", WARNING
 

@@ -17,7 +17,7 @@ from modelplane_operator.api.clusters.provisioning import (
 )
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
-from modelplane_operator.kube.words import listed
+from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.clouds.decide import Decision
 
 WORKS = frozenset({"Ready", "Updating"})
@@ -55,7 +55,8 @@ def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[Cl
 def _credentials(decision: Decision, now: datetime) -> Condition:
     refused = [error for _, error in decision.troubles if isinstance(error, Unauthorized | Forbidden)]
     if refused:
-        return CredentialsValid.NOT_ACCEPTED.condition(now, message=listed(sorted({str(one) for one in refused})))
+        words = f"a call was refused: {listed(sorted({str(one) for one in refused}))}"
+        return CredentialsValid.NOT_ACCEPTED.condition(now, message=words)
     return CredentialsValid.ACCEPTED.condition(now)
 
 
@@ -63,7 +64,7 @@ def _capacity(decision: Decision, now: datetime) -> Condition:
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
     failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
     if short or failed:
-        return CapacityAvailable.EXHAUSTED.condition(now, message=listed(sorted({*short, *failed})))
+        return CapacityAvailable.EXHAUSTED.condition(now, message=f"resource {listed(sorted({*short, *failed}))}")
     return CapacityAvailable.SUFFICIENT.condition(now)
 
 
@@ -89,16 +90,17 @@ def _stalled(decision: Decision, now: datetime) -> Condition:
 def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
     lacking = [one for one in records if one.state not in WORKS]
     if lacking:
-        words = f"{len(records) - len(lacking)} of {len(records)} resources are there; {_named(_first(lacking))}"
+        there = f"{len(records) - len(lacking)} of {counted(len(records), 'resource')}"
+        words = f"{there} {'is' if len(records) == 1 else 'are'} there; {_named(_first(lacking))}"
         return Ready.CREATING.condition(now, message=words)
     return Ready.AVAILABLE.condition(now)
 
 
 def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
-    words = (
-        f"{len(records)} resources are left; {_named(_first(records))}" if records else "nothing is left that is seen"
-    )
-    return Ready.DELETING.condition(now, message=words)
+    if not records:
+        return Ready.DELETING.condition(now, message="nothing is left that is seen")
+    left = f"{counted(len(records), 'resource')} {'is' if len(records) == 1 else 'are'} left"
+    return Ready.DELETING.condition(now, message=f"{left}; {_named(_first(records))}")
 
 
 def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
@@ -108,4 +110,5 @@ def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
 
 
 def _named(records: Iterable[CloudResource]) -> str:
-    return listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
+    told = listed(f"{one.key} is {one.state}{f': {one.message}' if one.message else ''}" for one in records)
+    return f"resource {told}" if told else ""

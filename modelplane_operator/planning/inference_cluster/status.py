@@ -51,7 +51,7 @@ def pools_valid(seen: Observed, resolved: Resolved) -> Condition:
     if seen.problem:
         return NodePoolsValid.NOT_MADE.condition(seen.now, message=f"the cluster stays as it is: {seen.problem}")
     if removed := [str(pool["name"]) for pool in seen.removed_pools]:
-        words = f"models still run on pool {listed(removed)}, which is removed once they do not"
+        words = f"pool {listed(removed)} is removed once no model runs there"
         return NodePoolsValid.ALL_VALID.condition(seen.now, message=words)
     return NodePoolsValid.ALL_VALID.condition(seen.now)
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 AT_ONCE = 16  # of all accounts together
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # seconds for a thread to be free; what was announced must not be called for much later
-LACKING = "this operator was installed without the SDK of AWS: install modelplane-operator[eks]"
+LACKING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
 _WORKERS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="aws")
 
 
