@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ HOSTS: Final[Mapping[str, str]] = {
     "file": "https://file.googleapis.com/v1",
     "serviceusage": "https://serviceusage.googleapis.com/v1",
 }
-_TYPES = frozenset({"authorized_user", "external_account", "impersonated_service_account", "service_account"})
+IMPERSONATED = "impersonated_service_account"
+_TYPES = frozenset({"authorized_user", "external_account", IMPERSONATED, "service_account"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class Session:
         try:
             if self._credentials is None:
                 self._credentials, found = self._signed_in()
-                self._project = self._project or found or ""
+                self._project = self._project or found
             self._credentials.refresh(sdk("google.auth.transport.requests").Request())
         except kinds.TransportError as error:
             raise Unreachable("a token of Google: no answer") from error
@@ -201,18 +203,34 @@ class Session:
         except ValueError:  # its own text may quote the key
             raise Unauthorized("the credentials cannot be used: they lack something, or it cannot be read") from None
 
-    def _signed_in(self) -> tuple[Any, str | None]:
+    def _signed_in(self) -> tuple[Any, str]:
         """Google's own object of the credentials, and the project that they are of."""
-        said, scopes, auth = self._given.said, [SCOPE], sdk("google.auth")
-        if not said:
-            return auth.default(scopes=scopes)
-        if said["type"] == "impersonated_service_account" and "source_credentials" not in said:
-            own, project = auth.default(scopes=scopes)
-            whom = str(said["service_account"])
-            made = sdk("google.auth.impersonated_credentials").Credentials(own, whom, scopes)
-            return made, said.get("project_id") or project
-        credentials, project = auth.load_credentials_from_dict(dict(said), scopes=scopes)
-        return credentials, project or said.get("project_id") or said.get("quota_project_id")
+        said, scopes = self._given.said, [SCOPE]
+        if said:
+            return _loaded(said), str(said.get("project_id") or said.get("quota_project_id") or "")
+        own, project = sdk("google.auth").default(scopes=scopes)
+        return own, project or ""
+
+
+def _loaded(said: Mapping[str, Any]) -> Any:
+    """By the loader of its type alone; raises ValueError."""
+    info, scopes = dict(said), [SCOPE]
+    match said["type"]:
+        case "service_account":
+            return sdk("google.oauth2.service_account").Credentials.from_service_account_info(info, scopes=scopes)
+        case "authorized_user":
+            return sdk("google.oauth2.credentials").Credentials.from_authorized_user_info(info, scopes=scopes)
+        case "external_account":  # of a token in a file or at a URL; a program would run with all that we may do
+            return sdk("google.auth.identity_pool").Credentials.from_info(info, scopes=scopes)
+        case _:
+            source = said.get("source_credentials")
+            if source is not None and source.get("type") not in _TYPES - {IMPERSONATED}:
+                raise ValueError("the credentials to impersonate with are of no type that is known")
+            own = _loaded(source) if source else sdk("google.auth").default(scopes=scopes)[0]
+            found = re.search(r"serviceAccounts/([^/:]+)", said.get("service_account_impersonation_url", ""))
+            if found is None:
+                raise ValueError("it names no service account to impersonate")
+            return sdk("google.auth.impersonated_credentials").Credentials(own, found[1], scopes)
 
 
 def _left(credentials: Any) -> float:
