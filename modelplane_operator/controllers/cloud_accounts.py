@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ from modelplane_operator.api import names
 from modelplane_operator.clients.clouds.cloud import Cloud
 from modelplane_operator.clients.clouds.eks.cloud import Aws
 from modelplane_operator.clients.clouds.eks.session import Credentials, Session, read_credentials
+from modelplane_operator.clients.clouds.gke import session as gke
+from modelplane_operator.clients.clouds.gke.cloud import Gcp
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import NotFound, Unauthorized
@@ -29,9 +31,14 @@ OWN = "default"
 class Accounts:
     """Who calls which cloud. Other keys in a Secret are taken up by the next call."""
 
+    google_hosts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where Google's services are, if not where everybody has them."""
     _secrets: Informer | None = field(default=None, init=False)
     _aws: dict[Account, tuple[Credentials, Aws]] = field(
         default_factory=dict[Account, tuple[Credentials, Aws]], init=False
+    )
+    _google: dict[Account, tuple[gke.Credentials, Gcp]] = field(
+        default_factory=dict[Account, tuple[gke.Credentials, Gcp]], init=False
     )
 
     def listen(self, informer: Informer) -> None:
@@ -40,7 +47,15 @@ class Accounts:
 
     def cloud(self, account: Account) -> Cloud:
         """Raises NotFound, Unauthorized, and KubeconfigError where the SDK is not installed."""
-        return self.aws(account)
+        return self.google(account) if account.cloud == "GKE" else self.aws(account)
+
+    def google(self, account: Account) -> Gcp:
+        credentials = self._read(account, gke.read_credentials) or gke.Credentials()
+        known = self._google.get(account)
+        if known is None or known[0] != credentials:
+            session = gke.Session(account.region, account.project, credentials, self.google_hosts)
+            known = self._google[account] = (credentials, Gcp(session))
+        return known[1]
 
     def aws(self, account: Account) -> Aws:
         credentials = self._read(account, read_credentials) or Credentials()
@@ -51,7 +66,8 @@ class Accounts:
 
     async def token(self, account: Account, cluster: str) -> str:
         """What the API server of a cluster takes for a while. Raises ClientError."""
-        return await self.aws(account).session.cluster_token(cluster)
+        cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
+        return await cloud.session.cluster_token(cluster)
 
     def _read(self, account: Account, read: Callable[[str], T]) -> T | None:
         """The credentials in the account's Secret; None for the operator's own identity."""

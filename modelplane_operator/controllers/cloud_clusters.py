@@ -8,11 +8,11 @@ import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from modelplane_operator.api import InferenceCluster, labels, names
-from modelplane_operator.api.base import Resource
 from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
@@ -22,16 +22,18 @@ from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.planning import eks_cluster
+from modelplane_operator.planning import eks_cluster, gke_cluster
 from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 from modelplane_operator.runtime.reading import Cluster, applied
 
 EKS: Final = of(EKSCluster)
+GKE: Final = of(GKECluster)
 CLUSTERS: Final = of(InferenceCluster)
-ACCOUNTS: Final[Mapping[ResourceType, tuple[type[Resource[Any, Any]], Callable[[Any], Account]]]] = {
-    EKS: (EKSCluster, eks_cluster.account_of),
+ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
+    EKS: lambda manifest: eks_cluster.account_of(EKSCluster.parse(manifest)),
+    GKE: lambda manifest: gke_cluster.account_of(GKECluster.parse(manifest)),
 }
-"""The clouds' own kinds, and whose account an object of each is in."""
+"""The clouds' own kinds, and which account an object of each is in."""
 CLOUDS: Final = tuple(ACCOUNTS)
 LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
 REST = 2.0  # seconds between two looks at what is due
@@ -122,9 +124,9 @@ class Tokens:
         return labels_of(self._objects[which]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
 
     async def _renew(self, which: _Which) -> None:
-        source, (kind, account_of) = self._sources[which], ACCOUNTS[which[0]]
+        source = self._sources[which]
         try:
-            account = account_of(kind.parse(self._objects[which]))
+            account = ACCOUNTS[which[0]](self._objects[which])
             token = await self.accounts.token(account, source.endpoint["cluster"])
         except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
             refused = isinstance(error, ClientError)

@@ -14,6 +14,7 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.tenant_clusters import TenantClusters
 from modelplane_operator.controllers import (
     eks_cluster,
+    gke_cluster,
     inference_class,
     inference_cluster,
     inference_gateway,
@@ -83,4 +84,5 @@ def kinds(world: World) -> Controllers:
         llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
         eks_cluster.controller(on_clouds),
+        gke_cluster.controller(on_clouds),
     )
