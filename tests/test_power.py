@@ -74,6 +74,27 @@ async def test_by_default_secrets_are_read_by_their_name_alone(by_default: Api) 
         assert "cannot list resource" in await refusal(by_default, "get", "secrets", *listed)
 
 
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("create", "pods/exec"),
+        ("get", "pods/exec"),
+        ("create", "pods/attach"),
+        ("create", "pods/portforward"),
+        ("patch", "pods/ephemeralcontainers"),
+        ("update", "pods/ephemeralcontainers"),
+        ("get", "pods/proxy"),
+        ("get", "services/proxy"),
+        ("get", "nodes/proxy"),
+        ("create", "serviceaccounts/token"),
+        ("impersonate", "serviceaccounts"),
+    ],
+)
+async def test_it_steps_into_no_pod_and_takes_nobodys_place(with_everything: Api, verb: str, resource: str) -> None:
+    for where in ("-A", *(f"-n{home}" for home in HOMES)):
+        assert await refusal(with_everything, "auth", "can-i", verb, resource, where), f"it may {where}"
+
+
 async def test_with_named_namespaces_no_other_ones_secret_is_read(with_names: Api) -> None:
     assert await refusal(with_names, "get", "secret", "openai", "-nnamed") == ""
     assert "cannot get resource" in await refusal(with_names, "get", "secret", "openai", "-nunnamed")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from modelplane_operator.api import ModelDeployment, ModelReplica
 from modelplane_operator.api.base import SUMMARY_LENGTH
 from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, entries, section
 from modelplane_operator.kube.words import counted, sentence
 from modelplane_operator.rendering.model_replica.arguments import model_of
@@ -120,7 +121,10 @@ def _endpoint(_: Manifest, status: Manifest) -> str:
 
 
 def _service(_: Manifest, status: Manifest) -> str:
-    return f"Requests go to {counted(status.get('endpointCount') or 0, 'endpoint')}"
+    count = status.get("endpointCount") or 0
+    if condition({"status": status}, Ready.__name__).is_true:
+        return f"Requests go to {counted(count, 'endpoint')}"
+    return f"{counted(count, 'endpoint') if count else 'No endpoint'} to send requests to"
 
 
 def _stack(_: Manifest, status: Manifest) -> str:
@@ -135,7 +139,7 @@ def _inference(manifest: Manifest, status: Manifest) -> str:
 
 def _cloud(_: Manifest, status: Manifest) -> str:
     states = Counter(one["state"] for one in entries(status, "resources"))
-    return f"{states['Ready']} of {states.total()} resources are there"
+    return f"{states['Ready']} of {counted(states.total(), 'resource')} ready"
 
 
 _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.harness import SYSTEM
-from tests.integration.kinds import cluster, deployment, endpoint, engine, pod, secret, service
+from tests.integration.kinds import cache, cluster, deployment, endpoint, engine, pod, secret, service
 from tests.integration.watcher import CANARY
 from tests.support.manifests import Manifest
 
@@ -63,6 +63,26 @@ def borrowed_cluster(name: str) -> Manifest:
     manifest = cluster("borrowed")
     manifest["spec"]["cluster"]["existing"]["secretRef"] = {"name": name, "key": "text"}
     return manifest
+
+
+def reaching(name: str, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "inference.devopstoolkit.ai/v1alpha1",
+        "kind": "LLMInference",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"model": "org/model", **spec},
+    }
+
+
+def guarded(name: str, keys: str) -> Manifest:
+    made = service(SPACE, name)
+    return {**made, "spec": {**made["spec"], "auth": {"apiKeys": {"secretRefs": [{"name": keys}]}}}}
+
+
+def gated(name: str, token: str) -> Manifest:
+    made = cache(SPACE, name)
+    made["spec"]["huggingFace"]["authSecret"] = {"name": token, "key": "text"}
+    return made
 
 
 def verbose(count: int, length: int) -> Manifest:
@@ -171,6 +191,26 @@ HOSTILE: list[Hostile] = [
         "a cluster whose kubeconfig is another namespace's",
         (borrowed_cluster(ELSEWHERE[0]),),
     ),
+    Hostile("a cache whose token is another namespace's", (gated("borrowed-token", ELSEWHERE[0]),)),
+    # Ways to what is inside, or another tenant's.
+    Hostile(
+        "an endpoint that leads to a metadata service",
+        (endpoint(SPACE, "metadata", "http://169.254.169.254/latest"), service(SPACE, "metadata")),
+        "EndpointsResolved=True .* with a URL that cannot be used",
+    ),
+    Hostile(
+        "a kubeconfig of a tenant that leads to a metadata service",
+        (
+            secret(SPACE, "inward", kubeconfig=_KUBECONFIG.replace("nobody.example:6443", "169.254.169.254")),
+            reaching("inward", providerConfigName="inward"),
+        ),
+        "TargetResolved=False InvalidKubeconfig",
+    ),
+    Hostile(
+        "a model on a cluster that lets nobody in",
+        (reaching("uninvited", providerConfigName="worker-1", targetNamespace="kube-system"),),
+        "TargetResolved=False NotGranted",
+    ),
     # Much of everything: what is still stored must be cheap, the rest is refused.
     Hostile(
         "a megabyte of selectors",
@@ -179,6 +219,11 @@ HOSTILE: list[Hostile] = [
     Hostile(
         "a megabyte of arguments for a thousand replicas",
         (deployment(SPACE, "arguing", replicas=1000, engines=[engine(template=verbose(100, 10_000))]),),
+    ),
+    Hostile(
+        "API keys of ten thousand clients",
+        (secret(SPACE, "crowd", **{f"k{number}": "x" for number in range(10_000)}), guarded("crowd", "crowd")),
+        "AuthReady=False SecretTooLarge",
     ),
     Hostile(
         "arguments up to the bound",

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 ORDINARY = "ordinary"
 REFUSALS = range(400, 500)
+RECONCILED = (*OURS, "LLMInference")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ async def put(stage: FaultyStage, attack: Hostile, stored: list[Manifest]) -> No
 
 async def looked_at(stage: FaultyStage, attack: Hostile, manifest: Manifest, *, last: bool) -> None:
     """Wait until an object of ours says that it was looked at, and the last one what is wrong with it."""
-    if manifest["kind"] not in OURS:
+    if manifest["kind"] not in RECONCILED:
         return
     what = "to say that it was looked at" + (f", and {attack.tells}" if last and attack.tells else "")
 
@@ -112,5 +113,5 @@ async def away(stage: FaultyStage, manifests: Iterable[Manifest]) -> None:
         await stage.hub.delete(*place)
     async with asyncio.TaskGroup() as group:
         for place in places:
-            if place[0] in OURS:
+            if place[0] in RECONCILED:
                 group.create_task(stage.hub.gone(*place))

@@ -86,6 +86,14 @@ def test_what_is_wrong_is_one_word_and_no_message(said: list[Manifest], tail: st
     assert glance(ONE, {"conditions": said})["summary"] == f"0 of 3 replicas ready{tail}"
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(2, "2 endpoints to send requests to: Creating"), (0, "No endpoint to send requests to: Creating")],
+)
+def test_a_service_that_is_not_ready_does_not_say_where_requests_go(count: int, told: str) -> None:
+    assert glance(of("ModelService"), {"endpointCount": count, "conditions": conditions("Creating")})["summary"] == told
+
+
 def test_what_is_no_longer_so_is_taken_away() -> None:
     before = glance(TAINTED, {"conditions": []})
 

@@ -473,6 +473,18 @@ def test_a_provider_whose_name_is_lost_goes_on() -> None:
     assert routing(settled(lost)) == (BACKEND, "https://api.together.xyz:443")
 
 
+@pytest.mark.parametrize(
+    "found", [names("34.55.100.10"), names(error="Temporary failure in name resolution")], ids=["known", "nobody tells"]
+)
+def test_an_endpoint_of_a_restored_hub_is_routed_to_again_after_one_look(found: dict[str, Resolved]) -> None:
+    """A backup has its Service, and no status."""
+    children = settled(users(PROVIDER, names=names("34.55.100.10"))).children
+    restored = users(PROVIDER, *children, names=found)
+
+    assert settled(restored).children == children
+    assert routing(restored) == (BACKEND, "https://api.together.xyz:443")
+
+
 @pytest.mark.parametrize("found", [None, UNKNOWN["api.together.xyz"]], ids=["not resolved yet", "no such name"])
 def test_a_service_that_its_tenant_has_changed_does_not_say_where_requests_go_already(found: Resolved | None) -> None:
     """It is in the tenant's namespace, and its annotation tells where it leads."""
