@@ -682,7 +682,7 @@ L4 = {"name": "edge", "className": "l4"}
             id="a kubeconfig that goes leaves the connection",
         ),
         pytest.param(
-            cluster(source="GKE"),
+            cluster(source="AKS"),
             {"there": None, "connected": False},
             [PUBLISHED],
             {
