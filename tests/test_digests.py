@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import pytest
@@ -33,6 +32,7 @@ from scripts.digests import (
     wanted,
     with_table,
 )
+from tests.support.web_server import on_loopback
 
 OF_ARCHIVE = f"sha256:{hashlib.sha256(b'archive').hexdigest()}"
 IMAGE = json.dumps({"manifests": [{"platform": {"architecture": "arm64"}}]}).encode()
@@ -90,13 +90,8 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def registries() -> Iterator[Registries]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield Registries(lambda _: f"http://127.0.0.1:{server.server_address[1]}")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with on_loopback(Registry) as url:
+        yield Registries(lambda _: url)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.support.web_server import on_loopback
 
 COMMIT = "c" * 40
 SMALL = 1000  # larger files are LFS's, which are named by SHA-256
@@ -45,16 +46,8 @@ def model_hub(files: dict[str, bytes], **faults: Any) -> Generator[ModelHub]:
     class Handler(_Handler):
         told = hub
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with on_loopback(Handler) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

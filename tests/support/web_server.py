@@ -44,22 +44,28 @@ class WebServer:
 
 
 @contextmanager
+def on_loopback(handler: type[BaseHTTPRequestHandler]) -> Generator[str]:
+    """A server of these answers, in a thread for each request; its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def web_server(**given: Any) -> Generator[WebServer]:
     told = WebServer(**given)
 
     class Handler(_Handler):
         server_of = told
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with on_loopback(Handler) as told.url:
         yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
