@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
 from modelplane_operator.api.llm_inference_grant import is_reserved
 from modelplane_operator.api.types import of
@@ -13,8 +13,8 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, section
-from modelplane_operator.kube.resources import HUB, INGRESS, SECRET, VLLM_RUNTIME
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -23,7 +23,7 @@ from modelplane_operator.runtime.wiring import owner_of_kind
 
 INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
 DEPLOYMENTS, SERVICES = of(ModelDeployment), of(ModelService)
-KINDS = (VLLM_RUNTIME, INGRESS)
+KINDS = {"VLLMRuntime": (VLLM_RUNTIME, INGRESS), "Deployment": (DEPLOYMENT, SERVICE, INGRESS)}
 
 Grants = Collection[tuple[str, str]]
 """Pairs of namespaces of the hub: whose LLMInferences may be in which."""
@@ -141,10 +141,15 @@ async def _site(
         cluster = clients.cluster(name)
         kube = cluster.kube
         runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
-        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in KINDS[not runtimes :]]
+        kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
+        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in kinds]
         mine = tuple(one for one in found if one is not None and ours(one, inference))
-        token = await _token(kube, place.namespace, mine)
-        return Site(name, runtimes=runtimes, children=mine, token=token)
+        others = tuple(one for one in found if one is not None and not ours(one, inference))
+        token = False
+        if VLLM_RUNTIME in kinds:
+            token = await _token(kube, place.namespace, mine)
+            others += () if mine else await _engine_of_another(kube, Key(place.namespace, inference.key.name))
+        return Site(name, runtimes=runtimes, children=mine, others=others, token=token)
     except ClientError as error:
         return Site(name, error, connecting=_connecting(clients, name))
 
@@ -179,6 +184,15 @@ async def _token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bo
         runtimes = (one for one in children if one["kind"] == VLLM_RUNTIME.kind)
         return any(section(one, "spec", "model").get("hfTokenSecret") for one in runtimes)
     return secret is not None and TOKEN_KEY in section(secret, "data")
+
+
+async def _engine_of_another(kube: Kube, key: Key) -> tuple[Manifest, ...]:
+    """The Deployment of that name that another LLMInference has: the production stack would make it its own."""
+    with suppress(Forbidden):  # then none was made with this account
+        found = await kube.find(DEPLOYMENT, key)
+        if found and labels_of(found).get(labels.OWNER_KIND) == LLMInference.definition.kind:
+            return (found,)
+    return ()
 
 
 # Who is woken ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from modelplane_operator.controllers import llm_inference
 from modelplane_operator.controllers.llm_inference import INDEXES, INFERENCES
 from modelplane_operator.kube.errors import NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import HUB, INGRESS, NAMESPACE, SECRET, VLLM_RUNTIME
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, NAMESPACE, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.steps import KUBE
@@ -42,6 +42,8 @@ pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("there")]
 OURS = (LLMInference, InferenceCluster, ModelDeployment, ModelService)
 WRITES = {"apply", "create", "delete", "replace", "replace_status", "set_finalizers"}
 CLUSTER = "production"
+MADE = (VLLM_RUNTIME, DEPLOYMENT, SERVICE, INGRESS)
+"""What may be made on a cluster."""
 
 
 @dataclass
@@ -116,7 +118,7 @@ class Operator:
 
     async def runtimes(self) -> list[str]:
         """The namespaces that have one."""
-        return sorted(one["metadata"]["namespace"] for one in (await self.kube.list(VLLM_RUNTIME)).items)
+        return [where for kind, where in await there_are(self.kube) if kind == VLLM_RUNTIME.kind]
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +163,10 @@ async def there(kube: Kube) -> AsyncIterator[None]:
         await define(kube, OURS)
     await _runtimes(kube)
     yield
-    for kind in (VLLM_RUNTIME, INGRESS):
+    for kind in MADE:
         for one in (await kube.list(kind)).items:
-            await kube.delete(
-                kind, Key(one["metadata"]["namespace"], one["metadata"]["name"]), uid=one["metadata"]["uid"]
-            )
+            if one["metadata"]["name"] != "kubernetes":
+                await kube.delete(kind, key_of(one), uid=one["metadata"]["uid"])
 
 
 async def _runtimes(kube: Kube) -> None:
@@ -228,6 +229,40 @@ async def test_a_secret_of_the_tenant_leads_there_and_the_copy_follows_the_names
         await operator.delete()
         await operator.until(lambda one: not one, "the end")
         assert await operator.runtimes() == []
+
+
+async def test_kubernetes_runs_the_engine_where_it_is_asked_to_and_nothing_of_that_stays(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(
+            providerConfigName="dev", targetNamespace=first, runtime="Deployment", gpu=2, ingressHost="a.example.com"
+        )
+        found = await operator.until(lambda one: reason(one, "ModelReady") == "NotReady", "the engine to be made")
+        assert reason(found, "RuntimeAvailable") == "NotNeeded"
+        assert await there_are(kube) == [(kind, first) for kind in ("Deployment", "Ingress", "Service")]
+
+        live = await kube.get(DEPLOYMENT, Key(first, "qwen"))
+        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 1)
+        generation = live["metadata"]["generation"]
+        await kube.replace_status({**live, "status": {"observedGeneration": generation, **counts}})
+        found = await operator.until(is_ready, "the model")
+        assert (found["status"]["url"], found["status"]["replicas"]) == ("http://a.example.com", 1)
+        operator.writes = 0
+        await operator.step()
+        assert operator.writes == 0
+
+        await operator.ask(targetNamespace=second, ingressHost=None)
+        await operator.until(lambda one: reason(one, "OldCopiesRemoved") == "Removed", "the old copy to go")
+        assert await there_are(kube) == [(kind, second) for kind in ("Deployment", "Service")]
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await there_are(kube) == []
 
 
 async def test_a_cluster_of_the_fleet_takes_those_that_it_lets_in(
@@ -298,6 +333,73 @@ async def test_a_secret_of_another_namespace_leads_nowhere(
         await operator.make(providerConfigName="dev", targetNamespace=theirs)
         await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
         assert list(operator.tenants.fleet) == []
+
+
+async def test_secrets_of_one_name_in_two_namespaces_lead_each_to_its_own_cluster(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    mine, theirs = await another(kube), await another(kube)
+    async with silent() as (server, asked), operating(access, kube, namespace, reached) as operator:
+        operator.tenants.plain_http = True
+        await give(kube, access, namespace)
+        await give(kube, Access(server, token="t"), theirs)  # noqa: S106 - nobody asks for it
+        await operator.make(providerConfigName="dev", targetNamespace=mine)
+        await operator.make(namespace=theirs, providerConfigName="dev", targetNamespace=mine)
+        await operator.until(is_made, "the runtime")
+        operator.home = theirs
+        await operator.until(lambda one: reason(one, "TargetResolved"), "the other's turn")
+        await until(lambda: bool(asked), "the other's cluster to be asked")
+        runtime = await kube.get(VLLM_RUNTIME, Key(mine, "qwen"))
+        assert runtime["metadata"]["labels"][labels.OWNER_NAMESPACE] == namespace
+        assert all("production-stack" in one for one in asked)
+        servers = {name: operator.tenants.fleet.find(name).server for name in operator.tenants.fleet}  # type: ignore[union-attr]
+        assert servers == {f"llminference:{namespace}/dev": access.server, f"llminference:{theirs}/dev": server}
+
+
+async def test_who_comes_second_to_a_name_on_a_cluster_takes_nothing_from_the_first(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target, theirs = await another(kube), await another(kube)
+    for home in (namespace, theirs):
+        await give(kube, access, home)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target, ingressHost="a.example.com")
+        await operator.until(is_made, "the runtime")
+        before = [await kube.get(kind, Key(target, "qwen")) for kind in (VLLM_RUNTIME, INGRESS)]
+        operator.home = theirs
+        for runtime in ("VLLMRuntime", "Deployment"):
+            spec = {"runtime": runtime, "targetNamespace": target, "ingressHost": "b.example.com"}
+            await operator.make(providerConfigName="dev", **spec)
+            found = await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
+            assert f"Ingress {target}/qwen" in message(found, "ModelReady")
+            await operator.delete()
+            await operator.until(lambda one: not one, "the end")
+        assert [await kube.get(kind, Key(target, "qwen")) for kind in (VLLM_RUNTIME, INGRESS)] == before
+
+
+async def test_the_production_stack_does_not_get_the_deployment_of_another(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    """It makes a Deployment of its runtime's name, and would take what is there."""
+    target, theirs = await another(kube), await another(kube)
+    for home in (namespace, theirs):
+        await give(kube, access, home)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target, runtime="Deployment")
+        await operator.until(lambda one: reason(one, "ModelReady") == "NotReady", "the engine to be made")
+        operator.home = theirs
+        await operator.make(namespace=theirs, providerConfigName="dev", targetNamespace=target)
+        await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
+        assert await there_are(kube) == [("Deployment", target), ("Service", target)]
 
 
 async def test_a_kubeconfig_that_leads_inside_is_not_followed(
@@ -380,7 +482,7 @@ async def test_what_others_have_under_that_name_is_left_alone(
     await give(kube, access, namespace)
     async with operating(access, kube, namespace, reached) as operator:
         await operator.make(providerConfigName="dev", targetNamespace=target)
-        await operator.until(lambda one: reason(one, "Synced") == "ReconcileError", "the error")
+        await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
         await operator.delete()
         await operator.until(lambda one: not one, "the end")
         assert await kube.get(VLLM_RUNTIME, Key(target, "qwen")) == theirs
@@ -437,19 +539,24 @@ async def test_the_fleet_takes_over_and_gives_back(
         assert await kube.find(of(ModelService), key) is None
 
 
-@pytest.mark.parametrize("write", range(1, 12))
+@pytest.mark.parametrize("runtime", ["VLLMRuntime", "Deployment"])
+@pytest.mark.parametrize("write", range(1, 14))
 async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
     access: Access,
     kube: Kube,
     namespace: str,
     reached: Reach,
+    *,
     write: int,
+    runtime: str,
 ) -> None:
     """Make it, have it go elsewhere, delete it; the first operator is ended at that write, and another goes on."""
     first, second = await another(kube), await another(kube)
     await give(kube, access, namespace)
     acts: list[Callable[[Operator], Any]] = [
-        lambda one: one.make(providerConfigName="dev", targetNamespace=first, ingressHost="a.example.com"),
+        lambda one: one.make(
+            providerConfigName="dev", targetNamespace=first, ingressHost="a.example.com", runtime=runtime
+        ),
         lambda one: one.ask(targetNamespace=second),
         lambda one: one.delete(),
     ]
@@ -470,8 +577,10 @@ async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
             before += operator.writes
         async with operating(access, kube, namespace, reached) as operator:
             await operator.until(holds, "what the one before had begun")
-    assert [one for one in await kube_runtimes(kube) if one in {first, second}] == []
+    assert await there_are(kube) == []
 
 
-async def kube_runtimes(kube: Kube) -> list[str]:
-    return [one["metadata"]["namespace"] for kind in (VLLM_RUNTIME, INGRESS) for one in (await kube.list(kind)).items]
+async def there_are(kube: Kube) -> list[tuple[str, str]]:
+    """What is made, kind and namespace."""
+    made = [(kind.kind, key_of(one)) for kind in MADE for one in (await kube.list(kind)).items]
+    return sorted((kind, key.namespace) for kind, key in made if key.name != "kubernetes")
