@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from modelplane_operator.api import names
-from modelplane_operator.api.llm_inference_grant import is_reserved
+from modelplane_operator.api.llm_inference_grant import read_grants, read_hosts
 from modelplane_operator.clients.access import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
 from modelplane_operator.clients.lease import Times
 from modelplane_operator.clients.limits import GIB, KIB, MIB, Limits
@@ -142,15 +142,6 @@ def _places(text: str) -> tuple[str, ...]:
     return places
 
 
-def _grants(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of namespaces, between commas: FROM=TO."""
-    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
-    granted = tuple(sorted({(_name(source), _name(to)) for source, _, to in pairs}))
-    if wrong := [to for _, to in granted if is_reserved(to)]:
-        raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
-    return granted
-
-
 _KINDS_OF_VALUES: Mapping[Callable[[str], Any], str] = {
     _seconds: "SECONDS",
     _count: "NUMBER",
@@ -230,8 +221,13 @@ class Settings:
     )
     llm_inferences_on_hub: tuple[tuple[str, str], ...] = _option(
         (),
-        _grants,
+        read_grants,
         "NAMESPACE=TARGET, by commas: whose LLMInferences with `incluster` may be in which namespaces of the hub",
+    )
+    llm_inference_hosts_on_hub: tuple[tuple[str, str], ...] = _option(
+        (),
+        read_hosts,
+        "NAMESPACE=HOST, by commas: which hosts their Ingresses may have there, such as *.team-a.example.com",
     )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     chart_digests: str = _option(

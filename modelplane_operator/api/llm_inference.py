@@ -112,6 +112,12 @@ class TargetResolved(ConditionType):
         "No Secret of that name is here, and nobody lets this namespace use that one there; see how.",
         WARNING,
     )
+    HOST_NOT_GRANTED = (
+        "HostNotGranted",
+        "False",
+        "The cluster lets this namespace in, but not with the host that `spec.ingressHost` names; see how.",
+        WARNING,
+    )
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
     NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."

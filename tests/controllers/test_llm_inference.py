@@ -100,7 +100,8 @@ class Operator:
     async def delete(self) -> None:
         live = await self.kube.get(INFERENCES, self.key)
         await self.kube.delete(INFERENCES, self.key, uid=live["metadata"]["uid"])
-        await until(lambda: "deletionTimestamp" in (self._informed() or live)["metadata"], "the watch to show it")
+        gone = {"metadata": {"deletionTimestamp": ""}}  # at once, where nothing was made
+        await until(lambda: "deletionTimestamp" in (self._informed() or gone)["metadata"], "the watch to show it")
 
     async def _seen(self, stored: Manifest) -> None:
         key, version = key_of(stored), int(stored["metadata"]["resourceVersion"])
@@ -133,6 +134,8 @@ async def operating(
     home: str,
     reach: Reach,
     grants: frozenset[tuple[str, str]] = frozenset(),
+    *,
+    hosts: frozenset[tuple[str, str]] = frozenset(),
 ) -> AsyncIterator[Operator]:
     loop = asyncio.get_running_loop()
     store, calls = Store(loop.time), list[Call]()
@@ -147,7 +150,7 @@ async def operating(
     fleet.beside(tenants.fleet)
     fleet.set(CLUSTER, access)
     referenced = ReferencedObjects(lambda: kube, loop.time, 0.0)
-    controller = llm_inference.controller(referenced, tenants, grants)
+    controller = llm_inference.controller(referenced, tenants, grants, hosts)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in (hub, fleet, tenants)]
         await until(lambda: hub.synced and hub.health.answers, "the first lists")
@@ -285,10 +288,20 @@ async def test_a_cluster_of_the_fleet_takes_those_that_it_lets_in(
         assert "llmInferences" in message(refused, "TargetResolved")
         assert await operator.runtimes() == []
 
-        grants = [{"namespace": namespace, "targetNamespaces": [target]}]
+        grants: list[dict[str, Any]] = [{"namespace": namespace, "targetNamespaces": [target]}]
         await kube.replace({**stored, "spec": {**stored["spec"], "llmInferences": grants}})
         await operator.until(is_made, "the runtime")
         assert await operator.runtimes() == [target]
+
+        await operator.ask(ingressHost="qwen.team.example.com")
+        refused = await operator.until(lambda one: reason(one, "TargetResolved") == "HostNotGranted", "the refusal")
+        assert "ingressHosts" in message(refused, "TargetResolved")
+        assert await there_are(kube) == [("VLLMRuntime", target)]
+        live = await kube.get(of(InferenceCluster), Key("", CLUSTER))
+        grants[0]["ingressHosts"] = ["*.team.example.com"]
+        await kube.replace({**live, "spec": {**live["spec"], "llmInferences": grants}})
+        await operator.until(is_made, "the runtime")
+        assert await there_are(kube) == [("Ingress", target), ("VLLMRuntime", target)]
 
         await operator.ask(targetNamespace="kube-system")
         await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
@@ -305,17 +318,20 @@ async def test_the_hub_itself_is_open_only_where_the_settings_say_so(
     reached: Reach,
 ) -> None:
     target = await another(kube)
-    async with operating(access, kube, namespace, reached, frozenset({(namespace, target)})) as operator:
+    grants, hosts = frozenset({(namespace, target)}), frozenset({(namespace, "qwen.example.com")})
+    async with operating(access, kube, namespace, reached, grants, hosts=hosts) as operator:
         await operator.make(providerConfigName="incluster")
         await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
         for closed in ("modelplane-system", "kube-system", "default"):
             await operator.ask(targetNamespace=closed)
             await operator.until(lambda one, closed=closed: closed in message(one, "TargetResolved"), "the refusal")
-        assert await operator.runtimes() == []
+        await operator.ask(targetNamespace=target, ingressHost="console.example.com")
+        await operator.until(lambda one: reason(one, "TargetResolved") == "HostNotGranted", "the refusal")
+        assert await there_are(kube) == []
 
-        await operator.ask(targetNamespace=target)
+        await operator.ask(ingressHost="qwen.example.com")
         await operator.until(is_made, "the runtime")
-        assert await operator.runtimes() == [target]
+        assert await there_are(kube) == [("Ingress", target), ("VLLMRuntime", target)]
         await operator.delete()
         await operator.until(lambda one: not one, "the end")
         assert await operator.runtimes() == []
@@ -350,8 +366,7 @@ async def test_secrets_of_one_name_in_two_namespaces_lead_each_to_its_own_cluste
         await operator.make(namespace=theirs, providerConfigName="dev", targetNamespace=mine)
         await operator.until(is_made, "the runtime")
         operator.home = theirs
-        await operator.until(lambda one: reason(one, "TargetResolved"), "the other's turn")
-        await until(lambda: bool(asked), "the other's cluster to be asked")
+        await operator.until(lambda _: asked, "the other's cluster to be asked")
         runtime = await kube.get(VLLM_RUNTIME, Key(mine, "qwen"))
         assert runtime["metadata"]["labels"][labels.OWNER_NAMESPACE] == namespace
         assert all("production-stack" in one for one in asked)
