@@ -167,7 +167,7 @@ async def _site(
         if VLLM_RUNTIME in kinds:
             token = await _token(kube, place.namespace, mine)
             others += () if mine else await _engine_of_another(kube, Key(place.namespace, inference.key.name))
-        return Site(name, runtimes=runtimes, children=mine, others=others, token=token)
+        return Site(name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified)
     except ClientError as error:
         return Site(name, error, connecting=_connecting(clients, name))
 

@@ -61,6 +61,8 @@ class Site:
     """What is there of that name and is not."""
     token: bool = False
     """Whether there is a Hugging Face token, or was one when nobody lets us look."""
+    unverified: str = ""
+    """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
         judged = ModelReady.NAME_TAKEN.condition(now, message=words)
         return Plan(status=_status(seen, known, judged), requeue_after=LOOK_AGAIN)
-    resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}")
+    doubt = f"; anybody on the way there can take its place: {site.unverified}" if site.unverified else ""
+    resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
     if target not in known:
         kept = tuple(one for one in known if not (site.children and _moved(one, target)))
         if len(kept) >= LOCATIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.wiring import PER_CONCURRENCY_KEY, WORKERS, runner
 from tests.support.step_by_step import define, message, reason
 from tests.support.vllm import DEFINITION, say
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("there")]
 
@@ -65,8 +65,12 @@ class Operator:
 
     def may_write(self) -> None:
         self.writes += 1
-        if self.writes == self.end_at:
+        if self.has_ended:
             raise NotLeading("ended here")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.end_at is not None and self.writes >= self.end_at
 
     async def step(self) -> None:
         clients = Clients(self.hub, self.fleet.cluster, self.may_write, lambda: datetime.now(UTC), executors={**KUBE})
@@ -76,13 +80,18 @@ class Operator:
         """Reconcile again and again until it looks like that; what is gone is an empty one."""
         found: Manifest = {}
         try:
-            async with asyncio.timeout(60):
-                while not holds(found := await self.kube.find(INFERENCES, self.key) or {}):
+            async with asyncio.timeout(SECONDS):
+                while not holds(found := await self.kube.find(INFERENCES, self.key) or {}) and not self.has_ended:
                     await self.step()
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            pytest.fail(f"waited 60 s for {what}, in vain: {found.get('status')}")
+            pytest.fail(f"waited {SECONDS:g} s for {what}, in vain: {found.get('status')}")
         return found
+
+    async def until_ended(self, holds: Callable[[Manifest], object]) -> Manifest:
+        """The same, unless it is killed before."""
+        await self.until(holds, "that, or the write at which it is killed")
+        return await self.kube.find(INFERENCES, self.key) or {}
 
     async def make(self, name: str = "qwen", namespace: str = "", **spec: Any) -> None:
         wanted = {"model": "Qwen/Qwen2.5-1.5B-Instruct", **spec}
@@ -554,6 +563,45 @@ async def test_the_fleet_takes_over_and_gives_back(
         assert await kube.find(of(ModelService), key) is None
 
 
+Act = Callable[[Operator], Awaitable[None]]
+
+
+def life(runtime: str, first: str, second: str) -> Iterator[tuple[Act, Callable[[Manifest], object]]]:
+    """Make it, have it go elsewhere, delete it; and what each of these leads to."""
+    spec = {"providerConfigName": "dev", "ingressHost": "a.example.com", "runtime": runtime}
+    yield lambda one: one.make(targetNamespace=first, **spec), lambda one: one.get("status", {}).get("url")
+    yield lambda one: one.ask(targetNamespace=second), lambda one: reason(one, "OldCopiesRemoved") == "Removed"
+    yield Operator.delete, lambda one: not one
+
+
+@pytest.mark.parametrize("runtime", ["VLLMRuntime", "Deployment"])
+async def test_operators_that_end_after_each_write_leave_nothing_behind(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+    *,
+    runtime: str,
+) -> None:
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    operators = 0
+    for act, holds in life(runtime, first, second):
+        found: Manifest = {}
+        begun = False
+        while not (begun and holds(found)):
+            operators += 1
+            assert operators < 40, f"they come to no end: {found}"
+            async with operating(access, kube, namespace, reached) as operator:
+                if not begun:
+                    await act(operator)
+                begun, operator.end_at = True, 2
+                found = await operator.until_ended(holds)
+    assert await there_are(kube) == []
+    assert operators > 6  # else none of them was ended
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("runtime", ["VLLMRuntime", "Deployment"])
 @pytest.mark.parametrize("write", range(1, 14))
 async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
@@ -565,30 +613,15 @@ async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
     write: int,
     runtime: str,
 ) -> None:
-    """Make it, have it go elsewhere, delete it; the first operator is ended at that write, and another goes on."""
+    """The first operator is ended at that write, and another goes on."""
     first, second = await another(kube), await another(kube)
     await give(kube, access, namespace)
-    acts: list[Callable[[Operator], Any]] = [
-        lambda one: one.make(
-            providerConfigName="dev", targetNamespace=first, ingressHost="a.example.com", runtime=runtime
-        ),
-        lambda one: one.ask(targetNamespace=second),
-        lambda one: one.delete(),
-    ]
-    done: list[Callable[[Manifest], object]] = [
-        lambda one: one.get("status", {}).get("url"),
-        lambda one: reason(one, "OldCopiesRemoved") == "Removed",
-        lambda one: not one,
-    ]
     before = 0
-    for act, holds in zip(acts, done, strict=True):
+    for act, holds in life(runtime, first, second):
         async with operating(access, kube, namespace, reached) as operator:
-            operator.end_at = write - before
             await act(operator)
-            async with asyncio.timeout(60):
-                while operator.writes != operator.end_at and not holds(await kube.find(INFERENCES, operator.key) or {}):
-                    await operator.step()
-                    await asyncio.sleep(0.05)
+            operator.end_at = write - before if write > before else None
+            await operator.until_ended(holds)
             before += operator.writes
         async with operating(access, kube, namespace, reached) as operator:
             await operator.until(holds, "what the one before had begun")

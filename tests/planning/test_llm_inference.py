@@ -98,6 +98,14 @@ def applies(decided: Plan) -> list[tuple[str, str]]:
 BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:ml-team/dev")]
 
 
+def test_a_way_on_which_anybody_could_answer_is_told() -> None:
+    judged = {
+        one.type: one for one in seen(inference(DEV), {DEV: site(unverified="it says insecure")}).status.conditions
+    }
+    assert "anybody on the way there can take its place: it says insecure" in (judged["TargetResolved"].message or "")
+    assert judged["Ready"].status == "True"
+
+
 def test_a_place_is_written_down_before_anything_is_made_there() -> None:
     decided = seen(inference(), {DEV: site(children=False)})
 
