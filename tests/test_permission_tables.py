@@ -93,8 +93,9 @@ def test_a_page_that_has_lost_a_place_or_has_it_twice_is_refused(page: str) -> N
         placed(page, "keys", "new\n")
 
 
-def test_a_cluster_gives_for_llm_inferences_what_the_hub_gives() -> None:
-    of_cluster = yaml.safe_load_all((ROOT / "examples/access/llminferences.yaml").read_text())
+@pytest.mark.parametrize("file", ["llminferences.yaml", "tenant-cluster.yaml"])
+def test_a_cluster_gives_for_llm_inferences_what_the_hub_gives(file: str) -> None:
+    of_cluster = yaml.safe_load_all((ROOT / "examples/access" / file).read_text())
     role = next(one for one in of_cluster if one["kind"] == "Role")
 
     assert [Rule("", *(tuple(one.get(part, ())) for part in PARTS)) for one in role["rules"]] == [

@@ -186,7 +186,8 @@ def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, t
     kubeconfig.write_text(as_operator(hub))
     hub.apply(webhook())
 
-    with operating(kubeconfig, tmp_path, *QUICK, f"--llm-inferences-on-hub={TEAM}={MODELS}", module=REAL) as operator:
+    on_the_hub = (f"--llm-inferences-on-hub={TEAM}={MODELS}", f"--llm-inference-hosts-on-hub={TEAM}=*")
+    with operating(kubeconfig, tmp_path, *QUICK, *on_the_hub, module=REAL) as operator:
         is_kept_in(hub)
         comes(hub)
         changes(hub)
@@ -244,7 +245,8 @@ def is_one_model(hub: Hub) -> None:
 
 def are_where_they_are_let_in(hub: Hub) -> None:
     """LLMInferences of both runtimes in a namespace of the hub and in one of the cluster, and nothing else there."""
-    change(hub, "ic/worker-1", {"llmInferences": [{"namespace": TEAM, "targetNamespaces": [MODELS]}]})
+    grant = {"namespace": TEAM, "targetNamespaces": [MODELS], "ingressHosts": ["*.example.com"]}
+    change(hub, "ic/worker-1", {"llmInferences": [grant]})
     named = {
         f"{where}-{runtime.lower()}": (where, runtime) for where in PLACES for runtime in ("VLLMRuntime", "Deployment")
     }

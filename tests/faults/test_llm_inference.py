@@ -108,7 +108,7 @@ async def let_in(stage: FaultyStage) -> AsyncGenerator[None]:
     await stage.reset()
     await stage.revived()
     await stage.hub.apply(namespace(SPACE))
-    grants = [{"namespace": SPACE, "targetNamespaces": list(PLACES)}]
+    grants = [{"namespace": SPACE, "targetNamespaces": list(PLACES), "ingressHosts": ["a.example.com"]}]
     for name in WORKERS:
         stage.fleet.kubectl(name, "apply", "-f-", documents=json.dumps(DEFINITION))
         await stage.workers[name].apply(*map(namespace, PLACES))
