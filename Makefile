@@ -93,7 +93,7 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
+	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --extra gke --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
 	$(BIN)/python -m scripts.digests
