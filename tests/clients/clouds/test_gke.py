@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api.clusters.gke import GKECluster
+from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
 from modelplane_operator.kube.cloud import Wanted
 from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
 from tests.support.cloud_life import OWNER, Life
@@ -83,6 +84,34 @@ def _ended(life: Life[GoogleWorld]) -> None:
 
 def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
     return next(one for one in google.listed().found if one.key == f"nodepool-{name}").live
+
+
+ZONE, LINK = "zones/us-central1-a", f"https://www.googleapis.com/compute/v1/projects/{PROJECT}"
+
+
+def _network(google: GoogleWorld) -> str:
+    return google.google.state.networks[google.id_of("network")]["selfLink"]
+
+
+def _left_behind(google: GoogleWorld) -> set[str]:
+    """Have Kubernetes make one of each kind that it leaves behind; answers their paths."""
+    network, cluster = _network(google), google.id_of("cluster")
+    files = "locations/us-central1-a/instances/pvc-2"
+    left: Mapping[str, Manifest] = {
+        "global/firewalls/k8s-fw-a0123": {"name": "k8s-fw-a0123", "network": network},
+        "regions/us-central1/backendServices/a0123": {"name": "a0123"},
+        "regions/us-central1/forwardingRules/a0123": {"name": "a0123"},
+        "regions/us-central1/targetPools/a0123": {"name": "a0123"},
+        f"{ZONE}/networkEndpointGroups/k8s1-0123": {"name": "k8s1-0123", "network": network},
+        f"{ZONE}/disks/pvc-1": {"name": "pvc-1", "labels": {"goog-k8s-cluster-name": cluster}},
+        files: {
+            "name": f"projects/{PROJECT}/{files}",
+            "networks": [{"network": network.rpartition("/")[2]}],
+            "labels": {"storage_gke_io_created-by": "filestore_csi_storage_gke_io"},
+        },
+    }
+    google.google.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    return {*left}
 
 
 def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld) -> None:
@@ -198,27 +227,13 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
 
 def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(google: GoogleWorld) -> None:
     life = _made(google)
-    network = google.google.state.networks[google.id_of("network")]["selfLink"]
-    cluster, others = google.id_of("cluster"), google.google.state.others
-    zone, link = "zones/us-central1-a", "https://www.googleapis.com/compute/v1/projects/lab-1234"
-    left = {
-        "global/firewalls/k8s-fw-a0123": {"name": "k8s-fw-a0123", "network": network},
-        "regions/us-central1/forwardingRules/a0123": {"name": "a0123"},
-        "regions/us-central1/targetPools/a0123": {"name": "a0123"},
-        f"{zone}/networkEndpointGroups/k8s1-0123": {"name": "k8s1-0123", "network": network},
-        f"{zone}/disks/pvc-1": {"name": "pvc-1", "labels": {"goog-k8s-cluster-name": cluster}},
-        "locations/us-central1-a/instances/pvc-2": {
-            "name": "projects/lab-1234/locations/us-central1-a/instances/pvc-2",
-            "networks": [{"network": network.rpartition("/")[2]}],
-            "labels": {"storage_gke_io_created-by": "filestore_csi_storage_gke_io"},
-        },
-    }
+    others, left = google.google.state.others, _left_behind(google)
     theirs = {
         "regions/us-central1/forwardingRules/web": {"name": "web"},
-        f"{zone}/disks/theirs": {"name": "theirs"},
+        f"{ZONE}/disks/theirs": {"name": "theirs"},
     }
-    others |= {path: {**one, "selfLink": f"{link}/{path}"} for path, one in {**left, **theirs}.items()}
-    others["global/firewalls/allow-ssh"] = {"name": "allow-ssh", "network": network}
+    others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in theirs.items()}
+    others["global/firewalls/allow-ssh"] = {"name": "allow-ssh", "network": _network(google)}
 
     life.turn()
     assert not any(one.state == "Deleting" for one in life.records), "while the cluster is there, it stays"
@@ -230,7 +245,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
         if {one.key for one in life.records} == {"network"} and "being used by" in (life.records[0].message or ""):
             break
     assert {one.key for one in life.records} == {"network"}
-    assert not left.keys() & others.keys()
+    assert not left & others.keys()
 
     del others["global/firewalls/allow-ssh"]
     life.until_settled(HOURS)
@@ -248,3 +263,14 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(google: Google
     assert decision is not None and decision.steps == ()
     assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
+    """In a life in which everything happens that there are calls for."""
+    life = _made(google, L4, A100)
+    life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
+    life.until_settled(HOURS)
+    _left_behind(google)
+    _ended(life)
+
+    assert {*google.google.calls} == {*PERMISSIONS}
