@@ -28,7 +28,7 @@ demo: setup  ## A fleet on this machine, the operator, and a model that answers
 demo-down: setup  ## End all of that
 	@$(BIN)/python scripts/demo.py --down
 
-demo-cloud: setup  ## A cluster on Amazon EKS (a stand-in of AWS), from apply to an answer, and from delete to nothing
+demo-cloud: setup  ## Clusters on EKS and GKE (stand-ins of both), from apply to an answer, and from delete to nothing
 	@$(BIN)/python -m scripts.demo_cloud
 
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand

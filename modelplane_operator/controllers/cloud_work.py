@@ -19,7 +19,7 @@ from modelplane_operator.controllers.cloud_clusters import CLOUDS, Tokens
 from modelplane_operator.kube.cloud import Seen
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.planning.clouds.cluster import owner_of
-from modelplane_operator.planning.clouds.decide import unsettled
+from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.runtime.clouds import Journal, by
 from modelplane_operator.runtime.loop import Change, Clients, Controller
@@ -41,6 +41,8 @@ class CloudWork:
     accounts: Accounts
     tokens: Tokens
     now: Callable[[], datetime]
+    lag: timedelta = LAG
+    """How long a cloud may take to show what was made."""
     journal: Journal = field(default_factory=Journal)
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """A word that no other process has."""

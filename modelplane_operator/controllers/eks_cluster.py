@@ -47,6 +47,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
             process=work.process,
             now=at,
             held=holder(cluster, clients.hub),
+            lag=work.lag,
             told=told,
             principal=who,
         )

@@ -40,6 +40,7 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
             process=work.process,
             now=at,
             held=holder(cluster, clients.hub),
+            lag=work.lag,
             project=project,
         )
 

@@ -49,8 +49,10 @@ def kinds(world: World) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
-    accounts, fabrics = Accounts(), Fabrics()
-    on_clouds = CloudWork(accounts, Tokens(accounts, connections, now), world.now)
+    accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
+    on_clouds = CloudWork(
+        accounts, Tokens(accounts, connections, now), world.now, timedelta(seconds=settings.cloud_lag)
+    )
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from modelplane_operator.api import labels
@@ -25,7 +25,7 @@ from modelplane_operator.api.shared import CacheStatus
 from modelplane_operator.kube.cloud import Account, Call, Kind, Outcome, Owner, Seen, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
-from modelplane_operator.planning.clouds.decide import SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.decide import LAG, SOON, Situation, decide, may_let_go
 from modelplane_operator.planning.plan import LET_GO, Plan
 
 UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
@@ -50,6 +50,8 @@ class Observed(Generic[ClusterT]):
     """Whether there are no credentials where they are looked for."""
     held: str = ""
     """The InferenceCluster that has it and is not being deleted: models may run there."""
+    lag: timedelta = LAG
+    """How long the cloud may take to show what was made."""
 
     @property
     def going(self) -> bool:
@@ -103,10 +105,11 @@ def towards(of: Clouds, seen: Observed[Any], account: Account, wanted: Sequence[
             seen.process,
             seen.now,
             seen.going,
+            seen.lag,
         )
     )
     since = last.gone_since if last else None
-    if seen.going and decision.gone and may_let_go(since, seen.seen):
+    if seen.going and decision.gone and may_let_go(since, seen.seen, seen.lag):
         return Plan((LET_GO,))
     status = of.status(
         endpoint=_endpoint(of, seen.seen, decision.records, last),

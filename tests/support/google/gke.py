@@ -9,6 +9,7 @@ from typing import Any
 
 from google.cloud.container_v1.types import cluster_service as types
 
+from tests.support.clouds import ApiServer, nowhere
 from tests.support.google.state import Refused, State, missing, taken
 
 LINK = "https://container.googleapis.com/v1/"
@@ -18,9 +19,9 @@ PATCH = ".3-gke.1000"
 class Gke:
     """Each method is a call, by the type of its request."""
 
-    def __init__(self, state: State, endpoint: Callable[[str], tuple[str, str]]) -> None:
-        """`endpoint`: where the API server of a cluster is, and its authority."""
-        self._state, self._endpoint = state, endpoint
+    def __init__(self, state: State, api_server: Callable[[str], ApiServer] = nowhere) -> None:
+        """`api_server`: that of a cluster by its name."""
+        self._state, self._api_server = state, api_server
 
     @property
     def calls(self) -> Mapping[str, tuple[Any, Any, Callable[[Any], Any]]]:
@@ -63,7 +64,9 @@ class Gke:
         def finish() -> None:
             states = types.Cluster.Status
             cluster.status = states.ERROR if error else states.RUNNING
-            cluster.endpoint, cluster.master_auth.cluster_ca_certificate = self._endpoint(cluster.name)
+            server = self._api_server(cluster.name)
+            cluster.endpoint = server.url.removeprefix("https://")
+            cluster.master_auth.cluster_ca_certificate = server.authority
             if error:
                 cluster.conditions = [_condition(error)]
             for pool in cluster.node_pools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,11 +21,13 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from modelplane_operator.clients.clouds.gke.session import Credentials
 from tests.support.builders import EPOCH
+from tests.support.clouds import GivenOut
 from tests.support.google.gke import Gke
 from tests.support.google.rest import Rest
 from tests.support.google.state import TAKES, Refused, State
 
 PROJECT, REGION = "lab-1234", "us-central1"
+MAIL = f"modelplane@{PROJECT}.iam.gserviceaccount.com"
 TOKEN = "ya29.of-the-stand-in"  # noqa: S105 - it opens nothing
 Fault = Literal["before", "after", "throttled"]
 """503 without effect; the effect, and no answer; too many requests."""
@@ -45,13 +48,16 @@ class GoogleServer:
     changes: int = 0
     denied: str = ""
     """What these credentials may not call."""
+    given_out: GivenOut = field(default_factory=GivenOut)
+    """The clusters of a local fleet that clusters on GKE are."""
     rest_port: int = 0
     grpc_port: int = 0
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = State(lambda: self.time, self.takes)
-        self.gke, self._rest = Gke(self.state, lambda name: ("10.0.0.2", "Y2E=")), Rest(self.state, PROJECT, REGION)
+        self.gke = Gke(self.state, self.given_out.api_server)
+        self._rest = Rest(self.state, PROJECT, REGION)
         self._lock = Lock()
 
     @property
@@ -60,18 +66,20 @@ class GoogleServer:
 
     @property
     def hosts(self) -> Mapping[str, str]:
-        rest = f"http://127.0.0.1:{self.rest_port}"
-        services = {one: f"{rest}/{one}/v1" for one in ("compute", "file", "serviceusage")}
-        return {"container": f"http://127.0.0.1:{self.grpc_port}", **services}
+        return hosts(self.rest_port, self.grpc_port)
 
-    def credentials(self) -> Credentials:
-        """A key of a service account, whose tokens come from here."""
+    def whose(self, token: str, local: str) -> str:
+        """Who a token is of on a cluster of the local fleet: whoever administers the project does its clusters, too."""
+        return MAIL if token == TOKEN and self.given_out.is_one(local) else ""
+
+    def credentials(self, url: str = "") -> Credentials:
+        """A key of a service account, whose tokens come from here. `url`: where that is, if not on loopback."""
         said = {
             "type": "service_account",
             "project_id": PROJECT,
-            "client_email": f"modelplane@{PROJECT}.iam.gserviceaccount.com",
+            "client_email": MAIL,
             "private_key": _key(),
-            "token_uri": f"http://127.0.0.1:{self.rest_port}/token",
+            "token_uri": f"{url or f'http://127.0.0.1:{self.rest_port}'}/token",
         }
         return Credentials(json.dumps(said))
 
@@ -144,6 +152,12 @@ class GoogleServer:
         return [json.dumps(said).encode()]
 
 
+def hosts(rest: int, grpc: int, host: str = "127.0.0.1") -> Mapping[str, str]:
+    """Where each service is, by the ports that there are."""
+    services = {one: f"http://{host}:{rest}/{one}/v1" for one in ("compute", "file", "serviceusage")}
+    return {"container": f"http://{host}:{grpc}", **services}
+
+
 def _collection(path: str) -> str:
     """What a path is of, without names."""
     known = "services instances operations networks subnetworks firewalls forwardingRules targetPools backendServices "
@@ -166,14 +180,15 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def google_server(**given: Any) -> Iterator[GoogleServer]:
-    """A new, empty project."""
+def google_server(listener: socket.socket | None = None, **given: Any) -> Iterator[GoogleServer]:
+    """A new, empty project. `listener`: where all but GKE is to be had, by a socket that listens there."""
     google = GoogleServer(**given)
     rpc = grpc.server(ThreadPoolExecutor(8))
     rpc.add_generic_rpc_handlers((google.handler(),))
     google.grpc_port = rpc.add_insecure_port("127.0.0.1:0")
     rpc.start()
-    http = make_server("127.0.0.1", 0, google, threaded=True, request_handler=_Quiet)
+    descriptor = listener.detach() if listener else None
+    http = make_server("127.0.0.1", 0, google, threaded=True, request_handler=_Quiet, fd=descriptor)
     google.rest_port = http.socket.getsockname()[1]
     thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

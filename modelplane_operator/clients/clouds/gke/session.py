@@ -26,7 +26,7 @@ AGAIN = 60.0  # seconds between two questions for one that lasts longer
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 LACKING = "the operator was installed without the SDK of Google Cloud: install modelplane-operator[gke]"
 HOSTS: Final[Mapping[str, str]] = {
-    "container": "container.googleapis.com:443",
+    "container": "https://container.googleapis.com",
     "compute": "https://compute.googleapis.com/compute/v1",
     "file": "https://file.googleapis.com/v1",
     "serviceusage": "https://serviceusage.googleapis.com/v1",
@@ -174,12 +174,7 @@ class Session:
         async with self._lock:
             if self._container is None:
                 module = await asyncio.to_thread(sdk, "google.cloud.container_v1.services.cluster_manager")
-                grpc, host = sdk("grpc.aio"), self._hosts["container"]
-                channel = (
-                    grpc.insecure_channel(host.removeprefix("http://"))
-                    if host.startswith("http://")
-                    else grpc.secure_channel(host, sdk("grpc").ssl_channel_credentials())
-                )
+                channel = _channel(self._hosts["container"])
                 transport = sdk(f"{module.__name__}.transports").ClusterManagerGrpcAsyncIOTransport(channel=channel)
                 self._container = module.ClusterManagerAsyncClient(transport=transport)
             return self._container
@@ -210,6 +205,15 @@ class Session:
             return _loaded(said), str(said.get("project_id") or said.get("quota_project_id") or "")
         own, project = sdk("google.auth").default(scopes=scopes)
         return own, project or ""
+
+
+def _channel(url: str) -> Any:
+    """gRPC's own connection: it names no scheme, and 443 is where it is called when nothing else is said."""
+    scheme, _, host = url.partition("://")
+    aio = sdk("grpc.aio")
+    if scheme == "http":
+        return aio.insecure_channel(host)
+    return aio.secure_channel(host, sdk("grpc").ssl_channel_credentials())
 
 
 def _loaded(said: Mapping[str, Any]) -> Any:
