@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 import orjson
@@ -43,6 +44,8 @@ class Cloud:
     """One that stands in."""
 
     name: str
+    secret: Mapping[str, Any]
+    """With the credentials of an account there."""
     left: Callable[[], Sequence[str]]
     changes: Callable[[], int]
 
@@ -82,12 +85,11 @@ async def run(console: Console) -> None:
             with aws.aws_of(fleet, WORKERS[0]) as amazon, google.google_of(fleet, WORKERS[1]) as other:
                 amazon.whose_else = other.whose
                 clouds = (
-                    Cloud("AWS", lambda: amazon.left, lambda: amazon.changes),
-                    Cloud("Google Cloud", lambda: other.state.left, lambda: other.changes),
+                    Cloud("AWS", aws.credentials(), lambda: amazon.left, lambda: amazon.changes),
+                    Cloud("Google Cloud", google.credentials(other), lambda: other.state.left, lambda: other.changes),
                 )
-                secrets = (aws.credentials(), google.credentials(other))
                 async with demo.on_hub(fleet) as hub:
-                    await shown(fleet, hub, clouds, secrets, display, Watch(hub, console))
+                    await shown(fleet, hub, clouds, display, Watch(hub, console))
     finally:
         demo.stop(fleet)
         fleet.down()
@@ -100,20 +102,13 @@ def bring_up(fleet: Fleet, say: demo.Say) -> None:
     )
 
 
-async def shown(
-    fleet: Fleet,
-    hub: demo.Hub,
-    clouds: Sequence[Cloud],
-    secrets: Sequence[Mapping[str, object]],
-    display: demo.Display,
-    watch: Watch,
-) -> None:
+async def shown(fleet: Fleet, hub: demo.Hub, clouds: Sequence[Cloud], display: demo.Display, watch: Watch) -> None:
     with display.step("Our kinds, the chart's accounts and policies, and the operator with the keys of two accounts"):
         await hub.install(demo.definitions())
         demo.fill(demo.mirror_of(fleet), CHARTS)
         demo.start(fleet, ENVIRONMENT)
-        for secret in secrets:
-            demo.apply(fleet, "-", documents=orjson.dumps(secret).decode())
+        for cloud in clouds:
+            demo.apply(fleet, "-", documents=orjson.dumps(cloud.secret).decode())
     with display.step("kubectl apply: InferenceCluster oregon, source EKS, and iowa, source GKE") as say:
         demo.apply(fleet, PLATFORM)
         for name in CLUSTERS:
