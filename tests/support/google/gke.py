@@ -146,9 +146,7 @@ class Gke:
         cluster = self._cluster(parent)
         pool = _pool(cluster, name)
         self._may_change(parent)
-        if asked.node_version and int(asked.node_version.split(".")[1]) > int(
-            cluster.current_master_version.split(".")[1]
-        ):
+        if asked.node_version and asked.node_version not in ("-", cluster.current_master_version):
             raise Refused("INVALID_ARGUMENT", 400, "", "Node version cannot be newer than master's")
         pool.status = types.NodePool.Status.RECONCILING
 
@@ -156,7 +154,7 @@ class Gke:
             made = _pool(cluster, name)
             made.status = types.NodePool.Status.RUNNING
             if asked.node_version:
-                made.version = f"{asked.node_version}{PATCH}"
+                made.version = cluster.current_master_version
             if asked.locations:
                 made.locations = [*asked.locations]
 

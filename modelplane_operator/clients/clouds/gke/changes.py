@@ -22,6 +22,8 @@ RESOURCE: Final = "modelplane-resource"
 UID: Final = "modelplane-uid"
 SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 IMAGE: Final = "COS_CONTAINERD"
+OF_MASTER: Final = "-"
+"""The version that the control plane has: a newer patch of the same minor one would be refused."""
 _VERSION: Final = "version"  # held to what it is, and no parameter of a creation
 
 
@@ -144,7 +146,7 @@ def update(where: Where, wanted: Wanted, found: Found, changed: Collection[str])
     if wanted.kind == k.NODE_POOL and "locations" in changed:
         return Gke("update_node_pool", {"name": where.pool(found.id), "locations": said["locations"]})
     if wanted.kind == k.NODE_POOL and _VERSION in changed:
-        asked = {"name": where.pool(found.id), "node_version": said[_VERSION], "image_type": IMAGE}
+        asked = {"name": where.pool(found.id), "node_version": OF_MASTER, "image_type": IMAGE}
         return Gke("update_node_pool", asked)
     raise Invalid(f"{', '.join(sorted(changed))} of a {wanted.kind} cannot be changed")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from modelplane_operator.kube.errors import (
     AlreadyExists,
@@ -20,6 +21,7 @@ from modelplane_operator.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from modelplane_operator.kube.objects import entries, section
 
 _WORDS = 1000  # of Google's message
 
@@ -66,7 +68,7 @@ _CODES: Final[Mapping[int, type[ApiError]]] = {
     412: Conflict,
     429: TooMany,
 }
-_SHORT = ("insufficient", "stockout", "does not have enough resources", "quota '")
+_SHORT = re.compile(r"insufficient [a-z ]*(quota|capacity)|stockout|does not have enough resources|quota '")
 """Of machines, or of a quota for them: GKE says so by several statuses."""
 
 
@@ -75,7 +77,7 @@ def translated(asked: str, message: str, *, status: str = "", code: int = 0, rea
     words = f"{asked}: {message[:_WORDS] or status or code}"
     kind = next((_REASONS[one] for one in reasons if one in _REASONS), None)
     lower = message.lower()
-    if kind is None and any(one in lower for one in _SHORT) and "per minute" not in lower:
+    if kind is None and _SHORT.search(lower) and "per minute" not in lower:
         kind = Exhausted
     if kind is None and ("being used by" in lower or "in use by" in lower):
         kind = InUse
@@ -86,8 +88,8 @@ def translated(asked: str, message: str, *, status: str = "", code: int = 0, rea
 
 def of_http(asked: str, code: int, body: Mapping[str, Any]) -> ApiError:
     """By the body of an answer, where it has one."""
-    said: Mapping[str, Any] = body.get("error") or {}
-    details = [*said.get("errors", ()), *said.get("details", ())]
+    said = section(body, "error") if isinstance(body.get("error"), dict) else cast(Mapping[str, Any], {})
+    details = [*entries(said, "errors"), *entries(said, "details")]
     reasons = [str(one["reason"]) for one in details if one.get("reason")]
     return translated(asked, str(said.get("message", "")), code=code, reasons=reasons)
 

@@ -154,7 +154,7 @@ async def clusters(look: Look) -> list[Found]:
         item.resource_labels.get(RESOURCE, "cluster"),
         k.CLUSTER,
         look.cluster,
-        _CLUSTER_STATES[item.status.name],
+        _CLUSTER_STATES.get(_name(item.status), "Updating"),
         owner,
         outputs if item.endpoint and outputs["authority"] else {},
         {"version": minor(item.current_master_version)},
@@ -174,7 +174,7 @@ def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found
         "autoscaling": {
             "total_min_node_count": scaling.total_min_node_count,
             "total_max_node_count": scaling.total_max_node_count,
-            "location_policy": scaling.location_policy.name,
+            "location_policy": _name(scaling.location_policy),
         },
         "version": minor(item.version),
     }
@@ -183,7 +183,7 @@ def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found
         pool_key(pool) if pool else pool_key(item.name),
         k.NODE_POOL,
         f"{look.cluster}/{item.name}",
-        _POOL_STATES[item.status.name],
+        _POOL_STATES.get(_name(item.status), "Updating"),
         owner if ours else "",
         live=live,
         message=_said(item) or failed.get(f"/clusters/{look.cluster}/nodePools/{item.name}", ""),
@@ -191,10 +191,16 @@ def _pool(look: Look, item: Any, owner: str, failed: Mapping[str, str]) -> Found
     )
 
 
+def _name(value: Any) -> str:
+    """Of a member of an enumeration; what a newer GKE has more is a number here."""
+    return str(getattr(value, "name", value))
+
+
 def _said(item: Any) -> str:
     """What GKE says is wrong."""
     conditions = (
-        f"{one.canonical_code.name if one.canonical_code else one.code.name}: {one.message}" for one in item.conditions
+        f"{_name(one.canonical_code) if one.canonical_code else _name(one.code)}: {one.message}"
+        for one in item.conditions
     )
     return "; ".join(conditions) or str(item.status_message)
 

@@ -16,9 +16,12 @@ from typing import Any, Final, cast
 import aiohttp
 
 from modelplane_operator.clients.clouds.gke.errors import of_http, translated
-from modelplane_operator.kube.errors import ApiError, KubeconfigError, Unauthorized, Unreachable
+from modelplane_operator.clients.limits import MIB
+from modelplane_operator.kube.errors import ApiError, KubeconfigError, ServerFault, Unauthorized, Unreachable
 
 AT_ONCE = 16  # of one account
+MOST = 16 * MIB  # bytes of one answer
+PAGES = 200  # of one list, of some hundred resources each
 DEADLINE = 25.0  # seconds
 LEFT = 900.0  # seconds that a token should last: the operator hands it on for ten minutes
 LAST = 60.0  # seconds that it must last
@@ -32,6 +35,7 @@ HOSTS: Final[Mapping[str, str]] = {
     "serviceusage": "https://serviceusage.googleapis.com/v1",
 }
 IMPERSONATED = "impersonated_service_account"
+_GOOGLES = re.compile(r"https://[-a-z0-9.]+\.googleapis\.com/")
 _TYPES = frozenset({"authorized_user", "external_account", IMPERSONATED, "service_account"})
 
 
@@ -98,7 +102,11 @@ class Session:
         """One that lasts for a while. Raises ApiError."""
         async with self._lock:
             if self._is_due():
-                await asyncio.to_thread(self._renew)
+                try:
+                    async with asyncio.timeout(DEADLINE):
+                        await asyncio.to_thread(self._renew)
+                except TimeoutError as error:
+                    raise Unreachable("a token of Google: no answer") from error
                 self._asked = time.monotonic()
             return str(self._credentials.token)
 
@@ -142,11 +150,15 @@ class Session:
         try:
             async with (
                 self._free,
-                self._client_session().request(method, url, json=body, params=query, headers=headers) as answer,
+                self._client_session().request(
+                    method, url, json=body, params=query, headers=headers, allow_redirects=False
+                ) as answer,
             ):
-                text = await answer.read()
+                text = await _whole(answer.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{asked}: {type(error).__name__}: no answer") from error
+        if text is None:
+            raise ServerFault(f"{asked}: an answer of more than {MOST // MIB} MiB")
         said = _object(text)
         if said is None or answer.status >= 300:
             raise of_http(asked, 500 if answer.status < 300 else answer.status, said or {})
@@ -156,12 +168,13 @@ class Session:
         """All pages of a list. Raises ApiError."""
         found: list[Any] = []
         asked = dict(query or {})
-        while True:
+        for _ in range(PAGES):
             page = await self.http("GET", service, path, query=asked)
             found += _listed(page.get(items) or [])
             if not page.get("nextPageToken"):
                 return found
-            asked["pageToken"] = page["nextPageToken"]
+            asked["pageToken"] = str(page["nextPageToken"])
+        raise ServerFault(f"{service} GET {path}: more than {PAGES} pages")
 
     async def close(self) -> None:
         if self._http is not None:
@@ -225,6 +238,8 @@ def _loaded(said: Mapping[str, Any]) -> Any:
         case "authorized_user":
             return sdk("google.oauth2.credentials").Credentials.from_authorized_user_info(info, scopes=scopes)
         case "external_account":  # of a token in a file or at a URL; a program would run with all that we may do
+            if not _GOOGLES.match(str(said.get("token_url"))):
+                raise ValueError("a token of the operator's own would be sent to somebody else")
             return sdk("google.auth.identity_pool").Credentials.from_info(info, scopes=scopes)
         case _:
             source = said.get("source_credentials")
@@ -242,6 +257,16 @@ def _left(credentials: Any) -> float:
     if not credentials.token or credentials.expiry is None:
         return LEFT if credentials.token else 0.0
     return (credentials.expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes | None:
+    """All of an answer; None when it is larger than any should be."""
+    text = bytearray()
+    async for part in content.iter_any():
+        text += part
+        if len(text) > MOST:
+            return None
+    return bytes(text)
 
 
 def _first(error: Exception) -> str:
