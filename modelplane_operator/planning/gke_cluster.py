@@ -48,7 +48,7 @@ def plan(seen: Observed) -> Plan:
         project = seen.cluster.spec.project or seen.project
         return keep(GKE, seen, facts=GKEFacts(project=project)) if project else Plan(requeue_after=SOON)
     try:
-        wanted = resources(seen.cluster, Facts(known.project, _versions(seen.seen)))
+        wanted = resources(seen.cluster, _facts(known.project, seen.seen))
     except CannotMake as error:
         return refused(GKE, seen, Stalled.STALLED, str(error))
     return towards(GKE, seen, account, wanted, facts=known)
@@ -62,6 +62,8 @@ def account_of(cluster: GKECluster) -> Account:
     return Account("GKE", cluster.spec.region, credentials, project)
 
 
-def _versions(seen: Seen | None) -> dict[str, str]:
-    """Those that run: GKE's release channel may have taken them further than the spec says."""
-    return {one.key: one.live["version"] for one in seen.found if one.live.get("version")} if seen else {}
+def _facts(project: str, seen: Seen | None) -> Facts:
+    """What runs, and where: GKE's release channel may have taken it further than the spec says."""
+    live = {one.key: one.live for one in seen.found} if seen else {}
+    versions = {key: one["version"] for key, one in live.items() if one.get("version")}
+    return Facts(project, versions, {key: tuple(one["locations"]) for key, one in live.items() if "locations" in one})

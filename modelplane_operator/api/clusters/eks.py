@@ -22,8 +22,8 @@ from modelplane_operator.api.clusters.parts import (
 )
 from modelplane_operator.api.clusters.provisioning import CONDITIONS, CloudStatus
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.inference_cluster import CapacityBlock
 from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.api.node_pool import CapacityBlock
 from modelplane_operator.api.shared import Credentials
 
 SUBNETS = ("10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20")

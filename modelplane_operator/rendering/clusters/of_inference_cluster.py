@@ -12,7 +12,8 @@ from modelplane_operator.api.cluster_origin import EKS, GKE
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.api.inference_class import InferenceClass, Provisioning
-from modelplane_operator.api.inference_cluster import InferenceCluster, NodePool
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.kube.objects import Manifest, Section
 from modelplane_operator.rendering.clusters.eks.charts import extra_charts as eks_charts
 from modelplane_operator.rendering.clusters.eks.storage import storage as eks_storage

@@ -53,7 +53,8 @@ def google(_google: GoogleWorld) -> GoogleWorld:
     return _google
 
 
-def _wanted(*pools: Manifest, version: str = "1.35", runs: Mapping[str, str] | None = None) -> tuple[Wanted, ...]:
+def _wanted(*pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = ()) -> tuple[Wanted, ...]:
+    """`zones`: where there are nodes of the pool l4."""
     cluster = GKECluster.parse(
         {
             "apiVersion": GKECluster.definition.api_version,
@@ -62,7 +63,7 @@ def _wanted(*pools: Manifest, version: str = "1.35", runs: Mapping[str, str] | N
             "spec": {"region": "us-central1", "kubernetesVersion": version, "nodePools": [*pools]},
         }
     )
-    return resources(cluster, Facts(PROJECT, runs or {}))
+    return resources(cluster, Facts(PROJECT, zones={"nodepool-l4": zones}))
 
 
 def _made(google: GoogleWorld, *pools: Manifest) -> Life[GoogleWorld]:
@@ -175,15 +176,17 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow(google: GoogleWorld) -
     assert {_pool(google, name)["version"] for name in ("system", "l4")} == {"1.37"}
 
 
-def test_a_pool_changes_its_bounds_and_its_zones(google: GoogleWorld) -> None:
+def test_a_pool_changes_its_bounds_and_has_another_zone(google: GoogleWorld) -> None:
     life = _made(google)
-    life.wanted = _wanted({**L4, "minNodeCount": 2, "maxNodeCount": 9, "zones": ["us-central1-a", "us-central1-f"]})
+    asked = {**L4, "minNodeCount": 2, "maxNodeCount": 9, "zones": ["us-central1-a", "us-central1-f"]}
+    life.wanted = _wanted(asked, zones=("us-central1-a", "us-central1-b"))
 
     life.until_settled(HOURS)
 
     pool = _pool(google, "l4")
     bounds = (pool["autoscaling"]["total_min_node_count"], pool["autoscaling"]["total_max_node_count"])
-    assert (bounds, pool["locations"]) == ((2, 9), ["us-central1-a", "us-central1-f"])
+    kept = ["us-central1-a", "us-central1-f", "us-central1-b"]  # none is taken from under its nodes
+    assert (bounds, pool["locations"]) == ((2, 9), kept)
 
 
 def test_a_pool_that_is_removed_goes_alone(google: GoogleWorld) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any
 
 from localfleet.fleet import Fleet
-from localfleet.forwarder import Forwarder
 from tests.support.clouds import given_out
 from tests.support.google.server import GoogleServer, google_server, hosts
 
@@ -25,15 +26,46 @@ ENVIRONMENT = {
 @contextmanager
 def google_of(fleet: Fleet, *workers: str) -> Iterator[GoogleServer]:
     """Whoever asks it for a cluster is given one of these."""
-    forwarder = Forwarder()  # gRPC's server listens by itself, and in no other network than its process
-    with google_server(
-        fleet.listen(REST_PORT), ticks=True, takes=QUICK, given_out=given_out(fleet, *workers)
-    ) as google:
-        forwarder.add("GKE", fleet.listen(GRPC_PORT), lambda: ("127.0.0.1", google.grpc_port), lambda: 0.0)
-        try:
-            yield google
-        finally:
-            forwarder.remove("GKE")
+    given = given_out(fleet, *workers)
+    with (
+        google_server(fleet.listen(REST_PORT), ticks=True, takes=QUICK, given_out=given) as google,
+        _forwarded(fleet.listen(GRPC_PORT), google.grpc_port),
+    ):
+        yield google
+
+
+@contextmanager
+def _forwarded(listener: socket.socket, port: int) -> Iterator[None]:
+    """Carry connections of a listener to a port of ours: gRPC's server listens in no other network than its process."""
+    open_ones: list[socket.socket] = [listener]
+
+    def accept() -> None:
+        with suppress(OSError):  # it was shut
+            while True:
+                theirs, _ = listener.accept()
+                ours = socket.create_connection(("127.0.0.1", port))
+                open_ones.extend((theirs, ours))
+                for pair in ((theirs, ours), (ours, theirs)):
+                    Thread(target=pour, args=pair, daemon=True).start()
+
+    def pour(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 16):
+                sink.sendall(part)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+    accepting = Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield
+    finally:
+        for one in open_ones:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+        for one in open_ones:
+            one.close()
 
 
 def credentials(google: GoogleServer) -> Mapping[str, Any]:

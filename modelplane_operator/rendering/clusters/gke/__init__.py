@@ -37,6 +37,8 @@ class Facts:
     """Whose resources they are."""
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """The minor versions that run, by key. GKE's release channel may be ahead of the spec, and nothing goes back."""
+    zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Where there are nodes, by the key of their pool. GKE ends those of a zone that is taken away, so that none is."""
 
 
 def resources(cluster: GKECluster, facts: Facts) -> tuple[Wanted, ...]:
@@ -128,10 +130,13 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
 
 def _pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
     """The first one comes with its cluster."""
-    said = {**_made(pool), "version": _version(cluster, facts, pool_key(pool.name))}
+    key = pool_key(pool.name)
+    said = {**_made(pool), "version": _version(cluster, facts, key)}
+    if pool.zones:
+        said["locations"] = [*dict.fromkeys([*pool.zones, *facts.zones.get(key, ())])]
     kept = frozenset({"autoscaling", "version", *(("locations",) if pool.zones else ())})
     fixed = frozenset({"machine_type", "disk_size_gb", "accelerators"})
-    return Wanted(pool_key(pool.name), k.NODE_POOL, said, needs=("cluster",), kept=kept, fixed=fixed)
+    return Wanted(key, k.NODE_POOL, said, needs=("cluster",), kept=kept, fixed=fixed)
 
 
 def _made(pool: GKEPool) -> dict[str, Any]:
