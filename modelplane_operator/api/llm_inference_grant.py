@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
 
-from modelplane_operator.api.bounds import HOSTS, NAMESPACE, NamespaceName
+from modelplane_operator.api.bounds import HOST_OR_WILDCARD, NamespaceName
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must
 
 RESERVED = ("kube-", "modelplane-")
-LONGEST_NAMESPACE = 63
 
 OPEN_NAMESPACE = Rule(
     "!self.startsWith('kube-') && !self.startsWith('modelplane-')",
@@ -31,7 +29,9 @@ class LLMInferenceGrant(Model):
     """Namespaces on this cluster in which they may have a model; make them, with the quotas and policies that you
     want around it."""
     ingress_hosts: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=HOSTS)], ...], Field(max_length=32), ATOMIC
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=HOST_OR_WILDCARD)], ...],
+        Field(max_length=32),
+        ATOMIC,
     ] = ()
     """Hosts that their Ingresses may have, for example `qwen.example.com`, or `*.team-a.example.com` for all below
     that. Without it they may have none."""
@@ -40,31 +40,6 @@ class LLMInferenceGrant(Model):
 def is_reserved(namespace: str) -> bool:
     """Whether a namespace is Kubernetes' or the operator's own, whoever has let somebody into it."""
     return namespace.startswith(RESERVED)
-
-
-def read_grants(text: str) -> tuple[tuple[str, str], ...]:
-    """Pairs of namespaces, between commas: FROM=TO."""
-    granted = _pairs(text, NAMESPACE, "no name of a namespace")
-    if wrong := [to for _, to in granted if is_reserved(to)]:
-        raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
-    return granted
-
-
-def read_hosts(text: str) -> tuple[tuple[str, str], ...]:
-    """Namespaces and hosts, between commas: NAMESPACE=HOST."""
-    return _pairs(text, HOSTS, "no host, and no wildcard such as *.example.com")
-
-
-def _pairs(text: str, pattern: str, otherwise: str) -> tuple[tuple[str, str], ...]:
-    found = set[tuple[str, str]]()
-    for entry in filter(None, map(str.strip, text.split(","))):
-        source, _, value = entry.partition("=")
-        if not re.fullmatch(NAMESPACE, source) or len(source) > LONGEST_NAMESPACE:
-            raise ValueError(f"{source!r} is no name of a namespace")
-        if not re.fullmatch(pattern, value):
-            raise ValueError(f"{value!r} is {otherwise}")
-        found.add((source, value))
-    return tuple(sorted(found))
 
 
 def is_among(host: str, hosts: Iterable[str]) -> bool:

@@ -81,6 +81,7 @@ PLURALS = {
     "EKSCluster": "infrastructure.modelplane.ai/v1alpha1/eksclusters",
     "VLLMRuntime": "production-stack.vllm.ai/v1alpha1/vllmruntimes",
     "Ingress": "networking.k8s.io/v1/ingresses",
+    "GKECluster": "infrastructure.modelplane.ai/v1alpha1/gkeclusters",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",
