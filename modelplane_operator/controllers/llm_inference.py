@@ -163,10 +163,9 @@ async def _site(
         found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in kinds]
         mine = tuple(one for one in found if one is not None and ours(one, inference))
         others = tuple(one for one in found if one is not None and not ours(one, inference))
-        token = False
-        if VLLM_RUNTIME in kinds:
-            token = await _token(kube, place.namespace, mine)
-            others += () if mine else await _engine_of_another(kube, Key(place.namespace, inference.key.name))
+        token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
+        if runtimes and not mine:
+            others += await _engine_of_another(kube, Key(place.namespace, inference.key.name), inference.spec.runtime)
         return Site(name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified)
     except ClientError as error:
         return Site(name, error, connecting=_connecting(clients, name))
@@ -204,9 +203,15 @@ async def _token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bo
     return secret is not None and TOKEN_KEY in section(secret, "data")
 
 
-async def _engine_of_another(kube: Kube, key: Key) -> tuple[Manifest, ...]:
-    """The Deployment of that name that another LLMInference has: the production stack would make it its own."""
+async def _engine_of_another(kube: Kube, key: Key, runtime: str) -> tuple[Manifest, ...]:
+    """The engine of that name that another has by the other runtime.
+
+    The production stack makes a Deployment of its VLLMRuntime's name, and would make one of ours its own.
+    """
     with suppress(Forbidden):  # then none was made with this account
+        if runtime == "Deployment":
+            found = await kube.find(VLLM_RUNTIME, key)
+            return (found,) if found else ()
         found = await kube.find(DEPLOYMENT, key)
         if found and labels_of(found).get(labels.OWNER_KIND) == LLMInference.definition.kind:
             return (found,)

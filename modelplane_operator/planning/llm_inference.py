@@ -30,7 +30,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
-from modelplane_operator.kube.resources import DEPLOYMENT, HUB
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, VLLM_RUNTIME
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
@@ -108,7 +108,7 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, str(site.error)))
         return Plan(status=told, requeue_after=LOOK_AGAIN)
     wanted = render_on_cluster(inference, token=site.token)
-    kinds = {*map(type_of, wanted), DEPLOYMENT}
+    kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
     if taken := [f"{one['kind']} {key_of(one)}" for one in site.others if type_of(one) in kinds]:
         words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
         judged = ModelReady.NAME_TAKEN.condition(now, message=words)

@@ -401,7 +401,8 @@ async def test_who_comes_second_to_a_name_on_a_cluster_takes_nothing_from_the_fi
             spec = {"runtime": runtime, "targetNamespace": target, "ingressHost": "b.example.com"}
             await operator.make(providerConfigName="dev", **spec)
             found = await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
-            assert f"Ingress {target}/qwen" in message(found, "ModelReady")
+            for kind in ("VLLMRuntime", "Ingress"):
+                assert f"{kind} {target}/qwen" in message(found, "ModelReady")
             await operator.delete()
             await operator.until(lambda one: not one, "the end")
         assert [await kube.get(kind, Key(target, "qwen")) for kind in (VLLM_RUNTIME, INGRESS)] == before
