@@ -243,6 +243,14 @@ def test_nothing_is_made_over_what_others_have(kind: str) -> None:
     assert f"{kind} models/qwen" in str(decided.status)
 
 
+def test_no_deployment_is_made_for_the_operator_of_another_s_runtime_to_take() -> None:
+    others = tuple(one for one in site().children if one["kind"] == "VLLMRuntime")
+
+    decided = seen(inference(spec=DEPLOYMENT), {DEV: site(children=False, others=others)})
+
+    assert (decided.steps, reasons(decided)["ModelReady"]) == ((), "NameTaken")
+
+
 def test_an_ingress_of_others_is_nobody_s_concern_without_a_host_name() -> None:
     spec = {name: value for name, value in SPEC.items() if name != "ingressHost"}
     others = tuple(one for one in site().children if one["kind"] == "Ingress")
