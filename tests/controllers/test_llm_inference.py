@@ -261,8 +261,9 @@ async def test_kubernetes_runs_the_engine_where_it_is_asked_to_and_nothing_of_th
 
         live = await kube.get(DEPLOYMENT, Key(first, "qwen"))
         counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 1)
-        generation = live["metadata"]["generation"]
-        await kube.replace_status({**live, "status": {"observedGeneration": generation, **counts}})
+        # Unlike a Deployment's controller we take its annotations away with this: they are applied again, which counts.
+        observed = {"observedGeneration": live["metadata"]["generation"] + 1}
+        await kube.replace_status({**live, "status": {**observed, **counts}})
         found = await operator.until(is_ready, "the model")
         assert (found["status"]["url"], found["status"]["replicas"]) == ("http://a.example.com", 1)
         operator.writes = 0
@@ -379,7 +380,7 @@ async def test_secrets_of_one_name_in_two_namespaces_lead_each_to_its_own_cluste
         runtime = await kube.get(VLLM_RUNTIME, Key(mine, "qwen"))
         assert runtime["metadata"]["labels"][labels.OWNER_NAMESPACE] == namespace
         assert all("production-stack" in one for one in asked)
-        servers = {name: operator.tenants.fleet.find(name).server for name in operator.tenants.fleet}  # type: ignore[union-attr]
+        servers = {one.name: one.server for one in operator.tenants.fleet}
         assert servers == {f"llminference:{namespace}/dev": access.server, f"llminference:{theirs}/dev": server}
 
 
@@ -443,20 +444,29 @@ async def test_a_kubeconfig_that_leads_inside_is_not_followed(
 @asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, list[str]]]:
     """An API server that says that it is ready, and nothing else; its address, and what it was asked."""
-    asked, over = list[str](), asyncio.Event()
+    asked, serving, over = list[str](), set[asyncio.Task[Any]](), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
+        if task := asyncio.current_task():
+            serving.add(task)
+        try:
             while b"/readyz" in (head := await reader.readuntil(b"\r\n\r\n")):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             asked.append(head.split(b" ")[1].decode())
             await over.wait()
-        writer.close()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
-        over.set()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def test_clusters_of_one_namespace_that_do_not_answer_hold_up_no_other_namespace(
