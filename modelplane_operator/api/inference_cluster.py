@@ -300,6 +300,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             Column("GATEWAY", ".status.gateway.address"),
             Column("POOLS", ".status.pools", "integer"),
             Column("NODES", ".status.nodes"),
+            Column("REPLICAS", ".status.replicas", "integer"),
             Column("VERSION", ".status.observed.version"),
             Column("TAINTS", ".status.taints"),
         ),

@@ -127,7 +127,9 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld
     assert google.google.state.services, "what was enabled in a project stays"
 
 
-@pytest.mark.parametrize(("stride", "first"), [(5, 0), (5, 1), (5, 2), (5, 3), (5, 4), (11, 3)])
+@pytest.mark.parametrize(
+    ("stride", "first"), [(11, 3), *(pytest.param(5, n, marks=pytest.mark.long) for n in range(5))]
+)
 def test_a_process_that_ends_all_the_time_makes_one_of_everything(google: GoogleWorld, stride: int, first: int) -> None:
     """Before calls, after them, and around reports."""
     life = google.live(_wanted(L4, A100), pace=PACE, kills=range(first, 100_000, stride))
