@@ -160,7 +160,7 @@ def problem(found: Problem) -> str:
         case CacheNotRead(cache):
             return f"Waiting for ModelCache {cache}"
         case CacheNotFound(cache):
-            return f"ModelCache {cache} not found; holding replica placement"
+            return f"ModelCache {cache} not found; holding replica placement: make it, or take modelCacheRef out"
         case NoClusters():
             return "No InferenceClusters found"
         case _:
@@ -288,6 +288,8 @@ def remedy(why: Reason) -> str:
             return "a pool for the whole engine, or selectors that one pool meets"
         case NoMatch(miss=TooFewDevices() | Contended()):
             return "ask for fewer devices per pod"
+        case NoMatch(miss=Unlike()):
+            return "`modelplane hardware` tells what may be asked for"
         case LabelDiffers(key):
             return f"label the cluster, or select without {key}"
         case _:

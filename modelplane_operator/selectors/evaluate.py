@@ -25,6 +25,7 @@ from modelplane_operator.selectors.values import (
 # How many steps one evaluation may take; the longest useful selector we know takes about 100. The API server's own
 # limit is 1,000,000 units, which here would be a second.
 BUDGET = 100_000
+NAMED = 6  # of what a device has
 
 
 class Frame:
@@ -132,10 +133,17 @@ def field_of(operand: Run, key: str, missing: str) -> Run:
             raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
         found = find(cast("Mapping[Any, Any]", mapping), key)
         if found is MISSING:
-            raise EvaluationError(missing)
+            raise EvaluationError(f"{missing}{_instead(cast('Mapping[Any, Any]', mapping))}")
         return found
 
     return run
+
+
+def _instead(mapping: Mapping[Any, Any]) -> str:
+    """What a map has, for whoever has mistyped a name."""
+    some = sorted(map(str, mapping))[:NAMED]
+    more = f" and {len(mapping) - NAMED} more" if len(mapping) > NAMED else ""
+    return f": it has {', '.join(some)}{more}" if some else ""
 
 
 def has_entry(value: Any, key: str) -> bool:

@@ -395,6 +395,7 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     shorter = plan(seen(one, *there, pods=[pod(one)], referenced=(less,)))
 
     assert told(waiting)["Ready"][2].startswith("Namespace ml-team has no key token in Secret hf")
+    assert "Secret" not in {each["kind"] for each in applied(waiting)}, "it would be taken for one of before"
     assert "Secret" not in {each["kind"] for each in applied(kept)}
     assert not [step for step in kept.steps if isinstance(step, Delete)]
     assert told(kept)["Ready"][0] == "True"

@@ -417,7 +417,7 @@ TROUBLES = [
         "a cache that does not exist",
         b.deployment(cache="qwen"),
         CacheNotFound("qwen"),
-        "ModelCache qwen not found; holding replica placement",
+        "ModelCache qwen not found; holding replica placement: make it, or take modelCacheRef out",
         cache=NoCache.NOT_FOUND,
     ),
     Trouble(

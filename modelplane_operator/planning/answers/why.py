@@ -112,8 +112,8 @@ def _helps(decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelRep
     if tried:
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.settled:
-        moving = (f"{one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
-        given = (f"{one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
+        moving = (f"for replica {one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
+        given = (f"on cluster {one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
         return tuple(map(sentence, dict.fromkeys((*given, *moving))))[:MOST]
     for one in replicas:
         if not _good(one.conditions):

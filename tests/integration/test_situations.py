@@ -1,0 +1,73 @@
+"""What a user reads of a broken situation: the cause and what mends it, in `kubectl describe` and in `modelplane why`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from typer.testing import CliRunner
+
+from localfleet.kubeclient import entries
+from modelplane_operator.cli.__main__ import app
+from tests.integration.harness import SECONDS, Stage, until
+from tests.integration.situations import DEPLOYMENT, HOLDS, SITUATIONS, Situation
+from tests.support.manifests import Manifest
+
+pytestmark = pytest.mark.fleet
+
+LINES = 3  # of `why`: the state, the cause, and what would help
+
+
+async def test_what_cannot_work_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
+    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.runs])
+async def test_what_runs_badly_says_why_and_what_mends_it(stage: Stage, space: str, name: str) -> None:
+    await tried(stage, space, {name: SITUATIONS[name]})
+
+
+async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -> None:
+    """Bring all of them about at once, and look at each until it says what it should."""
+    await stage.hub.apply(*(make(space) for make in HOLDS.values()))
+    for name, situation in situations.items():
+        await stage.hub.apply(*situation.make(space, name))
+    wrong: list[str] = []
+    for name, situation in situations.items():
+        told = ""
+
+        async def says(name: str = name, situation: Situation = situation) -> bool:
+            nonlocal told
+            told = describe(await stage.hub.get(situation.kind, name, space) or {})
+            return not lacking(situation, told)
+
+        try:
+            await until(name, says, situation.seconds)
+        except AssertionError:
+            wrong.append(f"{name} does not say {lacking(situation, told)}:\n{told}")
+            continue
+        if situation.kind == DEPLOYMENT:
+            why = await asyncio.to_thread(asked, stage, f"{space}/{name}")
+            if missing := lacking(situation, why):
+                wrong.append(f"why {name} does not say {missing}:\n{why}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def describe(manifest: Manifest) -> str:
+    """The end of what `kubectl describe` prints, where the conditions are: the last that is not as it should be."""
+    troubles = [one for one in entries(manifest, "status", "conditions") if one["status"] != "True"]
+    told = troubles[-1:] or entries(manifest, "status", "conditions")[-1:]
+    return "\n".join(f"{one['type']}={one['status']} {one['reason']}: {one.get('message', '')}" for one in told)
+
+
+def asked(stage: Stage, name: str) -> str:
+    """The first lines that `modelplane why` prints."""
+    runner = CliRunner(env={"COLUMNS": "1000", "NO_COLOR": "1"})
+    said = runner.invoke(app, ["why", name, f"--kubeconfig={stage.fleet.kubeconfig('hub')}"])
+    return "\n".join(said.output.splitlines()[:LINES])
+
+
+def lacking(situation: Situation, told: str) -> list[str]:
+    return [words for words in situation.says if words not in told]
