@@ -265,7 +265,7 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             assert_never(why)
 
 
-def remedy(why: Reason) -> str:
+def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """What would help; empty where the reason itself says it."""
     match why:
         case Full():

@@ -1,4 +1,4 @@
-"""What a user reads of a broken situation: the cause and what mends it, in `kubectl describe` and in `modelplane why`."""
+"""What is read of a broken situation in `kubectl describe` and in `modelplane why`: the cause, and what mends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from localfleet.kubeclient import entries
 from modelplane_operator.cli.__main__ import app
-from tests.integration.harness import SECONDS, Stage, until
+from tests.integration.harness import Stage, until
 from tests.integration.situations import DEPLOYMENT, HOLDS, SITUATIONS, Situation
 from tests.support.manifests import Manifest
 
