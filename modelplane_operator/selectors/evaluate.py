@@ -110,13 +110,21 @@ def _present(value: Any) -> tuple[Any, ...]:
 # --- fields and entries ---
 
 
+def _instead(there: Mapping[str, Any]) -> str:
+    """What a device has instead, for whoever has mistyped a name."""
+    some = sorted(there)[:NAMED]
+    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+    return f": it has {', '.join(some)}{more}" if some else ""
+
+
 def entry(path: tuple[str, str, str], missing: str) -> Run:
     what, domain, identifier = path
 
     def run(frame: Frame) -> Any:
-        value = frame.device[what][domain].get(identifier, MISSING)
+        of_domain = frame.device[what][domain]
+        value = of_domain.get(identifier, MISSING)
         if value is MISSING:
-            raise EvaluationError(missing)
+            raise EvaluationError(f"{missing}{_instead(of_domain)}")
         if value.__class__ is Malformed:
             raise EvaluationError(value.reason)
         return value
@@ -133,17 +141,10 @@ def field_of(operand: Run, key: str, missing: str) -> Run:
             raise EvaluationError(f"{a_kind(mapping)} has no field {key}")
         found = find(cast("Mapping[Any, Any]", mapping), key)
         if found is MISSING:
-            raise EvaluationError(f"{missing}{_instead(cast('Mapping[Any, Any]', mapping))}")
+            raise EvaluationError(missing)
         return found
 
     return run
-
-
-def _instead(mapping: Mapping[Any, Any]) -> str:
-    """What a map has, for whoever has mistyped a name."""
-    some = sorted(map(str, mapping))[:NAMED]
-    more = f" and {len(mapping) - NAMED} more" if len(mapping) > NAMED else ""
-    return f": it has {', '.join(some)}{more}" if some else ""
 
 
 def has_entry(value: Any, key: str) -> bool:

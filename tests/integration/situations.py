@@ -134,63 +134,149 @@ HOLDS: Mapping[str, Callable[[str], Manifest]] = {
 
 SITUATIONS: Mapping[str, Situation] = {
     # No place ---
-    "typed-value": Situation(asking('device.attributes["gpu.nvidia.com"].architecture == "Hoper"'), ()),
-    "typed-attribute": Situation(asking('device.attributes["gpu.nvidia.com"].archtecture == "Hopper"'), ()),
-    "typed-driver": Situation(asking('device.driver == "gpu.nvida.com"'), ()),
-    "no-expression": Situation(asking("device.driver =="), ()),
-    "version-as-text": Situation(asking('device.attributes["gpu.nvidia.com"].cudaComputeCapability == "9.0.0"'), ()),
-    "memory-as-number": Situation(asking('device.capacity["gpu.nvidia.com"].memory > 20'), ()),
-    "no-such-gpu": Situation(asking(MEMORY.format("200Gi")), ()),
-    "too-many-devices": Situation(asking(count=16), ()),
-    "too-many-replicas": Situation(asking(replicas=40), (), runs=True),
-    "large-gang": Situation(gang(9), ()),
-    "no-such-label": Situation(asking(clusterSelector={"matchLabels": {"region": "eu"}}), ()),
-    "no-such-cache": Situation(asking(modelCacheRef={"name": "nowhere"}), ()),
-    # Placed, and does not run ---
-    "no-secret": Situation(running(container=env("token-of-nobody", "key")), (), runs=True),
-    "no-key": Situation(running(HOLDS["token"], container=env("token", "absent")), (), runs=True),
-    "no-config-map": Situation(running(container=env("settings-of-nobody", "key", "configMap")), (), runs=True),
-    "no-pull-secret": Situation(spec_of(imagePullSecrets=[{"name": "registry"}]), (), runs=True),
-    "crash-loop": Situation(running(crash=1), (), runs=True),
-    "out-of-memory": Situation(running(crash=137, crash_after_seconds=1), (), runs=True),
-    "hangs": Situation(running(hang="true"), (), runs=True),
-    "slow": Situation(running(startup_seconds=900), (), runs=True),
-    "fails": Situation(running(error_rate=1), (), SERVICE, runs=True),
-    "wrong-port": Situation(running(container={"args": ["--model=org/model", "--port=9000"]}), (), runs=True),
-    "no-cache-transfer": Situation(disaggregated(), (), runs=True),
-    "forbidden-annotation": Situation(running(), (), runs=True),
-    "host-network": Situation(spec_of(hostNetwork=True), ()),
-    # Services ---
-    "selects-nothing": Situation(of(service, (1, {"model": "crash-lop"})), (), SERVICE),
-    "selects-everything": Situation(of(service, (1, {})), (), SERVICE),
-    "no-api-keys": Situation(guarded("keys-of-nobody"), (), SERVICE),
-    "empty-api-keys": Situation(guarded("no-keys"), (), SERVICE),
-    # Endpoints ---
-    "no-such-host": Situation(leading("https://no-such-host.invalid"), (), ENDPOINT),
-    "refuses": Situation(leading("http://10.90.0.1:9"), (), ENDPOINT),
-    "metadata": Situation(leading("http://169.254.169.254"), (), ENDPOINT),
-    "cluster-address": Situation(leading("https://10.140.0.1"), (), ENDPOINT),
-    "in-cluster-name": Situation(leading("http://vllm.ml-team.svc.cluster.local:8000"), (), ENDPOINT),
-    "url-with-path": Situation(leading("https://inference.example.com/v1/models"), (), ENDPOINT),
-    "no-credentials": Situation(with_credentials("provider-of-nobody", "token"), (), ENDPOINT),
-    "no-credentials-key": Situation(with_credentials("token", "absent"), (), ENDPOINT),
-    # Caches ---
-    "cache-no-token": Situation(
-        cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1, "tokenSecretRef": {"name": "hf", "key": "token"}}),
-        (),
-        CACHE,
+    "typed-value": Situation(
+        asking('device.attributes["gpu.nvidia.com"].architecture == "Hoper"'),
+        ('needs "Hoper"', "modelplane hardware"),
     ),
+    "typed-attribute": Situation(
+        asking('device.attributes["gpu.nvidia.com"].archtecture == "Hopper"'),
+        ("has no attribute gpu.nvidia.com/archtecture: it has architecture",),
+    ),
+    "typed-driver": Situation(
+        asking('device.driver == "gpu.nvida.com"'),
+        ('driver is "gpu.nvidia.com", needs "gpu.nvida.com"', "modelplane hardware"),
+    ),
+    "no-expression": Situation(
+        asking("device.driver =="), ("1:17: the selector ends too early; complete the condition",)
+    ),
+    "memory-as-number": Situation(
+        asking('device.capacity["gpu.nvidia.com"].memory > 20'),
+        ("1:42: > cannot be applied to Quantity and int", 'write .isGreaterThan(quantity("80Gi"))'),
+    ),
+    "no-such-gpu": Situation(asking(MEMORY.format("200Gi")), ("memory is 80Gi, needs >= 200Gi", "modelplane hardware")),
+    "too-many-devices": Situation(
+        asking(count=16), ("request gpu needs 16 of device gpu, a node has 8", "ask for fewer devices per pod")
+    ),
+    "too-many-replicas": Situation(
+        asking(replicas=40), ("of 40 replicas placed", "free nodes of that pool, or enlarge it"), runs=True
+    ),
+    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "a larger pool, or an engine of fewer nodes")),
+    "no-such-label": Situation(
+        asking(clusterSelector={"matchLabels": {"region": "eu"}}),
+        ("label region is absent, eu is asked for", "label the cluster, or select without region"),
+    ),
+    "no-such-cache": Situation(
+        asking(modelCacheRef={"name": "nowhere"}),
+        ("ModelCache nowhere not found", "make it, or take modelCacheRef out"),
+    ),
+    # Placed, and does not run ---
+    "no-secret": Situation(
+        running(container=env("token-of-nobody", "key")),
+        ("has no Secret token-of-nobody", "create what is missing"),
+        runs=True,
+    ),
+    "no-key": Situation(
+        running(HOLDS["token"], container=env("token", "absent")),
+        ("has no key absent in Secret token", "create what is missing"),
+        runs=True,
+    ),
+    "no-config-map": Situation(
+        running(container=env("settings-of-nobody", "key", "configMap")),
+        ("has no ConfigMap settings-of-nobody", "create what is missing"),
+        runs=True,
+    ),
+    "no-pull-secret": Situation(
+        spec_of(imagePullSecrets=[{"name": "registry"}]),
+        ("has no Secret registry", "create what is missing"),
+        runs=True,
+    ),
+    "crash-loop": Situation(running(crash=1), ("crash loop, exit code 1", "kubectl logs -n modelplane-"), runs=True),
+    "out-of-memory": Situation(
+        running(crash=137, crash_after_seconds=1),
+        ("exit code 137 (killed, mostly for want of memory", "kubectl logs -n modelplane-"),
+        runs=True,
+    ),
+    "hangs": Situation(
+        running(hang="true"), ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"), runs=True
+    ),
+    "slow": Situation(
+        running(startup_seconds=900),
+        ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"),
+        runs=True,
+    ),
+    "no-cache-transfer": Situation(
+        disaggregated(),
+        ("does not serve inferencepools", "install the Inference Extension there, or use mode Unified"),
+        runs=True,
+    ),
+    # Services ---
+    "selects-nothing": Situation(
+        of(service, (1, {"model": "metadat"})),
+        (
+            "No ModelEndpoints matched the configured selectors (model=metadat)",
+            "model=metadata (1)",
+            "select one of these",
+        ),
+        SERVICE,
+    ),
+    "no-api-keys": Situation(
+        guarded("keys-of-nobody"),
+        ("Secret keys-of-nobody does not exist", "make it, with an API key under each client's name"),
+        SERVICE,
+    ),
+    "empty-api-keys": Situation(
+        guarded("no-keys"), ("Secret no-keys holds no API key", "write one as a line of printable ASCII"), SERVICE
+    ),
+    # Endpoints ---
+    "no-such-host": Situation(
+        leading("https://no-such-host.invalid"),
+        ("Host no-such-host.invalid cannot be resolved", "look at the DNS of the hub"),
+        ENDPOINT,
+    ),
+    "metadata": Situation(
+        leading("http://169.254.169.254"),
+        ("169.254.169.254 is link-local, which is where a cloud's metadata is",),
+        ENDPOINT,
+    ),
+    "cluster-address": Situation(
+        leading("https://10.140.0.1"),
+        ("is an address of the hub's Services", "allow-endpoints would have to name it"),
+        ENDPOINT,
+    ),
+    "in-cluster-name": Situation(
+        leading("http://vllm.ml-team.svc.cluster.local:8000"),
+        ("is a name inside the cluster", "write a full name from outside"),
+        ENDPOINT,
+    ),
+    "no-credentials": Situation(
+        with_credentials("provider-of-nobody", "token"),
+        ("Secret provider-of-nobody does not exist", "make it, with the credentials under the key token"),
+        ENDPOINT,
+    ),
+    "no-credentials-key": Situation(
+        with_credentials("token", "absent"),
+        ("Secret token has no key absent", "put the credentials under it"),
+        ENDPOINT,
+    ),
+    # Caches ---
     "cache-nowhere": Situation(
         cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1}, clusterSelector={"matchLabels": {"region": "eu"}}),
-        (),
+        ("No cluster matches clusterSelector", "name a storage class in spec.cluster.existing.cache"),
         CACHE,
     ),
-    "cache-fails": Situation(cached("HuggingFace", {"repo": "org/no-such-model", "sizeGiB": 1}), (), CACHE),
-    "cache-no-claim": Situation(cached("PersistentVolumeClaim", {"claimName": "weights"}), (), CACHE),
+    "cache-no-claim": Situation(
+        cached("PersistentVolumeClaim", {"claimName": "weights"}),
+        ("does not exist", "make it on the cluster, with the weights in it"),
+        CACHE,
+    ),
     "llm-no-cluster": Situation(
-        raw("LLMInference", {"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}), (), "LLMInference"
+        raw("LLMInference", {"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
+        ("There is no Secret", "the platform team does so in its spec.llmInferences"),
+        "LLMInference",
     ),
     "llm-no-memory": Situation(
-        raw("LLMInference", {"model": "org/model", "placement": "Fleet", "gpu": 1}), (), "LLMInference"
+        raw("LLMInference", {"model": "org/model", "placement": "Fleet", "gpu": 1}),
+        ("cannot be told by its name", "set spec.memory"),
+        "LLMInference",
     ),
 }

@@ -56,10 +56,11 @@ async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -
 
 
 def describe(manifest: Manifest) -> str:
-    """The end of what `kubectl describe` prints, where the conditions are: the last that is not as it should be."""
+    """The conditions that `kubectl describe` prints and that are not as they should be; nothing of what is Ready."""
     troubles = [one for one in entries(manifest, "status", "conditions") if one["status"] != "True"]
-    told = troubles[-1:] or entries(manifest, "status", "conditions")[-1:]
-    return "\n".join(f"{one['type']}={one['status']} {one['reason']}: {one.get('message', '')}" for one in told)
+    if not any(one["type"] == "Ready" for one in troubles):
+        return ""
+    return "\n".join(f"{one['type']}={one['status']} {one['reason']}: {one.get('message', '')}" for one in troubles)
 
 
 def asked(stage: Stage, name: str) -> str:

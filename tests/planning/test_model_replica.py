@@ -34,6 +34,8 @@ HELD = (labels.FINALIZER,)
 AROUND = {"Namespace", "NetworkPolicy", "LimitRange"}
 """What is no replica's own, but its namespace's."""
 
+NEITHER = "Neither cluster a nor its gateway answers: see ClusterReady of that InferenceCluster"
+
 
 def subject(**said: Any) -> ModelReplica:
     """A replica on cluster `a` that is stored."""
@@ -484,8 +486,8 @@ def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() ->
 
     assert decided.steps == ()
     assert told(decided) == {
-        "ModelReady": ("Unknown", "ClusterUnreachable", "Neither cluster a nor its gateway answers"),
-        "Ready": ("Unknown", "Unreachable", "Neither cluster a nor its gateway answers"),
+        "ModelReady": ("Unknown", "ClusterUnreachable", NEITHER),
+        "Ready": ("Unknown", "Unreachable", NEITHER),
     }
 
 

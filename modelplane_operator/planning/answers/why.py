@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api import ModelDeployment, ModelReplica, ModelService, labels
-from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.conditions import Condition, Synced
 from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
@@ -89,7 +89,7 @@ def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot:
         ready=_good(deployment.conditions) and decision.settled,
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
-        cause=_cause(decision, state),
+        cause=sentence(_cause(decision, state), _paused(deployment.conditions)),
         help=_helps(decision, tried, mine),
         desired=decision.desired,
         replicas=tuple(map(_replica, mine)),
@@ -106,6 +106,14 @@ def _cause(decision: Decision, state: Condition | None) -> str:
     if state is None:
         return "The operator has not looked at it yet: see whether it runs in modelplane-system"
     return state.message or state.reason
+
+
+def _paused(conditions: Sequence[Condition]) -> str:
+    """That nothing of what is decided is done, and how it would be."""
+    synced = next((one for one in conditions if one.type == Synced.__name__), None)
+    if synced is None or synced.reason != Synced.RECONCILE_PAUSED.reason:
+        return ""
+    return f"it is paused: take the annotation {labels.PAUSED} off, and what was changed since is done"
 
 
 def _helps(decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica]) -> tuple[str, ...]:
