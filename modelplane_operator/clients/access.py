@@ -309,6 +309,9 @@ _UNNAMED = {
 }
 
 
+NAME = 63  # characters that are told of one
+
+
 def _named(config: Section, kind: str, name: str) -> Section:
     entries = config.get(f"{kind}s")
     every = cast(list[object], entries) if isinstance(entries, list) else []
@@ -319,7 +322,7 @@ def _named(config: Section, kind: str, name: str) -> Section:
     if len(found) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")
     if not found:
-        has = listed(sorted(str(one.get("name")) for one in sections))
+        has = listed(sorted(str(one.get("name"))[:NAME] for one in sections))
         remedy = f"it has {has}, name one of these" if has else f"it has no {kind}s at all, write a whole one"
         raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}: {remedy}")
     return cast(Section, found[0]) if isinstance(found[0], dict) else {}
