@@ -14,7 +14,7 @@ from tests.integration.harness import Stage, until
 from tests.integration.situations import DEPLOYMENT, HOLDS, SITUATIONS, Situation
 from tests.support.manifests import Manifest
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
 
 LINES = 3  # of `why`: the state, the cause, and what would help
 
@@ -23,7 +23,6 @@ async def test_what_cannot_work_says_why_and_what_mends_it(stage: Stage, space: 
     await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.runs])
 async def test_what_runs_badly_says_why_and_what_mends_it(stage: Stage, space: str, name: str) -> None:
     await tried(stage, space, {name: SITUATIONS[name]})
