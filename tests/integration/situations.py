@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.kinds import GROUP, cache, config_map, deployment, endpoint, engine, gpus, pod, secret, service
+from tests.integration.kinds import cache, config_map, deployment, endpoint, engine, gpus, pod, secret, service
 from tests.support.manifests import Manifest
 
-DEPLOYMENT, SERVICE, ENDPOINT, CACHE = "ModelDeployment", "ModelService", "ModelEndpoint", "ModelCache"
+DEPLOYMENT, SERVICE, ENDPOINT = "ModelDeployment", "ModelService", "ModelEndpoint"
+CACHE, INFERENCE = "ModelCache", "LLMInference"
 
 Make = Callable[[str, str], Sequence[Manifest]]
 
@@ -119,10 +120,14 @@ def with_credentials(name: str, key: str) -> Make:
     return leading("https://inference.example.com", credentials={"secretRef": {"name": name, "key": key}})
 
 
-def raw(kind: str, spec: Mapping[str, Any]) -> Make:
-    group = "inference.devopstoolkit.ai/v1alpha1" if kind == "LLMInference" else GROUP
-    metadata = lambda space, name: {"name": name, "namespace": space}  # noqa: E731
-    return lambda space, name: [{"apiVersion": group, "kind": kind, "metadata": metadata(space, name), "spec": spec}]
+def inference(spec: Mapping[str, Any]) -> Make:
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        metadata = {"name": name, "namespace": space}
+        return [
+            {"apiVersion": "inference.devopstoolkit.ai/v1alpha1", "kind": INFERENCE, "metadata": metadata, "spec": spec}
+        ]
+
+    return make
 
 
 MEMORY = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{}")) >= 0'
@@ -270,13 +275,13 @@ SITUATIONS: Mapping[str, Situation] = {
         CACHE,
     ),
     "llm-no-cluster": Situation(
-        raw("LLMInference", {"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
+        inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
         ("There is no Secret", "the platform team does so in its spec.llmInferences"),
-        "LLMInference",
+        INFERENCE,
     ),
     "llm-no-memory": Situation(
-        raw("LLMInference", {"model": "org/model", "placement": "Fleet", "gpu": 1}),
+        inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),
         ("cannot be told by its name", "set spec.memory"),
-        "LLMInference",
+        INFERENCE,
     ),
 }

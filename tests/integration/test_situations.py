@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from localfleet.kubeclient import entries
 from modelplane_operator.cli.__main__ import app
 from tests.integration.harness import Stage, until
-from tests.integration.situations import DEPLOYMENT, HOLDS, SITUATIONS, Situation
+from tests.integration.situations import CACHE, DEPLOYMENT, HOLDS, INFERENCE, SITUATIONS, Situation
 from tests.support.manifests import Manifest
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long]
@@ -33,6 +33,18 @@ async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -
     await stage.hub.apply(*(make(space) for make in HOLDS.values()))
     for name, situation in situations.items():
         await stage.hub.apply(*situation.make(space, name))
+    try:
+        wrong = await unexplained(stage, space, situations)
+    finally:
+        for name, situation in situations.items():
+            if situation.kind in {CACHE, INFERENCE}:
+                await stage.hub.delete(situation.kind, name, space)
+                await stage.hub.gone(situation.kind, name, space)
+    assert not wrong, "\n\n".join(wrong)
+
+
+async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situation]) -> list[str]:
+    """What each situation does not say that it should, and what it says."""
     wrong: list[str] = []
     for name, situation in situations.items():
         told = ""
@@ -51,7 +63,7 @@ async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -
             why = await asyncio.to_thread(asked, stage, f"{space}/{name}")
             if missing := lacking(situation, why):
                 wrong.append(f"why {name} does not say {missing}:\n{why}")
-    assert not wrong, "\n\n".join(wrong)
+    return wrong
 
 
 def describe(manifest: Manifest) -> str:
