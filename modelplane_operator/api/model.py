@@ -107,7 +107,8 @@ class Model(BaseModel):
     refuses a user's unknown field. The text under a field is its description, for `kubectl explain` too.
     """
 
-    model_config = ConfigDict(defer_build=True, 
+    model_config = ConfigDict(
+        defer_build=True,
         alias_generator=to_camel,
         validate_by_alias=True,
         validate_by_name=True,
