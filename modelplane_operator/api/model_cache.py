@@ -64,6 +64,8 @@ class CacheSummary(Model):
     """Where the weights come from: `Qwen/Qwen3-8B`, `s3://models/qwen3-8b`."""
     ready: str | None = None
     """Clusters that hold the weights, of those that shall: `2/3`."""
+    size: Annotated[str | None, Field(max_length=64)] = None
+    """Size of the volume on each cluster: `20Gi`."""
     progress: Annotated[str | None, Field(max_length=64)] = None
     """How far the clusters are that the weights come to, taken together: `41%`. Without any, it is absent."""
 
@@ -96,6 +98,10 @@ class CachedCluster(Model):
     """Since when it is in this phase, by the operator's clock."""
     attempts: int | None = None
     """How often staging these weights was begun: a hydration that fails is begun again after a while."""
+    refusals: int | None = None
+    """How often in a row the cluster has refused what the operator wanted to write there; `message` has its words."""
+    next_attempt: datetime | None = None
+    """When staging that has failed, or what the cluster has refused, is tried again."""
     progress: CacheProgress | None = None
     """How far it is."""
     volume: Annotated[str | None, Field(max_length=63)] = None
@@ -143,8 +149,11 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
         scope="Namespaced",
         columns=(
             Column("SOURCE", ".status.summary.source"),
+            Column("SIZE", ".status.summary.size"),
+            Column("PHASE", ".status.conditions[?(@.type=='ArtifactReady')].reason"),
             Column("STAGED", ".status.summary.ready"),
             Column("PROGRESS", ".status.summary.progress"),
+            Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True),
         ),
         conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
     )

@@ -60,6 +60,7 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         ModelCache,
         observe,
         plan,
+        with_refusals=lambda seen, refusals: replace(seen, refusals=refusals),
         watches={CLUSTERS: _on_cluster, REPLICAS: _on_replica},
         remote_watches={**dict.fromkeys(CHILDREN, _owner), POD: _on_pod},
         on_connection=_on_connection,

@@ -26,7 +26,7 @@ from modelplane_operator.kube.objects import Manifest, annotations_of, is_termin
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
-from modelplane_operator.planning.plan import Apply, Step, delete, prune
+from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.rendering.model_replica.fences import render_fences
@@ -88,6 +88,8 @@ class Observed:
     """When the Secret is to be read again."""
     crowded: bool = False
     """Whether its namespace has as many older ones as it may have."""
+    refusals: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
+    """What clusters have just refused, by cluster."""
 
     @property
     def secret_missing(self) -> bool:
@@ -103,6 +105,9 @@ class Look:
     steps: tuple[Step, ...] = ()
     again: float | None = None
     counts: bool = True
+    """Whether it is one of those that the cache is meant for."""
+    why: str = ""
+    """What the cache waits for there, when it is being deleted."""
 
 
 def look(seen: Observed, site: Site) -> Look | None:
@@ -110,7 +115,7 @@ def look(seen: Observed, site: Site) -> Look | None:
     if not site.connected:
         why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
         told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
-        told = told.model_copy(update={"message": why[:1000]}) if site.error else told
+        told = settled(told).model_copy(update={"message": why[:1000]}) if site.error else told
         return Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
     if not site.meant and not site.users:
         return _leaving(site, last)
@@ -118,7 +123,7 @@ def look(seen: Observed, site: Site) -> Look | None:
         return existing(seen, site, last)
     present = _Present(seen, site)
     if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return Look(last, counts=False) if last else None
+        return Look(settled(last), counts=False) if last else None
     return present.look(last)
 
 
@@ -187,6 +192,7 @@ class _Present:
                 message=message[:1000] or None,
                 since=was or now,
                 attempts=attempt(job) if job else last.attempts if last else None,
+                next_attempt=again if phase == "Failed" else None,
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=annotations_of(serving)[labels.STAGED] if serving else None,
@@ -261,6 +267,11 @@ class _Present:
         return any(not was_applied(one, wanted) for one in copies)
 
 
+def settled(told: CachedCluster) -> CachedCluster:
+    """What was last said of a cluster, without what it has refused."""
+    return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
+
+
 def claims(site: Site) -> Sequence[Manifest]:
     """The volumes that the cache has made on a cluster."""
     return [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
@@ -317,8 +328,8 @@ def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
     """The cache has nothing to do on a cluster any more."""
     steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
     if site.children:
-        told = last or CachedCluster(name=site.name)
+        told = settled(last or CachedCluster(name=site.name))
         return Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
     if last is None or site.namespace is None:
         return None
-    return Look(last, (delete(site.namespace, cluster=site.name),), counts=False)
+    return Look(settled(last), (delete(site.namespace, cluster=site.name),), counts=False)

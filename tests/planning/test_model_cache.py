@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unreachable
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
 from modelplane_operator.planning.cached_cluster import Observed, Site, User
 from modelplane_operator.planning.model_cache import plan
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -146,7 +147,7 @@ def test_a_job_is_made_once_and_what_it_says_is_told() -> None:
     assert deleted(decided) == set()
     assert decided.status is not None
     status = decided.status.to_manifest()
-    assert status["summary"] == {"source": "org/model", "ready": "0/1", "progress": "41%"}
+    assert status["summary"] == {"source": "org/model", "ready": "0/1", "size": "20Gi", "progress": "41%"}
     assert status["clusters"][0]["phase"] == "Hydrating"
     assert status["clusters"][0]["progress"]["estimatedCompletion"] == "2026-11-23T12:00:00Z"
     assert "volume" not in status["clusters"][0], "it holds not all of it"
@@ -421,3 +422,84 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
 
     assert is_meant(of.to_manifest(), plain)
     assert not is_meant(cache().to_manifest(), plain)
+
+
+# What clusters refuse -------------------------------------------------------------------------------------------------
+
+
+def refused(of: ModelCache, *sites: Site, error: ClientError, at: datetime = NOW) -> Plan:
+    """What is told after the first of those clusters has refused a step."""
+    now = replace(seen(of, *sites), now=at)
+    step = next(one for one in plan(now).steps if getattr(one, "cluster", "") == sites[0].name)
+    return plan(replace(now, refusals={sites[0].name: Failure(step, error)}))
+
+
+def reported_by(decided: Plan, *, generation: int = 1, **metadata: Any) -> ModelCache:
+    """The cache as it is when that was stored."""
+    assert decided.status is not None
+    synced = Synced.RECONCILE_ERROR.condition(NOW, message=decided.refused, generation=generation)
+    status = decided.status.to_manifest()
+    conditions = [*status.get("conditions", []), synced.to_manifest()]
+    return cache(status={**status, "conditions": conditions}, **{"generation": 1, **metadata})
+
+
+def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at_once() -> None:
+    sites = (site(name="berlin"), site(volume(cache()), job(cache()), name="paris"))
+
+    first = refused(cache(generation=1), *sites, error=Forbidden("exceeded quota"))
+    waiting = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=29)))
+    due = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=30)))
+    second = refused(reported_by(first), *sites, error=Unreachable("silence"), at=NOW + timedelta(seconds=30))
+
+    assert first.status is not None
+    assert second.status is not None
+    berlin, paris = first.status.to_manifest()["clusters"]
+    assert (berlin["refusals"], berlin["nextAttempt"]) == (1, "2026-11-23T12:00:30Z")
+    assert "on cluster berlin: exceeded quota" in berlin["message"]
+    assert not {"refusals", "nextAttempt"} & paris.keys()
+    assert (first.requeue_after, waiting.requeue_after, first.failure) == (30.0, 1.0, None)
+    assert "exceeded quota" in waiting.refused, "it is still told"
+    assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
+    assert {getattr(one, "cluster", "") for one in due.steps} == {"berlin", "paris"}
+    assert due.refused == ""
+    again = second.status.to_manifest()["clusters"][0]
+    assert (again["refusals"], second.requeue_after) == (2, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(Unreachable("silence"), 2.0), (Forbidden("no right"), 30.0), (TooMany("later"), 75.0)],
+    ids=["passes", "needs-help", "says-when"],
+)
+def test_how_long_a_cluster_is_left_alone_follows_what_it_has_said(error: ClientError, seconds: float) -> None:
+    if isinstance(error, TooMany):
+        error.retry_after = 60.0
+
+    assert refused(cache(generation=1), site(), error=error).requeue_after == seconds
+
+
+def test_an_edit_and_a_return_have_a_cluster_asked_at_once() -> None:
+    first = refused(cache(generation=1), site(), error=Forbidden("no"))
+    away = plan(seen(reported_by(first), site(connected=False, error=Unreachable("no route"))))
+    unknown = plan(seen(reported_by(first), site(connected=False)))
+
+    assert plan(seen(reported_by(first), site())).steps == ()
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(first, generation=2), site())))
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(away), site())))
+    assert plan(seen(reported_by(unknown), site())).steps == (), "nobody has seen it away: the operator has just begun"
+
+
+def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
+    going = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
+    known = {"clusters": [{"name": "berlin"}, {"name": "paris"}]}
+    sites = (site(namespace=home), site(volume(cache()), name="paris"))
+
+    first = refused(cache(**going, status=known), *sites, error=Forbidden("no right"))
+    waiting = plan(seen(reported_by(first, **going), *sites))
+    alone = plan(seen(reported_by(first, **going), sites[0]))
+
+    assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
+    assert alone.steps == ()
+    assert "no right" in str(alone.status and alone.status.to_manifest())
+    assert LET_GO not in first.steps
