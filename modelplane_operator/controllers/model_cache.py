@@ -24,7 +24,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from modelplane_operator.planning.cache_status import is_meant
+from modelplane_operator.planning.cache_status import is_meant, is_selected
 from modelplane_operator.planning.cached_cluster import Observed, Site, User
 from modelplane_operator.planning.model_cache import MOST, plan
 from modelplane_operator.planning.symptoms import symptoms, told
@@ -54,7 +54,10 @@ def controller(referenced: ReferencedObjects, hydrator: Hydrator) -> Controller[
         sites = await _sites(cache, uid, clients)
         secret = await _secret(cache, referenced)
         crowded = _crowded(cache, clients.hub)
-        return Observed(cache, tuple(sites), uid, hydrator, clients.now(), secret, referenced.recheck, crowded)
+        left_out = _left_out(cache, clients.hub)
+        return Observed(
+            cache, tuple(sites), uid, hydrator, clients.now(), secret, referenced.recheck, crowded, left_out
+        )
 
     return Controller(
         ModelCache,
@@ -154,6 +157,12 @@ async def _vacant(home: str, there: Cluster, hub: Cluster) -> Manifest | None:
         return None
 
 
+def _left_out(cache: ModelCache, hub: Cluster) -> tuple[str, ...]:
+    manifest, clusters = cache.to_manifest(), hub.find(CLUSTERS) or ()
+    chosen = (one for one in clusters if is_selected(manifest, one) and not is_meant(manifest, one))
+    return tuple(sorted(one["metadata"]["name"] for one in chosen))
+
+
 def _crowded(cache: ModelCache, hub: Cluster) -> bool:
     caches = hub.find(CACHES)
     beside = caches.by("namespace", cache.key.namespace) if caches else ()
@@ -195,7 +204,7 @@ def _offer(cluster: Manifest) -> tuple[object, ...]:
 
 def _concerned(cluster: Manifest, hub: Cluster) -> Iterable[Key]:
     name = cluster["metadata"]["name"]
-    return [key_of(one) for one in hub.find(CACHES) or () if name in staged_on(one) or is_meant(one, cluster)]
+    return [key_of(one) for one in hub.find(CACHES) or () if name in staged_on(one) or is_selected(one, cluster)]
 
 
 def _on_connection(name: str, hub: Cluster) -> Iterable[Key]:

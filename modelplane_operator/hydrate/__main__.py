@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -51,6 +52,8 @@ def main() -> int:
     except Broken as error:
         return _failed(word, str(error), PASSING)
     except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return _failed(word, "the volume is full before all files are there: raise sizeGiB", PERMANENT)
         told = f"the volume cannot be written by user {os.getuid()}: {error.strerror or type(error).__name__}"
         return _failed(word, told, PASSING)
 

@@ -10,10 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from modelplane_operator.api.conditions import Synced
-from modelplane_operator.api.model_cache import CachedCluster, ModelCache
+from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.planning.cached_cluster import Look, Observed
+from modelplane_operator.planning.cached_cluster import Look, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
 TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
@@ -41,11 +40,4 @@ def paced(seen: Observed, look: Look) -> Look:
 def _held_until(seen: Observed, last: CachedCluster | None) -> datetime | None:
     """Until when a cluster that has refused something is left alone; None when it may be asked."""
     due = last.next_attempt if last and last.refusals else None
-    return due if due and due > seen.now and not _edited(seen.cache) else None
-
-
-def _edited(cache: ModelCache) -> bool:
-    """Whether somebody has changed the cache since it was last reconciled."""
-    conditions = cache.status.conditions if cache.status else ()
-    of = next((one.observed_generation for one in conditions if one.type == Synced.__name__), None)
-    return of != cache.metadata.generation
+    return due if due and due > seen.now and not edited(seen.cache) else None

@@ -17,6 +17,7 @@ from typing import Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.cache_sources import HuggingFace
+from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
 from modelplane_operator.api.types import type_of
@@ -25,7 +26,7 @@ from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
+from modelplane_operator.planning.hydration import attempt, failed, reported, silence, succeeded, trouble
 from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
@@ -88,6 +89,8 @@ class Observed:
     """When the Secret is to be read again."""
     crowded: bool = False
     """Whether its namespace has as many older ones as it may have."""
+    left_out: tuple[str, ...] = ()
+    """Clusters that it selects, and that have no storage for it."""
     refusals: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """What clusters have just refused, by cluster."""
 
@@ -125,6 +128,20 @@ def look(seen: Observed, site: Site) -> Look | None:
     if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
         return Look(settled(last), counts=False) if last else None
     return present.look(last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How it goes with a volume."""
+
+    phase: Phase
+    message: str = ""
+    retry: datetime | None = None
+    """When a Job that has failed is begun again."""
+    again: datetime | None = None
+    """When to look again without any news."""
+    needed: Sequence[Manifest] = ()
+    """What is needed besides the volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,58 +190,56 @@ class _Present:
         revision = self.staged or ((told and told.revision) or asked or "unnamed" if ended else "")
         volume = self._volume(revision)
         base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.site.isolation), volume]
-        phase, message, again, more = self._course(job, staged=bool(revision), last=last)
-        steps: list[Step] = [Apply(one, cluster) for one in (*base, *more)]
+        course = self._course(job, staged=bool(revision), last=last)
+        steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
         # Until the mark is on the volume the Job is what tells of it.
         done = bool(self.staged)
-        keep = [*base, *more, *(() if done else self._hydration()), *volumes_in_use(self.site, self.serving)]
+        keep = [*base, *course.needed, *(() if done else self._hydration()), *volumes_in_use(self.site, self.serving)]
         steps += prune(self.site.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
         steps += prune(self.site.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
-        retry = again is not None and again <= now
+        retry = course.retry is not None and (course.retry <= now or edited(self.seen.cache))
         if job and not done and (retry or self._has_other_token(job)):
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
-        was = last.since if last and last.phase == phase else None
+        was = last.since if last and last.phase == course.phase else None
+        again = None if retry else course.retry or course.again
         return Look(
             CachedCluster(
                 name=cluster,
-                phase=phase,
-                message=message[:1000] or None,
+                phase=course.phase,
+                message=course.message[:1000] or None,
                 since=was or now,
                 attempts=attempt(job) if job else last.attempts if last else None,
-                next_attempt=again if phase == "Failed" else None,
+                next_attempt=course.retry,
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=annotations_of(serving)[labels.STAGED] if serving else None,
             ),
             tuple(steps),
-            max((again - now).total_seconds(), 1.0) if again and not retry else None,
+            max((again - now).total_seconds(), 1.0) if again else None,
             counts=self.site.meant,
         )
 
-    def _course(
-        self, job: Manifest | None, *, staged: bool, last: CachedCluster | None
-    ) -> tuple[Phase, str, datetime | None, Sequence[Manifest]]:
-        """The phase, what is said of it, when a failed Job is begun again, and what is needed besides the volume."""
+    def _course(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _Course:
         bound = section(self.claim or {}, "status").get("phase")
         if bound == "Lost":
-            return "Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim", None, ()
+            return _Course("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
         if staged:
-            return "Ready", "", None, ()
+            return _Course("Ready")
         if job and failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            return "Failed", trouble(self.site.pods) or _why(job), since + pause, ()
+            return _Course("Failed", trouble(self.site.pods) or _why(job), retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.seen.secret_missing:
-            return phase, "", None, ()
+            return _Course(phase)
         if job is None and not self.seen.hydrator.image:
-            return phase, UNNAMED, None, ()
+            return _Course(phase, UNNAMED)
         token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
-        more = [*token, *render_account(self.seen.cache)]
+        needed = [*token, *render_account(self.seen.cache)]
         if job is None:
             before = last.attempts or 0 if last else 0
-            more.append(
+            needed.append(
                 render_job(
                     self.seen.cache,
                     self._volume("")["metadata"]["name"],
@@ -233,9 +248,10 @@ class _Present:
                     revision=_found_elsewhere(self.seen),
                 )
             )
-            return phase, "", None, more
-        message = trouble(self.site.pods) if self.site.pods else "" if bound == "Bound" else self._unbound()
-        return phase, message, None, more
+            return _Course(phase, needed=needed)
+        silent, again = silence(job, self.site.pods, self.seen.now)
+        message = trouble(self.site.pods) or silent or ("" if bound == "Bound" else self._unbound())
+        return _Course(phase, message, again=again, needed=needed)
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
@@ -265,6 +281,13 @@ class _Present:
         wanted = render_token(self.seen.cache, self.seen.secret)
         copies = [one for one in self.site.children if type_of(one) == SECRET and key_of(one) == key_of(wanted)]
         return any(not was_applied(one, wanted) for one in copies)
+
+
+def edited(cache: ModelCache) -> bool:
+    """Whether somebody has changed the cache since it was last reconciled."""
+    conditions = cache.status.conditions if cache.status else ()
+    of = next((one.observed_generation for one in conditions if one.type == Synced.__name__), None)
+    return of != cache.metadata.generation
 
 
 def settled(told: CachedCluster) -> CachedCluster:

@@ -12,8 +12,8 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
 from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.kube.objects import is_terminating
-from modelplane_operator.kube.words import counted, listed
+from modelplane_operator.kube.objects import is_terminating, key_of
+from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
 from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, look, settled
@@ -42,7 +42,7 @@ def plan(seen: Observed) -> Plan:
 
 def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
-    matched, artifact = judged(seen.cache, meant, seen.now, secret_missing=seen.secret_missing)
+    matched, artifact = judged(seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing)
     whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
@@ -105,7 +105,8 @@ def _leaving(seen: Observed, site: Site) -> Look:
         users = listed((user.name for user in site.users), TOLD)
         why = f"replicas on cluster {site.name} start from the cache: {users}"
     elif site.children:
-        why = f"waiting for {counted(len(site.children), 'object')} on cluster {site.name} to go"
+        left = listed((f"{one['kind']} {key_of(one).name}" for one in site.children), TOLD)
+        why = f"waiting for what is on cluster {site.name} to go: {left}"
     elif site.namespace is not None and not is_terminating(site.namespace):
         steps = (*steps, delete(site.namespace, cluster=site.name))
     return Look(settled(told), steps, why=why)

@@ -424,6 +424,122 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
     assert not is_meant(cache().to_manifest(), plain)
 
 
+# What does not go as it should ----------------------------------------------------------------------------------------
+
+
+def running(since: str) -> Manifest:
+    states = [{"name": "hydrator", "ready": True, "state": {"running": {"startedAt": since}}}]
+    status = {"phase": "Running", "containerStatuses": states, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
+
+
+def message(decided: Plan) -> str:
+    (one,) = decided.status.clusters if decided.status else ()  # type: ignore[attr-defined]
+    return one.message or ""
+
+
+def test_clusters_without_storage_are_named_with_the_remedy() -> None:
+    none = plan(replace(seen(cache()), left_out=("berlin", "rome")))
+    some = plan(replace(seen(cache(), site()), left_out=("rome",)))
+
+    def says(decided: Plan) -> str:
+        found = decided.status.conditions if decided.status else ()
+        return next(one.message or "" for one in found if one.type == "ClustersMatched")
+
+    assert says(none) == (
+        "Clusters without storage for caches are left out: berlin, rome: "
+        "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
+    )
+    assert says(some) == "1 cluster: berlin; clusters without storage for caches are left out: rome"
+    assert says(plan(seen(cache()))) == "No cluster matches clusterSelector"
+
+
+def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too() -> None:
+    starting = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": {}}
+    for pods in ((), (starting,)):
+        decided = plan(seen(cache(), site(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
+
+        assert phase(decided) == "Pending"
+        assert "the volume is not bound: `kubectl describe pvc -n modelplane-team" in message(decided)
+
+
+def test_a_volume_that_is_lost_says_what_to_do() -> None:
+    decided = plan(seen(cache(), site(volume(cache(), phase="Lost"))))
+
+    assert (phase(decided), message(decided)) == ("Failed", f"volume {PLAIN} is lost: delete its claim")
+
+
+def test_a_job_without_a_pod_says_so_after_a_while() -> None:
+    made = job(cache())
+    made["metadata"]["creationTimestamp"] = "2026-11-23T12:00:00Z"
+    there = seen(cache(), site(volume(cache()), made))
+
+    early, late = plan(there), plan(replace(there, now=NOW + timedelta(minutes=2)))
+
+    assert (message(early), early.requeue_after) == ("", 120.0)
+    assert (message(late).partition(":")[0], late.requeue_after) == ("the Job has no pod", None)
+    assert "kubectl describe job -n modelplane-team" in message(late)
+
+
+def test_a_hydrator_that_hangs_is_told_and_left_alone() -> None:
+    """Nobody knows whether it does anything: what hangs on a network file system is not helped by another beside it."""
+    told = job(cache(), at="2026-11-23T12:05:00+00:00", files=1, totalFiles=2, bytes=1, totalBytes=2)
+    silent, said = (
+        seen(cache(), site(volume(cache()), one, pods=(running("2026-11-23T12:00:00Z"),)))
+        for one in (job(cache()), told)
+    )
+
+    assert [plan(one).requeue_after for one in (silent, said)] == [600.0, 900.0]
+    at = NOW + timedelta(minutes=10)
+    assert "nothing is heard of the hydrator" in message(plan(replace(silent, now=at)))
+    assert message(plan(replace(said, now=at))) == ""
+    hanging = plan(replace(said, now=NOW + timedelta(minutes=15)))
+    assert (phase(hanging), deleted(hanging)) == ("Hydrating", set())
+    assert "kubectl logs -n modelplane-team job/" in message(hanging)
+
+
+def test_an_eviction_is_told_and_is_no_failure() -> None:
+    evicted = {
+        "metadata": {"name": "pod-1", "namespace": "n"},
+        "spec": {"containers": []},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+    }
+    pods = (evicted, running("2026-11-23T12:00:00Z"))
+    decided = plan(seen(cache(), site(volume(cache()), job(cache()), pods=pods)))
+
+    assert (phase(decided), told(decided, "ArtifactReady")) == ("Hydrating", "False/Hydrating")
+    assert "tried again after: Evicted: The node was low on resource: memory." in message(decided)
+
+
+def test_an_edit_has_what_has_failed_tried_at_once() -> None:
+    broken = site(volume(cache()), job(cache(), "Failed"), pods=(ended("raise sizeGiB"),))
+    first = plan(seen(cache(generation=1), broken))
+    assert first.status is not None
+    assert first.status.to_manifest()["clusters"][0]["nextAttempt"] == "2026-11-23T12:01:00Z"
+
+    assert deleted(plan(seen(reported_by(first), broken))) == set()
+    larger = reported_by(first, generation=2, source={"sizeGiB": 50})
+    assert {one.split()[0] for one in deleted(plan(seen(larger, broken)))} == {"Job"}
+
+
+def test_a_cluster_that_returns_with_its_volume_has_the_weights_at_once() -> None:
+    """Its line in the status went with it; the mark on the claim is what counts."""
+    decided = plan(seen(cache(status={"clusters": []}), site(volume(cache(), staged=COMMIT))))
+
+    assert ({"Job", "Secret"} & {*applied(decided)}, phase(decided)) == (set(), "Ready")
+
+
+def test_what_a_deletion_waits_for_is_named() -> None:
+    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    pinned = volume(going, staged=COMMIT)
+    pinned["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
+
+    decided = plan(seen(going, site(pinned)))
+
+    assert decided.steps == ()
+    assert f"on cluster berlin to go: PersistentVolumeClaim {PLAIN}" in str(decided.status)
+
+
 # What clusters refuse -------------------------------------------------------------------------------------------------
 
 
