@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.cache_sources import HuggingFace
 from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
+from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
@@ -28,7 +29,7 @@ from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.hydration import attempt, failed, reported, silence, succeeded, trouble
 from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
-from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
+from modelplane_operator.rendering.cache_sources import content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
@@ -42,11 +43,28 @@ UNNAMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A replica that starts from the cache."""
+    """Who starts from the cache: a replica, or another cache that shares a volume of it."""
 
     name: str
     volume: str
     """Which of its claims."""
+    kind: str = ModelReplica.definition.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another cache of the namespace, as far as it may share its volumes on a cluster."""
+
+    cache: ModelCache
+    content: str
+    """Of which content its volumes are to be; empty when it fetches none."""
+    meant: bool
+    """Whether it is to be on that cluster."""
+    claims: tuple[Manifest, ...] = ()
+    """Its volumes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,8 @@ class Site:
     """What we applied there for this cache."""
     pods: tuple[Manifest, ...] = ()
     fences: tuple[Manifest, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    """Caches whose volumes there it may share, or does."""
     existing: Manifest | None = None
     """The claim that is to be mounted as it is."""
     namespace: Manifest | None = None
@@ -113,23 +133,6 @@ class Look:
     """What the cache waits for there, when it is being deleted."""
 
 
-def look(seen: Observed, site: Site) -> Look | None:
-    last = seen.cache.on(site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
-        told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
-        told = settled(told).model_copy(update={"message": why[:1000]}) if site.error else told
-        return Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
-    if not site.meant and not site.users:
-        return _leaving(site, last)
-    if claim_of(seen.cache):
-        return existing(seen, site, last)
-    present = _Present(seen, site)
-    if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return Look(settled(last), counts=False) if last else None
-    return present.look(last)
-
-
 @dataclass(frozen=True, slots=True)
 class _Course:
     """How it goes with a volume."""
@@ -145,7 +148,7 @@ class _Course:
 
 
 @dataclass(frozen=True, slots=True)
-class _Present:
+class Present:
     """One cluster on which the cache is to be."""
 
     seen: Observed
@@ -176,10 +179,7 @@ class _Present:
         """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
         if self.staged:
             return self.claim
-        last = self.seen.cache.on(self.site.name)
-        complete = [one for one in self.claims if labels.STAGED in annotations_of(one) and not is_terminating(one)]
-        complete.sort(key=lambda one: (key_of(one).name != (last.volume if last else None), key_of(one)))
-        return next(iter(complete), None)
+        return before(self.seen, self.site)
 
     def look(self, last: CachedCluster | None) -> Look:
         job, cluster, now = self.job, self.site.name, self.seen.now
@@ -214,6 +214,8 @@ class _Present:
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=annotations_of(serving)[labels.STAGED] if serving else None,
+                volume_of=owner_of(serving, self.site) if serving else None,
+                **used(self.site),
             ),
             tuple(steps),
             max((again - now).total_seconds(), 1.0) if again else None,
@@ -300,39 +302,39 @@ def claims(site: Site) -> Sequence[Manifest]:
     return [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
 
 
+def before(seen: Observed, site: Site) -> Manifest | None:
+    """The complete volume that replicas started from until now, its own or a neighbour's."""
+    last = seen.cache.on(site.name)
+    named = last.volume if last else None
+    lent = [one for neighbour in site.neighbours for one in neighbour.claims if key_of(one).name == named]
+    alive = [one for one in (*claims(site), *lent) if not is_terminating(one)]
+    complete = [one for one in alive if labels.STAGED in annotations_of(one)]
+    return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
+
+
+def owner_of(claim: Manifest, site: Site) -> str | None:
+    """The neighbour whose claim it is."""
+    return next((one.cache.key.name for one in site.neighbours if claim in one.claims), None)
+
+
+def used(site: Site) -> dict[str, Any]:
+    """Who starts from it there, for its status."""
+    every = sorted(map(str, site.users))
+    return {"used_by": tuple(every[:MOST_USERS]), "users": len(every) or None}
+
+
 def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Manifest]:
     """Those that replicas start from, or that new ones would."""
     used = {user.volume for user in site.users} | {key_of(one).name for one in (serving,) if one}
     return (one for one in claims(site) if key_of(one).name in used)
 
 
-def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
-    """A cluster on which the cache is a claim that somebody else has made."""
-    name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
-    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
-    keep = [*fences, *volumes_in_use(site)]
-    steps: list[Step] = [Apply(one, site.name) for one in fences] if site.meant else []
-    steps += prune(site.children, keep, owner=seen.cache.metadata.uid or "", cluster=site.name)
-    bound = section(site.existing or {}, "status").get("phase")
-    phase: Phase = "Ready" if bound == "Bound" else "Pending"
-    missing = "does not exist" if site.existing is None else "is not bound"
-    why = f"PersistentVolumeClaim {home}/{name} {missing}: `kubectl describe pvc -n {home} {name}` on the cluster"
-    was = last.since if last and last.phase == phase else None
-    told = CachedCluster(
-        name=site.name,
-        phase=phase,
-        message=None if phase == "Ready" else why,
-        since=was or seen.now,
-        volume=name if phase == "Ready" else None,
-    )
-    return Look(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
-
-
 def _found_elsewhere(seen: Observed) -> str:
     """The commit that a branch was on the first cluster that has found it out: all are to hold the same."""
     wanted = content_of(seen.cache)
     for site in seen.sites:
-        for one in site.children:
+        lent = (claim for neighbour in site.neighbours for claim in neighbour.claims)
+        for one in (*site.children, *lent):
             staged = annotations_of(one).get(labels.STAGED)
             of_claim = type_of(one) == PERSISTENT_VOLUME_CLAIM and annotations_of(one).get(labels.CONTENT) == wanted
             if staged and of_claim:
@@ -345,14 +347,3 @@ def _found_elsewhere(seen: Observed) -> str:
 
 def _why(job: Manifest) -> str:
     return f"the Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
-
-
-def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
-    """The cache has nothing to do on a cluster any more."""
-    steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
-    if site.children:
-        told = settled(last or CachedCluster(name=site.name))
-        return Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
-    if last is None or site.namespace is None:
-        return None
-    return Look(settled(last), (delete(site.namespace, cluster=site.name),), counts=False)

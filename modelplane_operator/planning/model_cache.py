@@ -14,9 +14,10 @@ from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, Ca
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.words import listed
+from modelplane_operator.planning.cache_looks import look
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
-from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, look, settled
+from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, settled, used
 from modelplane_operator.planning.plan import LET_GO, Plan, delete
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, fetched_by, shown, source_of
 
@@ -42,7 +43,11 @@ def plan(seen: Observed) -> Plan:
 
 def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
-    matched, artifact = judged(seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing)
+    waiting = [one for one in meant if one.phase != "Ready"]
+    shared = bool(waiting) and all(one.volume_of for one in waiting)  # whoever fills those has the credentials
+    matched, artifact = judged(
+        seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing and not shared
+    )
     whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
@@ -101,12 +106,19 @@ def _leaving(seen: Observed, site: Site) -> Look:
     going = rest if site.users else [*rest, *volumes]
     steps = tuple(delete(one, cluster=site.name) for one in going if not is_terminating(one))
     why = ""
-    if site.users and (volumes or claim_of(seen.cache)):
-        users = listed((user.name for user in site.users), TOLD)
-        why = f"replicas on cluster {site.name} start from the cache: {users}"
+    if site.users and (volumes or claim_of(seen.cache) or told.volume_of):
+        why = _users(site)
     elif site.children:
         left = listed((f"{one['kind']} {key_of(one).name}" for one in site.children), TOLD)
         why = f"waiting for what is on cluster {site.name} to go: {left}"
     elif site.namespace is not None and not is_terminating(site.namespace):
         steps = (*steps, delete(site.namespace, cluster=site.name))
-    return Look(settled(told), steps, why=why)
+    return Look(settled(told).model_copy(update=used(site)), steps, why=why)
+
+
+def _users(site: Site) -> str:
+    replicas, caches = (
+        listed([one.name for one in site.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
+    )
+    told = [f"replicas on cluster {site.name} start from the cache: {replicas}"] if replicas else []
+    return "; ".join(told + ([f"caches on cluster {site.name} share its volume: {caches}"] if caches else []))
