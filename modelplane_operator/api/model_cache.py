@@ -117,7 +117,7 @@ class CachedCluster(Model):
     """Commit of which that volume holds all files."""
     volume_of: Annotated[str | None, Field(max_length=253)] = None
     """ModelCache whose volume it starts from, or waits for, when it is not its own: `spec.sharing`."""
-    used_by: Annotated[tuple[UserName, ...], Field(max_length=MOST_USERS)] = ()
+    used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None
     """Who starts from its volumes there: `ModelReplica/a`, and caches that share one, `ModelCache/b`. The first 16."""
     users: int | None = None
     """How many those are."""

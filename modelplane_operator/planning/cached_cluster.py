@@ -240,7 +240,8 @@ class Present:
         token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
         needed = [*token, *render_account(self.seen.cache)]
         if job is None:
-            before = last.attempts or 0 if last else 0
+            again = last is not None and last.phase != "Ready" and self.claim is not None
+            before = last.attempts or 0 if last and again else 0  # of these weights, and not of those before
             needed.append(
                 render_job(
                     self.seen.cache,
@@ -320,7 +321,7 @@ def owner_of(claim: Manifest, site: Site) -> str | None:
 def used(site: Site) -> dict[str, Any]:
     """Who starts from it there, for its status."""
     every = sorted(map(str, site.users))
-    return {"used_by": tuple(every[:MOST_USERS]), "users": len(every) or None}
+    return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 
 def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Manifest]:

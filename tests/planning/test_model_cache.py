@@ -462,6 +462,16 @@ def test_an_eviction_is_told_and_is_no_failure() -> None:
     assert "tried again after: Evicted: The node was low on resource: memory." in message(decided)
 
 
+def test_attempts_are_those_of_the_present_weights() -> None:
+    there = {"clusters": [{"name": "berlin", "phase": "Ready", "attempts": 3}]}
+    changed = cache(source={"revision": "v2"}, status=there)
+
+    decided = plan(seen(changed, site(volume(cache(), staged=COMMIT))))
+
+    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+    assert made["metadata"]["annotations"][labels.ATTEMPT] == "1"
+
+
 def test_an_edit_has_what_has_failed_tried_at_once() -> None:
     broken = site(volume(cache()), job(cache(), "Failed"), pods=(ended("raise sizeGiB"),))
     first = plan(seen(cache(generation=1), broken))
