@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.planning.cached_cluster import Look, Observed, edited
@@ -26,7 +27,7 @@ def paced(seen: Observed, look: Look) -> Look:
         error = failure.error
         pause = PACE.delay(before + 1, 1.0, at_least=error.retry_after)
         due = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
-        message = "; ".join(filter(None, (f"a write has failed: {failure}", look.told.message)))[:1000]
+        message = "; ".join(filter(None, (f"a write has failed: {legible(str(failure))}", look.told.message)))[:1000]
         told = {"message": message, "refusals": before + 1, "next_attempt": due}
     elif (look.steps or look.told.refusals) and (due := _held_until(seen, last)):
         told = {"message": last and last.message, "refusals": before, "next_attempt": due}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
 from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
@@ -59,7 +60,7 @@ def trouble(pods: Sequence[Manifest]) -> str:
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
     said = [word for pod in _latest_last(pods) if not is_terminating(pod) and (word := _last_word(pod))]
     before = f"tried again after: {said[-1]}" if said and alive else said[-1] if said else ""
-    return "; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN]
+    return legible("; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN])
 
 
 def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str, datetime | None]:

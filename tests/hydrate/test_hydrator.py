@@ -94,7 +94,7 @@ def test_a_gated_repository_is_not_tried_again_and_the_remedy_is_told(tmp_path: 
 
 def test_the_token_is_nowhere_but_in_requests(tmp_path: Path) -> None:
     with model_hub(FILES, token=TOKEN) as hub:
-        ended = hydrate(hub, tmp_path, token=TOKEN)
+        ended = hydrate(hub, tmp_path, token=f"{TOKEN}\n")  # as what comes of a file ends
 
     assert (ended.code, ended.files) == (0, FILES)
     assert TOKEN not in ended.log + ended.word
