@@ -43,12 +43,13 @@ LOOK_AGAIN = 0.2
 
 async def filled(fleet: Fleet, worker: str, client: KubeClient, home: str, over: Callable[[], Any]) -> None:
     """Fill the volume that a cluster's Job asks for; `over` tells whether there is none to be filled any more."""
-    pods, pod = f"/api/v1/namespaces/{home}/pods?labelSelector={OWN}", dict[str, Any]()
+    pods, pod = f"/api/v1/namespaces/{home}/pods", dict[str, Any]()
     while not pod:
         if await over():
             return
         await asyncio.sleep(LOOK_AGAIN)
-        alive = [one for one in (await client.request("GET", pods))["items"] if _phase(one) in {"Pending", "Running"}]
+        found = await client.request("GET", pods, params={"labelSelector": OWN})
+        alive = [one for one in found["items"] if _phase(one) in {"Pending", "Running"}]
         pod = next(iter(alive), pod)
     place = f"/api/v1/namespaces/{home}/pods/{pod['metadata']['name']}"
     hang = {"metadata": {"annotations": {"localfleet.dev/job": "hang"}}}

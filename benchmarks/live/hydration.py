@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.report import Figure
@@ -26,23 +25,19 @@ SMALL, LARGE = 500, 4  # files: half a tenth of the bytes is in the small ones
 SOURCES = ("Hugging Face", "a manifest")
 
 
-async def hydration(gigabytes: int, rounds: int = 3) -> AsyncIterator[Figure]:
+async def hydration(gigabytes: int) -> AsyncIterator[Figure]:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR"), prefix="modelplane-bench-") as place:
         model, volume = Path(place) / "model", Path(place) / "volume"
         digests = await asyncio.to_thread(_written, model, gigabytes * GB)
-        copies, fills = list[float](), {source: list[float]() for source in SOURCES}
-        resident = 0.0
+        fills, resident = dict[str, float](), 0.0
         server = await _serving(model, digests)
         assert server.stdout is not None
         url = (await server.stdout.readline()).decode().strip()
         try:
-            for _ in range(rounds):
-                copied = await asyncio.to_thread(_timed, ["cp", "-r", str(model), str(volume)], volume)
-                copies.append(copied[0])
-                for source in SOURCES:
-                    seconds, peak = await asyncio.to_thread(_timed, _hydrator(source, url, volume), volume)
-                    fills[source].append(seconds)
-                    resident = max(resident, peak)
+            copied = await asyncio.to_thread(_timed, ["cp", "-r", str(model), str(volume)], volume)
+            for source in SOURCES:
+                fills[source], peak = await asyncio.to_thread(_timed, _hydrator(source, url, volume), volume)
+                resident = max(resident, peak)
         finally:
             server.kill()
             await server.wait()
@@ -50,10 +45,10 @@ async def hydration(gigabytes: int, rounds: int = 3) -> AsyncIterator[Figure]:
     def figure(metric: str, value: float, unit: str) -> Figure:
         return Figure("B18", gigabytes, metric, value, unit, layer="live")
 
-    yield figure("cp -r, and sync", median(copies), "s")
-    for source, times in fills.items():
-        yield figure(f"filled from {source}, every file verified, and sync", median(times), "s")
-        yield figure(f"filled from {source}: by the time of cp", median(times) / median(copies), "times")
+    yield figure("cp -r, and sync", copied[0], "s")
+    for source, seconds in fills.items():
+        yield figure(f"filled from {source}, every file verified, and sync", seconds, "s")
+        yield figure(f"filled from {source}: by the time of cp", seconds / copied[0], "times")
     yield figure("resident at most", resident, "MB")
 
 
