@@ -11,7 +11,8 @@ import pytest
 
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
-from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.errors import NotFound
 from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
 from tests.support.cloud_life import OWNER, Life
 from tests.support.google.server import PROJECT, Fault
@@ -268,6 +269,15 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(google: Google
     assert decision is not None and decision.steps == ()
     assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_a_cluster_of_any_owner_is_found_by_its_name(google: GoogleWorld) -> None:
+    _made(google)
+    found = google.runner.run(google.cloud.endpoint(name := google.id_of("cluster")))
+
+    assert found == Endpoint(f"https://{name}.invalid", "Y2E=")
+    with pytest.raises(NotFound):
+        google.runner.run(google.cloud.endpoint("another"))
 
 
 def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
