@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, labels, names
@@ -60,12 +61,24 @@ def _lenders(cache: Manifest) -> frozenset[Key]:
     return frozenset(Key(key_of(cache).namespace, str(one)) for one in named if one)
 
 
+def _shared(cache: Manifest) -> Iterable[Key]:
+    """What it is to hold, when it shares that: caches with the same may share a volume."""
+    if not cache["spec"].get("sharing"):
+        return ()
+    try:
+        known = ModelCache.parse(cache)
+        return () if claim_of(known) else (Key(known.key.namespace, content_of(known)),)
+    except ValueError:  # it cannot be read, and says so itself
+        return ()
+
+
 INDEXES: Indexes = {
     REPLICAS: {"cache": model_replica.started_from, "cluster": placed_on, "volume": _volume},
     CACHES: {
         "cluster": staged_on,
         "namespace": lambda manifest: (manifest["metadata"]["namespace"],),
         "lender": _lenders,
+        "shared": _shared,
     },
 }
 
@@ -126,11 +139,10 @@ async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
         site = Site(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
         site = _seen(site, cache, uid, clients)
-        site = _with_sharers(
-            site, cache, [(*one, is_meant(one[0].to_manifest(), cluster)) for one in neighbours], clients
-        )
         if not (site.meant or site.users or site.children or name in known):
             continue
+        lenders = ((other, content, is_meant(raw, cluster)) for other, content, raw in neighbours)
+        site = _with_sharers(site, cache, lenders, clients)
         if name in known and site.connected and not site.children and not site.users:
             home = names.remote_namespace(cache.key.namespace)
             site = replace(site, namespace=await _vacant(home, clients.fleet(name), clients.hub))
@@ -181,19 +193,27 @@ def _with_sharers(
     return replace(site, neighbours=lent, users=tuple(sorted(users.values(), key=str)))
 
 
-def _neighbours(cache: ModelCache, hub: Cluster) -> Iterator[tuple[ModelCache, str]]:
-    """The caches of its namespace that may share volumes with it, or whose it shares; and what they are to hold."""
-    caches, named = hub.find(CACHES), _lenders(cache.to_manifest())
-    if caches is None or (cache.spec.sharing is None and not named):
-        return
-    for manifest in caches.by("namespace", cache.key.namespace):
-        key = key_of(manifest)
-        if key != cache.key and (manifest["spec"].get("sharing") or key in named):
-            try:
+def _neighbours(cache: ModelCache, hub: Cluster) -> Iterator[tuple[ModelCache, str, Manifest]]:
+    """The caches whose volumes it may share, or does; what they are to hold; and they themselves, as they are stored.
+
+    Of those that only borrow themselves, the oldest will do: a namespace may have a hundred.
+    """
+    caches, mine = hub.find(CACHES), cache.to_manifest()
+    named = _lenders(mine)
+    alike = [one for key in _shared(mine) for one in caches.by("shared", key)] if caches else []
+    oldest = min(map(_age, alike), default=None)
+    found = {key_of(one): one for one in alike if not _borrows(one) or _age(one) == oldest}
+    found |= {key: one for key in named if caches and (one := caches.get(key))}
+    for key, manifest in found.items():
+        if key != cache.key:
+            with suppress(ValueError):  # one that cannot be read says so itself
                 other = ModelCache.parse(manifest)
-                yield other, "" if claim_of(other) else content_of(other)
-            except ValueError:  # it cannot be read, and says so itself
-                continue
+                yield other, "" if claim_of(other) else content_of(other), manifest
+
+
+def _borrows(cache: Manifest) -> bool:
+    lines = entries(cache, "status", "clusters")
+    return bool(lines) and all(one.get("volumeOf") for one in lines)
 
 
 async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
@@ -292,7 +312,14 @@ def _on_replica(change: Change, hub: Cluster) -> Iterable[Key]:
     if before != after:
         for one in filter(None, change):
             yield from model_replica.started_from(one)
-            yield from _sharing(key_of(one).namespace, hub) if any(_volume(one)) else ()
+            yield from _lent_to(one, hub) if any(_volume(one)) else ()
+
+
+def _lent_to(replica: Manifest, hub: Cluster) -> Iterable[Key]:
+    """The caches one of which may lend a replica the volume that it names."""
+    caches = hub.find(CACHES)
+    beside = caches.by("namespace", key_of(replica).namespace) if caches else ()
+    return [key_of(one) for one in beside if any(line.get("users") for line in entries(one, "status", "clusters"))]
 
 
 def _on_neighbour(change: Change, hub: Cluster) -> Iterable[Key]:
@@ -300,19 +327,21 @@ def _on_neighbour(change: Change, hub: Cluster) -> Iterable[Key]:
     before, after = (_lending(one) if one else None for one in change)
     if before != after:
         for one in filter(None, change):
-            if one["spec"].get("sharing") or _lenders(one):
-                others = {*_sharing(key_of(one).namespace, hub), *_lenders(one)}
-                yield from others - {key_of(one)}
+            yield from {*_sharing(_shared(one), hub), *_lenders(one)} - {key_of(one)}
 
 
 def _lending(cache: Manifest) -> tuple[object, ...]:
-    clusters, paused = section(cache, "status").get("clusters"), annotations_of(cache).get(labels.PAUSED)
-    return cache["spec"], clusters, paused, is_terminating(cache)
+    """What of a cache is of interest to others: how far it is where it borrows itself is not."""
+    lines = [
+        [one.get(name) for name in ("name", "volume", "volumeOf")] if one.get("volumeOf") else one
+        for one in entries(cache, "status", "clusters")
+    ]
+    return cache["spec"], lines, annotations_of(cache).get(labels.PAUSED), is_terminating(cache)
 
 
-def _sharing(namespace: str, hub: Cluster) -> Iterable[Key]:
+def _sharing(contents: Iterable[Key], hub: Cluster) -> Iterable[Key]:
     caches = hub.find(CACHES)
-    return [key_of(one) for one in caches.by("namespace", namespace) if one["spec"].get("sharing")] if caches else ()
+    return [key_of(one) for content in contents for one in caches.by("shared", content)] if caches else ()
 
 
 def _on_pod(change: Change, hub: Cluster) -> Iterable[Key]:
