@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.output import No
+from modelplane_operator.cli.workload import OutOfReachError
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.kube.errors import ClientError
@@ -30,7 +32,9 @@ def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run())
     except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
-        raise next((one for one in errors.exceptions if isinstance(one, ClientError)), errors) from None
+        raise next(
+            (one for one in errors.exceptions if isinstance(one, ClientError | No | OutOfReachError)), errors
+        ) from None
 
 
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:

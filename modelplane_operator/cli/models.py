@@ -16,9 +16,10 @@ from pydantic import ValidationError
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.chat import Told, chat
+from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, hub, place
-from modelplane_operator.cli.output import Exit, Format, age, console, structured, table, text
+from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
+from modelplane_operator.cli.output import Exit, Format, No, age, console, structured, table, text
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import counted
@@ -34,6 +35,7 @@ def why(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
+    watch: Watch = False,
 ) -> None:
     """Why a model is as it is: its replicas, what it waits for, and what would help."""
     target = hub(kubeconfig, context)
@@ -45,12 +47,15 @@ def why(
         services = await objects(kube, ModelService, key.namespace)
         return answer(deployment, services, seen), seen
 
-    found, seen = ask(target, question)
-    if output in {Format.JSON, Format.YAML}:
-        structured("Why", found, output)
-    else:
-        _show_why(found, seen, wide=output is Format.WIDE)
-    raise typer.Exit(Exit.YES if found.ready else Exit.NO)
+    def show() -> None:
+        found, seen = ask(target, question)
+        if output in {Format.JSON, Format.YAML}:
+            structured("Why", found, output)
+        else:
+            _show_why(found, seen, wide=output is Format.WIDE)
+        raise typer.Exit(Exit.YES if found.ready else Exit.NO)
+
+    repeated(show, watch=watch)
 
 
 def _show_why(found: Why, seen: Snapshot, *, wide: bool) -> None:
@@ -78,8 +83,12 @@ def plan(
     replicas: Annotated[
         int | None, typer.Option("--replicas", help="How many replicas NAME is to have.", min=0)
     ] = None,
-    without_: Annotated[str | None, typer.Option("--without", help="A cluster that is to be gone.")] = None,
-    drain: Annotated[str | None, typer.Option("--drain", help="A cluster that is to be drained.")] = None,
+    without_: Annotated[
+        str | None, typer.Option("--without", help="A cluster that is to be gone.", autocompletion=clusters)
+    ] = None,
+    drain: Annotated[
+        str | None, typer.Option("--drain", help="A cluster that is to be drained.", autocompletion=clusters)
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -107,7 +116,7 @@ def plan(
     if output in {Format.JSON, Format.YAML}:
         structured("Plan", outcomes, output)
     else:
-        _show_plan(outcomes)
+        show_plan(outcomes)
     raise typer.Exit(Exit.YES if all(one.settled for one in outcomes) else Exit.NO)
 
 
@@ -145,7 +154,7 @@ def _read(file: Path, namespace: str) -> Sequence[ModelDeployment | ModelCache]:
     return found
 
 
-def _show_plan(outcomes: Iterable[Outcome]) -> None:
+def show_plan(outcomes: Iterable[Outcome]) -> None:
     out, any_ = console(), False
     for one in outcomes:
         if any_:
@@ -227,10 +236,6 @@ def _address(name: str, namespace: str | None, context: str | None, kubeconfig: 
         raise No(f"no ModelService leads to {key}: write one that selects modelplane.ai/deployment={key.name}")
     state = ready(found.services[0].conditions)
     raise No(f"ModelService {found.services[0].key} has no address yet: {(state and state.message) or 'wait a moment'}")
-
-
-class No(Exception):  # noqa: N818 - it is an answer
-    """The answer is no; the message says what to do."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ class Exit(IntEnum):
     """The hub does not answer, or does not let the user read what the answer takes."""
 
 
+class No(Exception):  # noqa: N818 - it is an answer
+    """The answer is no; the message says what to do."""
+
+
 class Format(StrEnum):
     TABLE = "table"
     WIDE = "wide"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
 
 from modelplane_operator.cli.hub import ask, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
 from modelplane_operator.cli.output import Exit, Format, console, structured, table, text
 from modelplane_operator.planning.answers.hardware import hardware as of_fleet
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
@@ -36,9 +37,18 @@ class ClusterState:
     note: str
 
 
-def fleet(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+def fleet(
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
     """The clusters: how each is, its nodes used and free, and what runs there."""
-    clusters = _clusters(ask(hub(kubeconfig, context), snapshot))
+    target = hub(kubeconfig, context)
+    repeated(lambda: _show_fleet(states(ask(target, snapshot)), output), watch=watch)
+
+
+def _show_fleet(clusters: Sequence[ClusterState], output: Format) -> None:
     if output in {Format.JSON, Format.YAML}:
         structured("Fleet", clusters, output)
         return
@@ -58,7 +68,7 @@ def fleet(context: Context = None, kubeconfig: Kubeconfig = None, output: Output
     out.print(table(("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *last), rows))
 
 
-def _clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
+def states(seen: Snapshot) -> tuple[ClusterState, ...]:
     model, counts = seen.fleet(), dict[str, int]()
     for replica in seen.replicas:
         counts[replica.spec.cluster_name] = counts.get(replica.spec.cluster_name, 0) + 1
