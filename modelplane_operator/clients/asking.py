@@ -9,6 +9,7 @@ import orjson
 
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.wire import Request
+from modelplane_operator.kube.errors import Invalid
 from modelplane_operator.kube.objects import Key, section
 from modelplane_operator.kube.resources import ACCESS_REVIEW, POD, SELF_ACCESS_REVIEW, ResourceType
 
@@ -53,3 +54,23 @@ async def may(
     }
     request = Request("may", str(review), "POST", review.path(), orjson.dumps(body))
     return section(await kube.answer(request, asked=f"may {verb} {kind}"), "status").get("allowed") is True
+
+
+async def question(kube: Kube, kind: ResourceType, namespace: str, spec: Mapping[str, object]) -> object:
+    """The operator's answer to a Question, which comes as a refusal; None where nobody answered."""
+    body = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"generateName": "ask-", "namespace": namespace},
+        "spec": spec,
+    }
+    request = Request("question", str(kind), "POST", kind.path(namespace), orjson.dumps(body), params={"dryRun": "All"})
+    try:
+        await kube.answer(request, asked="ask the operator")
+    except Invalid as error:
+        match error.details:
+            case {"causes": [{"reason": "Answer", "message": str(text)}]}:
+                return orjson.loads(text)
+            case _:
+                raise
+    return None

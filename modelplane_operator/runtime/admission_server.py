@@ -20,6 +20,7 @@ from modelplane_operator.runtime.probes import answering
 
 LARGEST: Final = 8 << 20  # of a request: an object as it is and as it was, 3 MiB at most each
 CERTIFICATE_SECONDS: Final = 5.0
+QUESTIONS: Final = "/questions"
 UNPROCESSABLE: Final = 422
 
 
@@ -68,7 +69,14 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
             except (WebhookError, json.JSONDecodeError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 
+        async def told(request: web.Request) -> web.Response:
+            try:
+                return web.json_response(await webhook.answer(json.loads(await request.read())))
+            except (json.JSONDecodeError, AttributeError, TypeError) as error:
+                raise web.HTTPBadRequest(text=str(error)) from None
+
         app = web.Application(client_max_size=LARGEST)
+        app.router.add_post(QUESTIONS, told)
         app.router.add_post("/{any:.*}", answer)
         async with answering(app, webhook.listen, grace=PATIENCE, tls=webhook.tls):
             yield WebhookClientConfig()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-import sys
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,27 +13,17 @@ import yaml
 
 from tests.api.contract import rich
 from tests.support.api import Api, named
-from tests.support.manifests import ROOT, Manifest, change
+from tests.support.command import ERROR, NO, OUT_OF_REACH, USAGE, YES
+from tests.support.command import modelplane as typed
+from tests.support.manifests import Manifest, change
 
 pytestmark = pytest.mark.fleet
 
 READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-11-21T11:40:00Z"}
-YES, ERROR, USAGE, NO, OUT_OF_REACH = range(5)
 
 
 async def modelplane(api: Api, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "modelplane_operator.cli", *arguments),
-        f"--kubeconfig={kubeconfig or api.server.kubeconfig}",
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(120):
-        said, _ = await process.communicate(stdin.encode())
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    return await typed(kubeconfig or api.server.kubeconfig, *arguments, stdin=stdin)
 
 
 def deployment(memory: str, replicas: int = 2) -> Manifest:
@@ -125,7 +113,7 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     """One server for all of them: what each finds of a model without replicas, on a cluster that is only told of."""
     code, said = await modelplane(api, "tree", "default/asked")
     assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked")) == (YES, True)
-    assert "2 without a place: modelplane why default/asked" in said
+    assert "1 without a place: modelplane why default/asked" in said
     code, said = await modelplane(api, "events", "default/asked")
     assert (code, "Nothing was told of default/asked lately" in said) == (YES, True)
     code, said = await modelplane(api, "logs", "default/asked")
@@ -180,6 +168,7 @@ async def test_a_cluster_is_checked_and_registered_from_what_it_publishes(api: A
     assert set(user) == {"token"}
     code, said = await modelplane(api, "register", "lab", "--from-context", context)
     assert (code, "there is an InferenceCluster lab already" in said) == (NO, True)
+    await api.kubectl("delete", "inferencecluster,inferenceclass", "--all", "--wait=false")
 
 
 DEVICES = [{"name": f"gpu-{n}", "attributes": {"productName": {"string": "NVIDIA H100"}}} for n in range(2)]
