@@ -33,9 +33,15 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
 
 @pytest.mark.fleet
 def test_a_benchmark_of_the_whole_operator_comes_to_its_figures() -> None:
-    asked = [sys.executable, "-m", "benchmarks", "B7", "--quick"]
+    assert "from pod to ModelDeployment.status: p99" in _figures("B7")
 
+
+def test_a_benchmark_of_selectors_comes_to_its_figures() -> None:
+    assert "evaluations, not remembered" in _figures("B11")
+
+
+def _figures(benchmark: str) -> str:
+    asked = [sys.executable, "-m", "benchmarks", benchmark, "--quick"]
     said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
     assert said.returncode == 0, said.stderr[-2000:]
-    assert "from pod to ModelDeployment.status: p99" in said.stdout
+    return said.stdout

@@ -25,9 +25,19 @@ class Account:
     cloud: str
     region: str
     credentials: str
+    project: str = ""
+    """Whose resources they are, on a cloud where one identity may work in many projects."""
 
     def __str__(self) -> str:
         return f"{self.cloud} in {self.region}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the API server of a cluster is, and the certificates that its own is checked against, in base64."""
+
+    server: str
+    authority: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ STACK: Final = (
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
 
 
-def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> Manifest:
+def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driver_root: str = "") -> Manifest:
     """The stack of a cluster, with the charts that only its cloud asks for.
 
     What the cluster does not say itself is for others to add, and theirs.
@@ -243,8 +243,8 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> M
     existing, gateway = cluster.spec.cluster.existing, cluster.spec.gateway
     # Of a stack that an InferenceCluster has, nobody reads it: it goes the cluster's way, by tokens made in memory.
     secrets = [{"type": "Kubeconfig", "name": names.kubeconfig(cluster.metadata.name), "key": "kubeconfig"}]
-    if existing is not None:
-        secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
+    if existing is not None and (own := existing.secret_ref):
+        secrets = [{"type": "Kubeconfig", "name": own.name, "key": own.key}]
     if existing is not None and (identity := existing.identity_secret_ref):
         secrets.append({"type": identity.type, "name": identity.name, "key": identity.key})
     return {
@@ -254,6 +254,7 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> M
         "spec": {
             "secrets": secrets,
             **({"gateway": gateway.to_manifest()} if gateway else {}),
+            **({"nvidiaDriverRoot": driver_root} if driver_root else {}),
             **({"extraCharts": charts} if (charts := [*extra]) else {}),
         },
     }

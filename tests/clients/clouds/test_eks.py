@@ -12,7 +12,8 @@ import pytest
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.errors import NotFound
 from modelplane_operator.rendering.clusters.eks import resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
@@ -103,7 +104,9 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
     _ended(life)
 
 
-@pytest.mark.parametrize(("stride", "first"), [(5, 0), (5, 1), (5, 2), (5, 3), (5, 4), (11, 3)])
+@pytest.mark.parametrize(
+    ("stride", "first"), [(11, 3), *(pytest.param(5, n, marks=pytest.mark.long) for n in range(5))]
+)
 def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld, stride: int, first: int) -> None:
     """Before calls, after them, and around reports: it lives long enough to announce a call and make it, no longer."""
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
@@ -114,7 +117,9 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
     _ended(life)
 
 
-@pytest.mark.parametrize("fault", ["before", "after", "throttled"])
+@pytest.mark.parametrize(
+    "fault", ["after", *(pytest.param(one, marks=pytest.mark.long) for one in ("before", "throttled"))]
+)
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
     aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
@@ -282,6 +287,15 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld)
     assert decision is not None and decision.steps == ()
     assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_a_cluster_of_any_owner_is_found_by_its_name(aws: AwsWorld) -> None:
+    _made(aws, PLAIN)
+    found = aws.runner.run(aws.cloud.endpoint(name := aws.id_of("cluster")))
+
+    assert found == Endpoint(f"https://{name}.invalid", "Y2E=")
+    with pytest.raises(NotFound):
+        aws.runner.run(aws.cloud.endpoint("another"))
 
 
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
