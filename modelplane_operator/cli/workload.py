@@ -38,7 +38,7 @@ async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
     """A client of a workload cluster; raises OutOfReachError and ClientError."""
     found = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
     existing = found.spec.cluster.existing
-    if existing is None:
+    if existing is None or existing.secret_ref is None:
         raise OutOfReachError(
             f"the credentials of cluster {cluster} are made anew each time by the operator: ask its cloud for some of "
             "your own, and use kubectl"
