@@ -14,13 +14,12 @@ from kopf._cogs.structs.reviews import WebhookClientConfig, WebhookFn
 from kopf._core.engines.admission import WebhookError
 from kopf._core.reactor.inventory import ResourceMemories
 
-from modelplane_operator.runtime.admission import PATIENCE, Webhook
+from modelplane_operator.runtime.admission import PATIENCE, Webhook, is_question
 from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.runtime.probes import answering
 
 LARGEST: Final = 8 << 20  # of a request: an object as it is and as it was, 3 MiB at most each
 CERTIFICATE_SECONDS: Final = 5.0
-QUESTIONS: Final = "/questions"
 UNPROCESSABLE: Final = 422
 
 
@@ -64,19 +63,15 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
 
     async def serve(review: WebhookFn) -> AsyncGenerator[WebhookClientConfig]:
         async def answer(request: web.Request) -> web.Response:
+            if not webhook.is_asked_at(request.path):
+                raise web.HTTPNotFound  # before anything is read
             try:
-                return web.json_response(await review(json.loads(await request.read())))
+                asked = json.loads(await request.read())
+                return web.json_response(await (webhook.answer(asked) if is_question(asked) else review(asked)))
             except (WebhookError, json.JSONDecodeError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 
-        async def told(request: web.Request) -> web.Response:
-            try:
-                return web.json_response(await webhook.answer(json.loads(await request.read())))
-            except (json.JSONDecodeError, AttributeError, TypeError) as error:
-                raise web.HTTPBadRequest(text=str(error)) from None
-
         app = web.Application(client_max_size=LARGEST)
-        app.router.add_post(QUESTIONS, told)
         app.router.add_post("/{any:.*}", answer)
         async with answering(app, webhook.listen, grace=PATIENCE, tls=webhook.tls):
             yield WebhookClientConfig()

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 import yaml
 
@@ -81,8 +83,14 @@ class Stage:
 
     async def ask(self, port: int) -> None:
         """Have the API server ask whoever listens on this port, and wait until it does."""
-        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=await asked_on(port))
+        asked = await asked_on(port, await self.path())
+        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=asked)
         await eventually(lambda: self.api.refusal(model(TYPING_ERROR)), lambda said: REFUSED in said, "the webhook")
+
+    async def path(self) -> str:
+        """Where the API server asks."""
+        configuration = await self.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+        return urlsplit(configuration["webhooks"][0]["clientConfig"]["url"]).path
 
     async def certificates(self) -> dict[str, Manifest]:
         found = await self.kube.list(SECRET, namespace=names.SYSTEM_NAMESPACE)
@@ -107,11 +115,10 @@ def model(*selectors: str, name: str = "qwen", replicas: int = 1) -> Manifest:
     return {**found, "metadata": {"name": name, "namespace": "default"}}
 
 
-async def asked_on(port: int) -> str:
+async def asked_on(port: int, path: str = "/") -> str:
     """The chart's webhook, at an address of this machine: no Service here leads anywhere."""
     (found,) = [one for one in await rendered() if one["kind"] == "ValidatingWebhookConfiguration"]
-    where = ((hook, hook["clientConfig"]["service"].get("path", "/")) for hook in found["webhooks"])
-    hooks = [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}} for hook, path in where]
+    hooks = [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}} for hook in found["webhooks"]]
     return yaml.safe_dump({**found, "webhooks": hooks})
 
 
@@ -229,6 +236,34 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     said = await stage.kubectl("create", manifest={**stored, "spec": {"ask": "Hardware"}})
     assert (said.succeeded, "0 kinds of devices may be asked for" in said.text) == (False, True)
     assert await stage.api.kubectl("get", "questions", "-A", "-oname") == ""
+
+
+async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:
+    """The port is open to every pod of the hub, and a review tells of other namespaces: it says which models are
+    there, on which clusters, and which labels they have."""
+    service = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": "a", "namespace": "b"},
+    }
+    request = {
+        "uid": "1",
+        "resource": {"group": "modelplane.ai", "version": "v1alpha1", "resource": "modelservices"},
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": "x"}}}]}},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    path = await stage.path()
+    async with aiohttp.ClientSession() as session:
+        for port in (stage.port, stage.standby_port):
+            told = {}
+            for asked in (path, "/", "/modelservices", path[:-1], f"{path}/"):
+                url = f"https://localhost:{port}{asked}"
+                async with session.post(url, json=review, ssl=False) as answer:
+                    told[asked] = answer.status, await answer.text()
+            assert "No ModelEndpoints matched" in told.pop(path)[1]
+            assert {status for status, _ in told.values()} == {404}
 
 
 async def test_a_standby_answers_too(stage: Stage) -> None:
