@@ -132,6 +132,9 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "no service here asks for API keys: tests/controllers/test_routing.py": every(
         "get create patch delete", "traefik.io", "middlewares"
     ),
+    "nobody here asks a Question: tests/controllers/test_admission.py": [
+        "create subjectaccessreviews.authorization.k8s.io"
+    ],
     "for the controllers of clouds, which are still to come": [
         *every("get create patch delete", CLOUDS, *OF_CLOUDS),
         *every("update", CLOUDS, *(f"{resource}/status" for resource in OF_CLOUDS)),

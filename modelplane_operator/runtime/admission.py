@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import ssl
 import tempfile
 from collections.abc import Iterable
@@ -23,15 +24,17 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
-from modelplane_operator.kube.objects import Key, Manifest, is_terminating
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
 from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
+from modelplane_operator.planning.answers.questions import BUSY, QUESTION, Answer, QuestionError
 from modelplane_operator.runtime.loop import Clients, Controller
 
 PATIENCE: Final = 1.5  # API servers wait for two seconds
 AT_ONCE: Final = 16  # reviews; whoever comes then is allowed at once
 TRUST_SECONDS: Final = 30.0
+ANSWERED: Final = 422  # an API server takes no other than an error from a webhook that refuses
 CONFIGURATION: Final = Key("", names.ADMISSION_WEBHOOK)
 
 log = structlog.get_logger()
@@ -87,6 +90,28 @@ class Webhook:
             return NOTHING
         finally:
             self._running -= 1
+
+    async def answer(self, review: Manifest) -> Manifest:
+        """An AdmissionReview of a Question with the answer, which is a refusal: so no question is ever stored."""
+        request = dict(section(review, "request"))
+        try:
+            found = await self._answer(request)
+            status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": found.words}
+            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(found.document)}]}
+        except QuestionError as error:
+            status = {"code": error.code, "message": str(error)}
+        except Exception as error:
+            if so_far := self._repeats.worth(("question", type(error))):
+                log.error("question failed", so_far=so_far, exc_info=error)
+            status = {"code": 500, "message": "the operator failed on this question; its log says why"}
+        response = {"uid": request.get("uid"), "allowed": False, "status": status}
+        return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
+
+    async def _answer(self, request: Manifest) -> Answer:
+        for one in self.controllers:
+            if one.answers:
+                return await one.answers(request, self.clients)
+        raise QuestionError("nobody here answers questions", BUSY)
 
     def show(self) -> None:
         """Show the certificate whose turn it is to whoever connects from now on."""
@@ -153,6 +178,15 @@ class Webhook:
     def _note(self, secret: Manifest) -> None:
         if (seen := self.clients.hub.find(SECRET)) is not None:
             seen.written(secret)
+
+
+def is_question(review: Any) -> bool:
+    """Whether an AdmissionReview is of a Question, which Kopf has no handler for."""
+    match review:
+        case {"request": {"resource": {"group": "modelplane.ai", "resource": QUESTION.plural}}}:
+            return True
+        case _:
+            return False
 
 
 def webhook(

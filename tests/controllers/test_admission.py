@@ -28,6 +28,7 @@ from modelplane_operator.planning.admission.certificates import KEPT, REPLACED, 
 from tests.support.api import Api
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered
+from tests.support.command import ERROR, NO, OUT_OF_REACH, modelplane
 from tests.support.processes import REAL, Process, eventually, operating
 
 pytestmark = pytest.mark.fleet
@@ -117,8 +118,8 @@ def model(*selectors: str, name: str = "qwen", replicas: int = 1) -> Manifest:
 async def asked_on(port: int, path: str = "/") -> str:
     """The chart's webhook, at an address of this machine: no Service here leads anywhere."""
     (found,) = [one for one in await rendered() if one["kind"] == "ValidatingWebhookConfiguration"]
-    (hook,) = found["webhooks"]
-    return yaml.safe_dump({**found, "webhooks": [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}}]})
+    hooks = [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}} for hook in found["webhooks"]]
+    return yaml.safe_dump({**found, "webhooks": hooks})
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,66 @@ async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
     endpoint = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelEndpoint", "metadata": metadata}
     said = await stage.kubectl("apply", manifest={**endpoint, "spec": {"url": "http://169.254.169.254/"}})
     assert "denied the request" in said.text
+
+
+@pytest.fixture
+async def tenant(stage: Stage, tmp_path: Path) -> Path:
+    """The kubeconfig of somebody with the role `view` in one namespace, and with `edit` in another."""
+    chosen = ("Question", "modelplane-operator-view", "modelplane-operator-edit")
+    found = [
+        one
+        for one in await rendered()
+        if one["metadata"]["name"] in chosen or one.get("spec", {}).get("names", {}).get("kind") in chosen
+    ]
+    kubectl = stage.api.kubectl
+    await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(found))
+    await kubectl("create", "namespace", "mine")
+    await kubectl("create", "serviceaccount", "tina", "-ndefault")
+    for namespace, roles in (("default", ["view"]), ("mine", ["view", "edit"])):
+        for role in roles:
+            given = (f"--clusterrole=modelplane-operator-{role}", "--serviceaccount=default:tina")
+            await kubectl("create", "rolebinding", f"tina-{role}", f"-n{namespace}", *given)
+    token = (await kubectl("create", "token", "tina", "-ndefault")).strip()
+    config = yaml.safe_load(stage.api.server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    (path := tmp_path / "tina").write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, tenant: Path) -> None:
+    for name, namespace in (("asked", "default"), ("asked", "mine")):
+        manifest = model(name=name)
+        manifest["metadata"]["namespace"] = namespace
+        await stage.api.create(manifest)
+
+    async def answered() -> tuple[int, str]:
+        return await modelplane(tenant, "why", "default/asked")
+
+    code, said = await eventually(answered, lambda told: told[0] == NO, "an answer")
+    assert said.splitlines()[0].startswith("default/asked is not Ready")
+    assert "No InferenceClusters found; 0 of 1 replica placed" in said
+    code, said = await modelplane(tenant, "why", "default/nobody")
+    assert (code, "modeldeployments" in said or "nobody" in said) == (ERROR, True)
+    code, said = await modelplane(tenant, "hardware", "-n", "default")
+    assert (code, "No cluster publishes devices" in said) == (NO, True)
+
+    code, said = await modelplane(tenant, "plan", "mine/asked", "--replicas", "3")
+    assert (code, "0 of 3 replicas placed" in said) == (NO, True)
+    code, said = await modelplane(tenant, "plan", "-f", "-", "-n", "mine", stdin=yaml.safe_dump(model(name="new")))
+    assert (code, "0 of 1 replica placed" in said) == (OUT_OF_REACH, False)  # the file says namespace default
+    assert "you may not create ModelDeployment default/new" in said
+    code, said = await modelplane(tenant, "plan", "default/asked", "--replicas", "3")
+    assert (code, "you may not update ModelDeployment default/asked" in said) == (OUT_OF_REACH, True)
+    code, said = await modelplane(tenant, "why", "kube-system/asked")
+    assert code == OUT_OF_REACH
+    stored = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "Question",
+        "metadata": {"name": "x", "namespace": "mine"},
+    }
+    said = await stage.kubectl("create", manifest={**stored, "spec": {"ask": "Hardware"}})
+    assert (said.succeeded, "0 kinds of devices may be asked for" in said.text) == (False, True)
+    assert await stage.api.kubectl("get", "questions", "-A", "-oname") == ""
 
 
 async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:
