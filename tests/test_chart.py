@@ -95,8 +95,9 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == "http"
     flags = {name.removeprefix("--").replace("-", "_"): value for name, _, value in map(split, container["args"][1:])}
     assert Settings.read(flags, {}).listen == ("", 8080)
-    (hook,) = objects["ValidatingWebhookConfiguration"]["webhooks"]
-    assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Ignore", 2)
+    writes, questions = objects["ValidatingWebhookConfiguration"]["webhooks"]
+    assert (writes["failurePolicy"], writes["timeoutSeconds"]) == ("Ignore", 2)
+    assert questions["rules"][0]["resources"] == ["questions"]  # nobody else has to wait for it, or fails without
     assert "ValidatingWebhookConfiguration" not in {one["kind"] for one in await rendered("admission.webhook=false")}
     assert "--admission-listen=:9443" not in await arguments("admission.webhook=false")
     off = await rendered("podDisruptionBudget.enabled=false", "networkPolicy.enabled=false")
@@ -104,6 +105,12 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert "--hub-gateway=own" in await arguments(OWN)
     assert "--hub-gateway=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
+    on_hub = await arguments(
+        "llmInferences.onHub.team={models,more}", r"llmInferences.hostsOnHub.team={*.team\.example}"
+    )
+    assert {"--llm-inferences-on-hub=team=models,team=more", "--llm-inference-hosts-on-hub=team=*.team.example"} <= {
+        *on_hub
+    }
 
 
 def reaches(policy: Manifest, address: str, port: int) -> bool:
@@ -244,3 +251,16 @@ async def settled(server: Api) -> bool:
     found = yaml.safe_load(await server.kubectl("get", ",".join(kinds), "-A", "-o", "yaml"))["items"]
     judged = [{one["type"] for one in item.get("status", {}).get("conditions", ())} for item in found]
     return all("Synced" in conditions for conditions in judged)
+
+
+async def test_tenants_may_write_what_tenants_write_and_nothing_else() -> None:
+    """The roles name each namespaced kind of models; replicas are the operator's to write."""
+    found = {one["metadata"]["name"]: one for one in await rendered() if one["kind"] == "ClusterRole"}
+    edit, view = (found[f"modelplane-operator-{name}"]["rules"][0] for name in ("edit", "view"))
+    ours = {kind.definition.plural for kind in KINDS if kind.definition.plural.startswith("model")}
+
+    assert set(edit["resources"]) == {*ours - {"modelreplicas"}, "modeldeployments/scale"}
+    assert set(view["resources"]) == {*ours, "modeldeployments/scale"}
+    assert not {name for name in found if name.endswith(("-view", "-edit", "-platform", "-hardware"))} & {
+        one["metadata"]["name"] for one in await rendered("roles.create=false")
+    }

@@ -158,15 +158,6 @@ def test_a_field_that_a_page_names_is_one_of_some_kind(page: Path, field: str) -
     assert field.replace("[]", "") in FIELDS, page
 
 
-def test_tenants_may_write_what_tenants_write_and_nothing_else() -> None:
-    """examples/access/tenants.yaml names each namespaced kind of models; replicas are the operator's to write."""
-    edit, view = (role["rules"][0] for role in load(ROOT / "examples/access/tenants.yaml"))
-    ours = {kind.definition.plural for kind in KINDS if kind.definition.plural.startswith("model")}
-
-    assert set(edit["resources"]) == {*ours - {"modelreplicas"}, "modeldeployments/scale"}
-    assert set(view["resources"]) == {*ours, "modeldeployments/scale"}
-
-
 def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
     """By what was measured, with two Helms that take all they may."""
     measured = (ROOT / "docs/performance.md").read_text()

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
-from modelplane_operator.cli import models, platform
+from modelplane_operator.cli import draining, joining, models, platform, pods, usage
+from modelplane_operator.cli.bundle import bundle
 from modelplane_operator.cli.chat import ChatError
-from modelplane_operator.cli.output import Exit
+from modelplane_operator.cli.output import Exit, No
+from modelplane_operator.cli.workload import OutOfReachError
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 
 app = typer.Typer(
@@ -24,8 +26,16 @@ app.command("why")(models.why)
 app.command("plan")(models.plan)
 app.command("url")(models.url)
 app.command("ask")(models.ask_model)
+app.command("tree")(pods.tree)
+app.command("events")(pods.events)
+app.command("logs")(pods.logs)
 app.command("hardware")(platform.hardware)
 app.command("fleet")(platform.fleet)
+app.add_typer(usage.top)
+app.command("register")(joining.register)
+app.command("check")(joining.check)
+app.command("drain")(draining.drain)
+app.command("bundle")(bundle)
 
 REMEDIES = {
     Forbidden: "kubectl auth can-i list inferenceclusters,modelreplicas -A tells what you lack",
@@ -36,7 +46,7 @@ REMEDIES = {
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """A fleet of GPU clusters, and the models on it."""
     if version:
@@ -48,8 +58,12 @@ def main() -> None:
     """Run, and end with the exit code of the answer."""
     try:
         app()
-    except models.No as no:
+    except No as no:
         _end(str(no), Exit.NO)
+    except OutOfReachError as error:
+        _end(str(error), Exit.OUT_OF_REACH)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except ChatError as error:
         _end(str(error), Exit.ERROR)
     except ClientError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -12,9 +12,13 @@ from pydantic import ValidationError
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
+from modelplane_operator.cli.output import No
+from modelplane_operator.cli.workload import OutOfReachError
+from modelplane_operator.clients.asking import question
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound
+from modelplane_operator.planning.answers.questions import QUESTION
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -30,7 +34,9 @@ def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run())
     except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
-        raise next((one for one in errors.exceptions if isinstance(one, ClientError)), errors) from None
+        raise next(
+            (one for one in _each(errors) if isinstance(one, ClientError | No | OutOfReachError)), errors
+        ) from None
 
 
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:
@@ -52,3 +58,34 @@ def _parsed(kind: Any, manifest: Any) -> Any:
         return kind.parse(manifest)
     except ValidationError:
         return None
+
+
+async def told(hub: Kube, namespace: str, **spec: object) -> Any:
+    """What the operator answers to a question about one namespace, for who may not read the fleet."""
+    found = await question(hub, QUESTION, namespace, {name: one for name, one in spec.items() if one is not None})
+    if found is None:
+        raise No(NOBODY)
+    return found
+
+
+NOBODY = (
+    "you may not read the whole fleet, and the operator of this hub answers no questions: have the platform team "
+    "switch on admission.webhook of its chart"
+)
+
+
+async def either(kube: Kube, read: Callable[[Kube], Awaitable[T]], asked: Callable[[Kube], Awaitable[T]]) -> T:
+    """By reading the hub; where that is forbidden, by asking the operator."""
+    try:
+        return await read(kube)
+    except* Forbidden as refused:
+        first: Exception = next(_each(refused))
+    try:
+        return await asked(kube)
+    except NotFound:
+        raise first from None
+
+
+def _each(group: Any) -> Iterator[Any]:
+    for one in group.exceptions:
+        yield from _each(one) if isinstance(one, BaseExceptionGroup) else (one,)

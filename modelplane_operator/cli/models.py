@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +18,15 @@ from pydantic import ValidationError
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.chat import Told, chat
-from modelplane_operator.cli.hub import ask, objects, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, hub, place
-from modelplane_operator.cli.output import Exit, Format, age, console, structured, table, text
+from modelplane_operator.cli.completion import clusters
+from modelplane_operator.cli.hub import ask, either, objects, snapshot, told
+from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
+from modelplane_operator.cli.output import Exit, Format, No, age, console, structured, table, text
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answers.forecast import Outcome, drained, edited, forecast, scaled, without
+from modelplane_operator.planning.answers.schema import read as read_answer
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
 from modelplane_operator.planning.answers.why import Why
 from modelplane_operator.planning.answers.why import why as answer
@@ -34,37 +38,43 @@ def why(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
+    watch: Watch = False,
 ) -> None:
     """Why a model is as it is: its replicas, what it waits for, and what would help."""
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
-    async def question(kube: Kube) -> tuple[Why, Snapshot]:
+    async def read(kube: Kube) -> Why:
         deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
-        seen = await snapshot(kube)
-        services = await objects(kube, ModelService, key.namespace)
-        return answer(deployment, services, seen), seen
+        return answer(deployment, await objects(kube, ModelService, key.namespace), await snapshot(kube))
 
-    found, seen = ask(target, question)
-    if output in {Format.JSON, Format.YAML}:
-        structured("Why", found, output)
-    else:
-        _show_why(found, seen, wide=output is Format.WIDE)
-    raise typer.Exit(Exit.YES if found.ready else Exit.NO)
+    async def asked(kube: Kube) -> Why:
+        return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
+
+    def show() -> None:
+        found = ask(target, lambda kube: either(kube, read, asked))
+        if output in {Format.JSON, Format.YAML}:
+            structured("Why", found, output)
+        else:
+            _show_why(found, datetime.now(UTC), wide=output is Format.WIDE)
+        raise typer.Exit(Exit.YES if found.ready else Exit.NO)
+
+    repeated(show, watch=watch)
 
 
-def _show_why(found: Why, seen: Snapshot, *, wide: bool) -> None:
-    out, for_ = console(), age(found.since, seen.now)
+def _show_why(found: Why, now: datetime, *, wide: bool) -> None:
+    out, for_ = console(), age(found.since, now)
     state = "[green]Ready[/]" if found.ready else f"[red]not Ready[/] ({found.reason}{f', for {for_}' if for_ else ''})"
     out.print(f"[bold]{text(f'{found.namespace}/{found.name}')}[/] is {state}")
     out.print(text(found.cause))
     for number, help_ in enumerate(found.help):
         out.print(f"{'What would help:' if not number else '             or:'} {text(help_)}")
     if found.replicas:
-        rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, seen.now), r.says) for r in found.replicas]
+        rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in found.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
-    if found.waiting or (wide and found.misses):
-        out.print("", f"{counted(found.waiting, 'replica')} without a place:" if found.waiting else "Other clusters:")
+    if found.misses and (found.waiting or wide):
+        title = f"{counted(found.waiting, 'replica')} without a place:" if found.waiting else "Other clusters:"
+        out.print("", title, sep="\n")
         rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
     if found.routes:
@@ -78,8 +88,12 @@ def plan(
     replicas: Annotated[
         int | None, typer.Option("--replicas", help="How many replicas NAME is to have.", min=0)
     ] = None,
-    without_: Annotated[str | None, typer.Option("--without", help="A cluster that is to be gone.")] = None,
-    drain: Annotated[str | None, typer.Option("--drain", help="A cluster that is to be drained.")] = None,
+    without_: Annotated[
+        str | None, typer.Option("--without", help="A cluster that is to be gone.", autocompletion=clusters)
+    ] = None,
+    drain: Annotated[
+        str | None, typer.Option("--drain", help="A cluster that is to be drained.", autocompletion=clusters)
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -90,25 +104,59 @@ def plan(
     if len(given) != 1 or (name is None) != (replicas is None):
         raise typer.BadParameter("say one of -f FILE, NAME --replicas N, --without CLUSTER and --drain CLUSTER")
     target = hub(kubeconfig, context)
-    before = ask(target, snapshot)
     if without_ or drain:
-        cluster = without_ or drain or ""
-        _there(cluster, before)
-        after = without(before, cluster) if without_ else drained(before, cluster)
-        outcomes = forecast(before, after, clusters=frozenset((cluster,)))
+        outcomes = _moved(ask(target, snapshot), without_, drain)
     else:
-        where = place(name or "", namespace, target)
-        documents = (
-            _read(file, namespace or target.namespace) if file else [_scaled(Key(*where), before, replicas or 0)]
-        )
-        deployments = [one for one in documents if isinstance(one, ModelDeployment)]
-        after = edited(before, deployments, (one for one in documents if isinstance(one, ModelCache)))
-        outcomes = forecast(before, after, asked=[one.key for one in deployments])
+        where = Key(*place(name or "", namespace, target))
+        documents = _read(file, namespace or target.namespace) if file else ()
+        outcomes = ask(target, lambda kube: _planned(kube, documents, where, replicas))
     if output in {Format.JSON, Format.YAML}:
         structured("Plan", outcomes, output)
     else:
-        _show_plan(outcomes)
+        show_plan(outcomes)
     raise typer.Exit(Exit.YES if all(one.settled for one in outcomes) else Exit.NO)
+
+
+def _moved(before: Snapshot, without_: str | None, drain: str | None) -> Sequence[Outcome]:
+    cluster = without_ or drain or ""
+    _there(cluster, before)
+    after = without(before, cluster) if without_ else drained(before, cluster)
+    return forecast(before, after, clusters=frozenset((cluster,)))
+
+
+async def _planned(
+    kube: Kube, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
+) -> Sequence[Outcome]:
+    """Of the deployments of a file, or of one that is there with so many replicas."""
+
+    async def read(kube: Kube) -> Sequence[Outcome]:
+        before = await snapshot(kube)
+        wanted = documents or [_scaled(where, before, replicas or 0)]
+        deployments = [one for one in wanted if isinstance(one, ModelDeployment)]
+        after = edited(before, deployments, (one for one in wanted if isinstance(one, ModelCache)))
+        return forecast(before, after, asked=[one.key for one in deployments])
+
+    async def asked(kube: Kube) -> Sequence[Outcome]:
+        if not documents:
+            said = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+            return read_answer(Outcomes, said).items
+        found = list[Outcome]()
+        for one in documents:
+            if isinstance(one, ModelDeployment):  # each for itself: what is asked for is not there to be counted on
+                said = await told(
+                    kube, one.key.namespace, ask="Plan", manifest=json.dumps(one.to_manifest(), default=str)
+                )
+                found += read_answer(Outcomes, said).items
+        return found
+
+    return await either(kube, read, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The document of a plan."""
+
+    items: tuple[Outcome, ...]
 
 
 def _there(cluster: str, seen: Snapshot) -> None:
@@ -145,7 +193,7 @@ def _read(file: Path, namespace: str) -> Sequence[ModelDeployment | ModelCache]:
     return found
 
 
-def _show_plan(outcomes: Iterable[Outcome]) -> None:
+def show_plan(outcomes: Iterable[Outcome]) -> None:
     out, any_ = console(), False
     for one in outcomes:
         if any_:
@@ -198,10 +246,10 @@ def ask_model(
         out.print(text(piece) if piece.strip() else piece, end="", soft_wrap=True)
         sys.stdout.flush()
 
-    told: Told = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
+    spoken: Told = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
     out.print("")
-    first = f"first token after {told.first - began:.2f} s, " if told.first is not None else ""
-    sys.stderr.write(f"{told.model}: {first}all {told.pieces} pieces after {told.last - began:.2f} s\n")
+    first = f"first token after {spoken.first - began:.2f} s, " if spoken.first is not None else ""
+    sys.stderr.write(f"{spoken.model}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")
 
 
 def _address(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> str:
@@ -227,10 +275,6 @@ def _address(name: str, namespace: str | None, context: str | None, kubeconfig: 
         raise No(f"no ModelService leads to {key}: write one that selects modelplane.ai/deployment={key.name}")
     state = ready(found.services[0].conditions)
     raise No(f"ModelService {found.services[0].key} has no address yet: {(state and state.message) or 'wait a moment'}")
-
-
-class No(Exception):  # noqa: N818 - it is an answer
-    """The answer is no; the message says what to do."""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from modelplane_operator.cli.completion import models
 from modelplane_operator.cli.kubeconfig import Target, target
 from modelplane_operator.cli.output import Format
 
-Name: TypeAlias = Annotated[str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME")]
+Name: TypeAlias = Annotated[
+    str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)
+]
 Namespace: TypeAlias = Annotated[
     str | None, typer.Option("-n", "--namespace", help="Its namespace; otherwise that of the context.")
 ]
@@ -19,6 +26,22 @@ Kubeconfig: TypeAlias = Annotated[
     Path | None, typer.Option("--kubeconfig", help="The kubeconfig; otherwise KUBECONFIG, or ~/.kube/config.")
 ]
 Output: TypeAlias = Annotated[Format, typer.Option("-o", "--output", help="How to print the answer.")]
+
+Watch: TypeAlias = Annotated[bool, typer.Option("-w", "--watch", help="Ask again every two seconds.")]
+
+EVERY_SECONDS = 2.0
+
+
+def repeated(show: Callable[[], None], *, watch: bool) -> None:
+    """Once, or until somebody ends it; on a terminal each answer takes the place of the one before."""
+    while watch:
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J")
+        with suppress(typer.Exit):
+            show()
+        sys.stdout.flush()
+        time.sleep(EVERY_SECONDS)
+    show()
 
 
 def hub(kubeconfig: Path | None, context: str | None) -> Target:

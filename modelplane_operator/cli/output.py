@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -16,9 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from modelplane_operator.api.conditions import legible
-
-SCHEMA: Final = "cli.modelplane.ai/v1"
-"""Of what `-o json` and `-o yaml` print: fields are added, and never renamed or removed."""
+from modelplane_operator.planning.answers.schema import document
 
 
 class Exit(IntEnum):
@@ -29,6 +26,10 @@ class Exit(IntEnum):
     """The answer is no: a model is not ready, a plan leaves a replica without a place."""
     OUT_OF_REACH = 4
     """The hub does not answer, or does not let the user read what the answer takes."""
+
+
+class No(Exception):  # noqa: N818 - it is an answer
+    """The answer is no; the message says what to do."""
 
 
 class Format(StrEnum):
@@ -45,30 +46,11 @@ def console() -> Console:
 
 def structured(kind: str, value: Any, form: Format) -> None:
     """A dataclass, or several, for programs."""
-    document = {"apiVersion": SCHEMA, "kind": kind, **_plain(value if is_dataclass(value) else {"items": value})}
+    told = document(kind, value)
     if form is Format.JSON:
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
     else:
-        sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain({_camel(name): getattr(value, name) for name in asdict(value)})
-    match value:
-        case dict():
-            return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        case list() | tuple():
-            return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        case datetime():
-            return value.isoformat()
-        case _:
-            return value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+        sys.stdout.write(yaml.safe_dump(told, sort_keys=False, allow_unicode=True))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

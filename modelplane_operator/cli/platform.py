@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
 
-from modelplane_operator.cli.hub import ask, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.hub import ask, either, snapshot, told
+from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeated
 from modelplane_operator.cli.output import Exit, Format, console, structured, table, text
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.planning.answers.hardware import Hardware
 from modelplane_operator.planning.answers.hardware import hardware as of_fleet
+from modelplane_operator.planning.answers.schema import read as read_answer
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
 
 
@@ -36,9 +40,18 @@ class ClusterState:
     note: str
 
 
-def fleet(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+def fleet(
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
     """The clusters: how each is, its nodes used and free, and what runs there."""
-    clusters = _clusters(ask(hub(kubeconfig, context), snapshot))
+    target = hub(kubeconfig, context)
+    repeated(lambda: _show_fleet(states(ask(target, snapshot)), output), watch=watch)
+
+
+def _show_fleet(clusters: Sequence[ClusterState], output: Format) -> None:
     if output in {Format.JSON, Format.YAML}:
         structured("Fleet", clusters, output)
         return
@@ -58,7 +71,7 @@ def fleet(context: Context = None, kubeconfig: Kubeconfig = None, output: Output
     out.print(table(("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *last), rows))
 
 
-def _clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
+def states(seen: Snapshot) -> tuple[ClusterState, ...]:
     model, counts = seen.fleet(), dict[str, int]()
     for replica in seen.replicas:
         counts[replica.spec.cluster_name] = counts.get(replica.spec.cluster_name, 0) + 1
@@ -92,9 +105,26 @@ def _clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
     return tuple(found)
 
 
-def hardware(context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE) -> None:
+@dataclass(frozen=True, slots=True)
+class AllHardware:
+    """The document of `hardware`."""
+
+    items: tuple[Hardware, ...]
+
+
+def hardware(
+    namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None, output: Output = Format.TABLE
+) -> None:
     """Devices that models may ask for, the nodes that have them, and a selector for each to paste."""
-    found = of_fleet(ask(hub(kubeconfig, context), snapshot))
+    target = hub(kubeconfig, context)
+
+    async def read(kube: Kube) -> Sequence[Hardware]:
+        return of_fleet(await snapshot(kube))
+
+    async def asked(kube: Kube) -> Sequence[Hardware]:
+        return read_answer(AllHardware, await told(kube, namespace or target.namespace, ask="Hardware")).items
+
+    found = ask(target, lambda kube: either(kube, read, asked))
     if output in {Format.JSON, Format.YAML}:
         structured("Hardware", found, output)
         return

@@ -62,6 +62,7 @@ def refusal(status: int, payload: bytes, *, asked: str, retry_after: float | Non
         said = "the server does not accept the credentials (401): give the kubeconfig others that are valid there"
     error = kind(f"{asked}: {said[:MESSAGE_LENGTH]}")
     error.retry_after = retry_after
+    error.details = body.get("details")
     return error
 
 

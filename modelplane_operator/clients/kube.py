@@ -217,6 +217,16 @@ class Kube:
                 self._answers.place(manifest, asked)
                 yield Event(said["type"], manifest)
 
+    def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
+        """The lines of an answer that is no JSON."""
+        return self._wire.lines(request, asked=asked, silence=silence)
+
+    async def answer(self, request: Request, *, asked: str) -> Manifest:
+        """What the server says to a request of another form than those below."""
+        return self._answers.object(
+            await self._wire.objects(await self._wire.ask(request, asked=asked), asked=asked), asked
+        )
+
     # Writing ---------------------------------------------------------------------------------------------------------
 
     async def apply(

@@ -40,6 +40,8 @@ class ClientError(Exception):
     retry: ClassVar[bool] = True
     retry_after: float | None = None
     """The seconds that the server asks to be left alone for."""
+    details: object = None
+    """What the server says of it beside the message."""
 
     @property
     def reason(self) -> str:

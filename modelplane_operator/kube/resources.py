@@ -60,6 +60,12 @@ VALIDATING_WEBHOOK: Final = ResourceType(
     "validatingwebhookconfigurations",
     namespaced=False,
 )
+ACCESS_REVIEW: Final = ResourceType(
+    "authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+SELF_ACCESS_REVIEW: Final = ResourceType(
+    "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
 NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces", namespaced=False)
 CUSTOM_RESOURCE_DEFINITION: Final = ResourceType(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

@@ -23,13 +23,13 @@ def judged(
     and that have no storage for caches."""
     source = source_of(cache)
     if not meant:
-        why = f"{_without(left_out)}: {REMEDY}" if left_out else "no cluster matches clusterSelector"
+        why = _nowhere(cache, left_out)
         return (
             ClustersMatched.NO_CLUSTERS.condition(now, message=why),
             ArtifactReady.NO_CLUSTERS.condition(now, message=why),
         )
     clusters, these = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
-    others = f"; {_without(left_out)}" if left_out else ""
+    others = f". {_without(left_out)}" if left_out else ""
     matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {these}{others}")
     ready = [one for one in meant if one.phase == "Ready"]
     broken = [one for one in meant if one.phase == "Failed"]
@@ -50,8 +50,15 @@ def judged(
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
 
 
+def _nowhere(cache: ModelCache, left_out: Sequence[str]) -> str:
+    if left_out:
+        return f"{_without(left_out)}: {REMEDY}"
+    matches = "matches clusterSelector" if cache.spec.cluster_selector else "is there"
+    return f"No cluster {matches}: label one, or correct it"
+
+
 def _without(left_out: Sequence[str]) -> str:
-    return f"clusters without storage for caches are left out: {listed(left_out, TOLD)}"
+    return f"Clusters without storage for caches are left out: {listed(left_out, TOLD)}"
 
 
 def ready_of(meant: Sequence[CachedCluster]) -> str:

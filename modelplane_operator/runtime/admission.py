@@ -7,6 +7,8 @@ reconcile judges everything again. The leader makes the certificates, and has AP
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
 import ssl
 import tempfile
 from collections.abc import Iterable
@@ -22,15 +24,17 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
-from modelplane_operator.kube.objects import Key, Manifest, is_terminating
+from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
-from modelplane_operator.planning.admission.certificates import bundle, in_use, known, rotation, trusting
+from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
+from modelplane_operator.planning.answers.questions import BUSY, QUESTION, Answer, QuestionError
 from modelplane_operator.runtime.loop import Clients, Controller
 
 PATIENCE: Final = 1.5  # API servers wait for two seconds
 AT_ONCE: Final = 16  # reviews; whoever comes then is allowed at once
 TRUST_SECONDS: Final = 30.0
+ANSWERED: Final = 422  # an API server takes no other than an error from a webhook that refuses
 CONFIGURATION: Final = Key("", names.ADMISSION_WEBHOOK)
 
 log = structlog.get_logger()
@@ -49,8 +53,16 @@ class Webhook:
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
     _shown: int | None = field(default=None, init=False)
     _running: int = field(default=0, init=False)
+    _paths: tuple[bytes, ...] | None = field(default=None, init=False)
+    """Of all certificates; None until they are read anew."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
+
+    def is_asked_at(self, path: str) -> bool:
+        """Whether it is an API server that asks there, which alone knows where."""
+        if self._paths is None:
+            self._paths = tuple(one.path.encode() for one in known(self._secrets()))
+        return any(hmac.compare_digest(path.encode(errors="replace"), one) for one in self._paths)
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
         """What the review says; nothing when it cannot, and of what is on its way out or the operator's own.
@@ -79,6 +91,28 @@ class Webhook:
         finally:
             self._running -= 1
 
+    async def answer(self, review: Manifest) -> Manifest:
+        """An AdmissionReview of a Question with the answer, which is a refusal: so no question is ever stored."""
+        request = dict(section(review, "request"))
+        try:
+            found = await self._answer(request)
+            status: dict[str, Any] = {"code": ANSWERED, "reason": "Answered", "message": found.words}
+            status["details"] = {"causes": [{"reason": "Answer", "message": json.dumps(found.document)}]}
+        except QuestionError as error:
+            status = {"code": error.code, "message": str(error)}
+        except Exception as error:
+            if so_far := self._repeats.worth(("question", type(error))):
+                log.error("question failed", so_far=so_far, exc_info=error)
+            status = {"code": 500, "message": "the operator failed on this question; its log says why"}
+        response = {"uid": request.get("uid"), "allowed": False, "status": status}
+        return {"apiVersion": review.get("apiVersion"), "kind": "AdmissionReview", "response": response}
+
+    async def _answer(self, request: Manifest) -> Answer:
+        for one in self.controllers:
+            if one.answers:
+                return await one.answers(request, self.clients)
+        raise QuestionError("nobody here answers questions", BUSY)
+
     def show(self) -> None:
         """Show the certificate whose turn it is to whoever connects from now on."""
         shown = in_use(known(self._secrets()), self.clients.now())
@@ -100,6 +134,7 @@ class Webhook:
 
     def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
         """Some Secret has changed."""
+        self._paths = None
         self._news.set()
 
     # Leading ---------------------------------------------------------------------------------------------------------
@@ -133,7 +168,7 @@ class Webhook:
                 self._note(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
             except AlreadyExists:
                 return  # the watch is about to tell
-        if changed := trusting(configuration, bundle(known(self._secrets()))):
+        if changed := asking(configuration, known(self._secrets()), self.clients.now()):
             self.clients.may_write()
             await kube.replace(changed)
         for one in wanted.drop:
@@ -143,6 +178,15 @@ class Webhook:
     def _note(self, secret: Manifest) -> None:
         if (seen := self.clients.hub.find(SECRET)) is not None:
             seen.written(secret)
+
+
+def is_question(review: Any) -> bool:
+    """Whether an AdmissionReview is of a Question, which Kopf has no handler for."""
+    match review:
+        case {"request": {"resource": {"group": "modelplane.ai", "resource": QUESTION.plural}}}:
+            return True
+        case _:
+            return False
 
 
 def webhook(

@@ -14,7 +14,7 @@ from kopf._cogs.structs.reviews import WebhookClientConfig, WebhookFn
 from kopf._core.engines.admission import WebhookError
 from kopf._core.reactor.inventory import ResourceMemories
 
-from modelplane_operator.runtime.admission import PATIENCE, Webhook
+from modelplane_operator.runtime.admission import PATIENCE, Webhook, is_question
 from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.runtime.probes import answering
 
@@ -63,8 +63,11 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
 
     async def serve(review: WebhookFn) -> AsyncGenerator[WebhookClientConfig]:
         async def answer(request: web.Request) -> web.Response:
+            if not webhook.is_asked_at(request.path):
+                raise web.HTTPNotFound  # before anything is read
             try:
-                return web.json_response(await review(json.loads(await request.read())))
+                asked = json.loads(await request.read())
+                return web.json_response(await (webhook.answer(asked) if is_question(asked) else review(asked)))
             except (WebhookError, json.JSONDecodeError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
 

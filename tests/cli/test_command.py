@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import json
-import sys
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,27 +13,17 @@ import yaml
 
 from tests.api.contract import rich
 from tests.support.api import Api, named
-from tests.support.manifests import ROOT, Manifest, change
+from tests.support.command import ERROR, NO, OUT_OF_REACH, USAGE, YES
+from tests.support.command import modelplane as typed
+from tests.support.manifests import Manifest, change
 
 pytestmark = pytest.mark.fleet
 
 READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": "2026-11-21T11:40:00Z"}
-YES, ERROR, USAGE, NO, OUT_OF_REACH = range(5)
 
 
 async def modelplane(api: Api, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "modelplane_operator.cli", *arguments),
-        f"--kubeconfig={kubeconfig or api.server.kubeconfig}",
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(120):
-        said, _ = await process.communicate(stdin.encode())
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    return await typed(kubeconfig or api.server.kubeconfig, *arguments, stdin=stdin)
 
 
 def deployment(memory: str, replicas: int = 2) -> Manifest:
@@ -117,3 +107,103 @@ async def test_what_is_not_there_or_out_of_reach_is_one_line_with_what_to_do(api
     assert (code, said.count("\n"), "see whether kubectl reaches this hub" in said) == (OUT_OF_REACH, 1, True)
     code, said = await modelplane(api, "url", "default/nobody")
     assert (code, "kubectl get ms,md -n default" in said) == (NO, True)
+
+
+async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_path: Path) -> None:
+    """One server for all of them: what each finds of a model without replicas, on a cluster that is only told of."""
+    code, said = await modelplane(api, "tree", "default/asked")
+    assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked")) == (YES, True)
+    assert "1 without a place: modelplane why default/asked" in said
+    code, said = await modelplane(api, "events", "default/asked")
+    assert (code, "Nothing was told of default/asked lately" in said) == (YES, True)
+    code, said = await modelplane(api, "logs", "default/asked")
+    assert (code, "has no replica: modelplane why default/asked" in said) == (NO, True)
+    code, said = await modelplane(api, "top", "models", "-o", "json")
+    assert (code, [(one["name"], one["desired"]) for one in json.loads(said)["items"]]) == (YES, [("asked", 2)])
+    code, said = await modelplane(api, "top", "clusters")
+    assert (code, said.splitlines()[1].split()[0]) == (YES, "berlin")
+
+    before = await api.kubectl("get", "inferencecluster", "berlin", "-ojsonpath={.spec.taints}")
+    await modelplane(api, "drain", "berlin", "--dry-run")
+    assert await api.kubectl("get", "inferencecluster", "berlin", "-ojsonpath={.spec.taints}") == before
+    code, said = await modelplane(api, "drain", "berlin", "--timeout", "5")
+    assert (code, "berlin is empty." in said) == (YES, True)
+    drained = await api.kubectl("get", "inferencecluster", "berlin", "-ojsonpath={.spec.taints[*].key}")
+    assert "modelplane.ai/drain" in drained
+    code, said = await modelplane(api, "why", "default/asked")
+    assert (code, "Tolerate the taint modelplane.ai/drain:NoExecute" in said) == (NO, True)
+    code, _ = await modelplane(api, "drain", "berlin", "--undo")
+    assert (code, await api.kubectl("get", "inferencecluster", "berlin", "-ojsonpath={.spec.taints}")) == (YES, before)
+    code, said = await modelplane(api, "drain", "nowhere")
+    assert (code, "there are: berlin" in said) == (NO, True)
+
+    file = tmp_path / "help.tar.gz"
+    code, said = await modelplane(api, "bundle", "--file", str(file))
+    with tarfile.open(file) as archive:
+        names = {Path(one).name for one in archive.getnames()}
+    assert (code, {"versions.txt", "modeldeployments.yaml", "events.yaml"} <= names) == (YES, True)
+    assert "secrets.yaml" not in names
+
+
+async def test_a_cluster_is_checked_and_registered_from_what_it_publishes(api: Api) -> None:
+    """The server is the hub and the cluster at once."""
+    context = (await api.kubectl("config", "current-context")).strip()
+    code, said = await modelplane(api, "register", "lab", "--from-context", context)
+    assert (code, "no DRA driver has published devices" in said) == (NO, True)
+    await api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(LAB))
+    code, said = await modelplane(api, "check", "--context", context, "-o", "json")
+    found = {one["check"]: one for one in json.loads(said)["items"]}
+    assert (code, found["devices"]["says"]) == (YES, "1 node with 2 NVIDIA H100 on each node")
+    code, said = await modelplane(api, "register", "lab", "--from-context", context, "--dry-run")
+    assert [one["kind"] for one in yaml.safe_load_all(said)] == ["InferenceClass", "InferenceCluster"]
+    code, said = await modelplane(api, "register", "lab", "--from-context", context)
+    assert (code, "examples/access/with-helm.yaml" in said) == (NO, True)
+    await api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ACCOUNT))
+    code, said = await modelplane(api, "register", "lab", "--from-context", context)
+    assert (code, "lab is registered" in said) == (YES, True), said
+    label = await api.kubectl("get", "node", "dgx-1", "-ojsonpath={.metadata.labels.modelplane\\.ai/pool}")
+    assert label == "2-nvidia-h100"
+    text = await api.kubectl("get", "secret", "lab-kubeconfig", "-nmodelplane-system", "-ojsonpath={.data.kubeconfig}")
+    user = yaml.safe_load(base64.b64decode(text))["users"][0]["user"]
+    assert set(user) == {"token"}
+    code, said = await modelplane(api, "register", "lab", "--from-context", context)
+    assert (code, "there is an InferenceCluster lab already" in said) == (NO, True)
+    await api.kubectl("delete", "inferencecluster,inferenceclass", "--all", "--wait=false")
+
+
+DEVICES = [{"name": f"gpu-{n}", "attributes": {"productName": {"string": "NVIDIA H100"}}} for n in range(2)]
+LAB: list[Manifest] = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "dgx-1"}},
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {},
+    },
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "dgx-1-gpu"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "dgx-1",
+            "pool": {"name": "dgx-1", "generation": 1, "resourceSliceCount": 1},
+            "devices": DEVICES,
+        },
+    },
+]
+ACCOUNT: list[Manifest] = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-access"}},
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-system"}},
+    {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "modelplane-operator", "namespace": "modelplane-access"},
+    },
+    {  # which a controller makes that does not run beside this server
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kube-root-ca.crt", "namespace": "modelplane-access"},
+        "data": {"ca.crt": "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"},
+    },
+]

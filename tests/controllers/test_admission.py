@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 import yaml
 
@@ -26,6 +28,7 @@ from modelplane_operator.planning.admission.certificates import KEPT, REPLACED, 
 from tests.support.api import Api
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered
+from tests.support.command import ERROR, NO, OUT_OF_REACH, modelplane
 from tests.support.processes import REAL, Process, eventually, operating
 
 pytestmark = pytest.mark.fleet
@@ -80,8 +83,14 @@ class Stage:
 
     async def ask(self, port: int) -> None:
         """Have the API server ask whoever listens on this port, and wait until it does."""
-        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=await asked_on(port))
+        asked = await asked_on(port, await self.path())
+        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=asked)
         await eventually(lambda: self.api.refusal(model(TYPING_ERROR)), lambda said: REFUSED in said, "the webhook")
+
+    async def path(self) -> str:
+        """Where the API server asks."""
+        configuration = await self.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+        return urlsplit(configuration["webhooks"][0]["clientConfig"]["url"]).path
 
     async def certificates(self) -> dict[str, Manifest]:
         found = await self.kube.list(SECRET, namespace=names.SYSTEM_NAMESPACE)
@@ -106,11 +115,11 @@ def model(*selectors: str, name: str = "qwen", replicas: int = 1) -> Manifest:
     return {**found, "metadata": {"name": name, "namespace": "default"}}
 
 
-async def asked_on(port: int) -> str:
+async def asked_on(port: int, path: str = "/") -> str:
     """The chart's webhook, at an address of this machine: no Service here leads anywhere."""
     (found,) = [one for one in await rendered() if one["kind"] == "ValidatingWebhookConfiguration"]
-    (hook,) = found["webhooks"]
-    return yaml.safe_dump({**found, "webhooks": [{**hook, "clientConfig": {"url": f"https://localhost:{port}/"}}]})
+    hooks = [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}} for hook in found["webhooks"]]
+    return yaml.safe_dump({**found, "webhooks": hooks})
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +176,94 @@ async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
     endpoint = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelEndpoint", "metadata": metadata}
     said = await stage.kubectl("apply", manifest={**endpoint, "spec": {"url": "http://169.254.169.254/"}})
     assert "denied the request" in said.text
+
+
+@pytest.fixture
+async def tenant(stage: Stage, tmp_path: Path) -> Path:
+    """The kubeconfig of somebody with the role `view` in one namespace, and with `edit` in another."""
+    chosen = ("Question", "modelplane-operator-view", "modelplane-operator-edit")
+    found = [
+        one
+        for one in await rendered()
+        if one["metadata"]["name"] in chosen or one.get("spec", {}).get("names", {}).get("kind") in chosen
+    ]
+    kubectl = stage.api.kubectl
+    await kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(found))
+    await kubectl("create", "namespace", "mine")
+    await kubectl("create", "serviceaccount", "tina", "-ndefault")
+    for namespace, roles in (("default", ["view"]), ("mine", ["view", "edit"])):
+        for role in roles:
+            given = (f"--clusterrole=modelplane-operator-{role}", "--serviceaccount=default:tina")
+            await kubectl("create", "rolebinding", f"tina-{role}", f"-n{namespace}", *given)
+    token = (await kubectl("create", "token", "tina", "-ndefault")).strip()
+    config = yaml.safe_load(stage.api.server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    (path := tmp_path / "tina").write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, tenant: Path) -> None:
+    for name, namespace in (("asked", "default"), ("asked", "mine")):
+        manifest = model(name=name)
+        manifest["metadata"]["namespace"] = namespace
+        await stage.api.create(manifest)
+
+    async def answered() -> tuple[int, str]:
+        return await modelplane(tenant, "why", "default/asked")
+
+    code, said = await eventually(answered, lambda told: told[0] == NO, "an answer")
+    assert said.splitlines()[0].startswith("default/asked is not Ready")
+    assert "No InferenceClusters found; 0 of 1 replica placed" in said
+    code, said = await modelplane(tenant, "why", "default/nobody")
+    assert (code, "modeldeployments" in said or "nobody" in said) == (ERROR, True)
+    code, said = await modelplane(tenant, "hardware", "-n", "default")
+    assert (code, "No cluster publishes devices" in said) == (NO, True)
+
+    code, said = await modelplane(tenant, "plan", "mine/asked", "--replicas", "3")
+    assert (code, "0 of 3 replicas placed" in said) == (NO, True)
+    code, said = await modelplane(tenant, "plan", "-f", "-", "-n", "mine", stdin=yaml.safe_dump(model(name="new")))
+    assert (code, "0 of 1 replica placed" in said) == (OUT_OF_REACH, False)  # the file says namespace default
+    assert "you may not create ModelDeployment default/new" in said
+    code, said = await modelplane(tenant, "plan", "default/asked", "--replicas", "3")
+    assert (code, "you may not update ModelDeployment default/asked" in said) == (OUT_OF_REACH, True)
+    code, said = await modelplane(tenant, "why", "kube-system/asked")
+    assert code == OUT_OF_REACH
+    stored = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "Question",
+        "metadata": {"name": "x", "namespace": "mine"},
+    }
+    said = await stage.kubectl("create", manifest={**stored, "spec": {"ask": "Hardware"}})
+    assert (said.succeeded, "0 kinds of devices may be asked for" in said.text) == (False, True)
+    assert await stage.api.kubectl("get", "questions", "-A", "-oname") == ""
+
+
+async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:
+    """The port is open to every pod of the hub, and a review tells of other namespaces: it says which models are
+    there, on which clusters, and which labels they have."""
+    service = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": "a", "namespace": "b"},
+    }
+    request = {
+        "uid": "1",
+        "resource": {"group": "modelplane.ai", "version": "v1alpha1", "resource": "modelservices"},
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": "x"}}}]}},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    path = await stage.path()
+    async with aiohttp.ClientSession() as session:
+        for port in (stage.port, stage.standby_port):
+            told = {}
+            for asked in (path, "/", "/modelservices", path[:-1], f"{path}/"):
+                url = f"https://localhost:{port}{asked}"
+                async with session.post(url, json=review, ssl=False) as answer:
+                    told[asked] = answer.status, await answer.text()
+            assert "No ModelEndpoints matched" in told.pop(path)[1]
+            assert {status for status, _ in told.values()} == {404}
 
 
 async def test_a_standby_answers_too(stage: Stage) -> None:

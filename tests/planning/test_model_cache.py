@@ -401,8 +401,8 @@ def test_clusters_without_storage_are_named_with_the_remedy() -> None:
         "Clusters without storage for caches are left out: berlin, rome: "
         "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
     )
-    assert says(some) == "1 cluster: berlin; clusters without storage for caches are left out: rome"
-    assert says(plan(seen(cache()))) == "No cluster matches clusterSelector"
+    assert says(some) == "1 cluster: berlin. Clusters without storage for caches are left out: rome"
+    assert says(plan(seen(cache()))) == "No cluster is there: label one, or correct it"
 
 
 def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too() -> None:

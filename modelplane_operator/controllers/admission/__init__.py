@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from modelplane_operator.api import ModelDeployment
+from modelplane_operator.api.types import of
+from modelplane_operator.controllers.admission.questions import Questions
 from modelplane_operator.controllers.admission.reviews import of_kinds
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.rendering.backend_url import Reach
@@ -18,6 +21,7 @@ def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Contro
 
     def with_review(one: Controller[Any, Any]) -> Controller[Any, Any]:
         found = reviews.get(one.type)
-        return replace(one, review=found(one)) if found else one
+        answers = Questions() if one.type == of(ModelDeployment) else None
+        return replace(one, review=found(one), answers=answers) if found else one
 
     return tuple(map(with_review, controllers))

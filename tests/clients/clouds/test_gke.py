@@ -101,7 +101,12 @@ def _left_behind(google: GoogleWorld) -> set[str]:
     files = "locations/us-central1-a/instances/pvc-2"
     left: Mapping[str, Manifest] = {
         "global/firewalls/k8s-fw-a0123": {"name": "k8s-fw-a0123", "network": network},
-        "regions/us-central1/backendServices/a0123": {"name": "a0123"},
+        "global/firewalls/k8s2-0123-web": {"name": "k8s2-0123-web", "network": network},
+        "regions/us-central1/backendServices/k8s2-0123-web": {"name": "k8s2-0123-web"},
+        "regions/us-central1/forwardingRules/k8s2-tcp-0123-web": {
+            "name": "k8s2-tcp-0123-web",
+            "backendService": f"{LINK}/regions/us-central1/backendServices/k8s2-0123-web",
+        },
         "regions/us-central1/forwardingRules/a0123": {"name": "a0123"},
         "regions/us-central1/targetPools/a0123": {"name": "a0123"},
         f"{ZONE}/networkEndpointGroups/k8s1-0123": {"name": "k8s1-0123", "network": network},

@@ -1,0 +1,143 @@
+"""What whoever helps wants to see of a hub, in one file, and no secret in it."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from modelplane_operator.api import KINDS, names
+from modelplane_operator.api.types import of
+from modelplane_operator.cli.hub import ask
+from modelplane_operator.cli.options import Context, Kubeconfig, hub
+from modelplane_operator.cli.output import console
+from modelplane_operator.clients.asking import logs
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.objects import Key, Manifest, entries, section
+from modelplane_operator.kube.resources import EVENT, POD, ResourceType
+
+LINES: Final = 5000  # of each log of the operator's
+OURS: Final = frozenset(kind.definition.kind for kind in KINDS)
+HIDDEN: Final = "(left out)"
+_TOLD = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
+_USER = re.compile(r"(://)[^/@\s]+@")
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def bundle(
+    file: Annotated[Path | None, typer.Option("-f", "--file", help="Where to; otherwise a name with the time.")] = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Write what a support person asks for into one file: our objects, Events, the operator's logs; no Secrets."""
+    now = datetime.now(UTC)
+    path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
+    found = ask(hub(kubeconfig, context), _collected)
+    with path.open("xb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, content in found:
+            member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
+            member.size, member.mtime = len(data), int(time.time())
+            archive.addfile(member, io.BytesIO(data))
+    console().print(
+        f"{path}: {len(found)} files. Values of environment variables and headers are left out; look through it before "
+        "you hand it on."
+    )
+
+
+async def _collected(kube: Kube) -> list[tuple[str, str]]:
+    """Names and contents; what cannot be read says why in its place."""
+    found = [("versions.txt", f"modelplane {installed('modelplane-operator')}\nKubernetes {await kube.version()}\n")]
+    for kind in (*map(of, KINDS), EVENT):
+        found.append((f"{kind.plural}.yaml", await _told(kube, kind)))
+    try:
+        pods = (await kube.list(POD, namespace=names.SYSTEM_NAMESPACE)).items
+    except ClientError as error:
+        return [*found, ("logs/none.txt", f"{error}\n")]
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        found.append((f"pods/{name}.yaml", _text(without_secrets(pod))))
+        for container in entries(pod, "spec", "containers"):
+            for previous in (False, True):
+                suffix = ".previous" if previous else ""
+                log = await _log(kube, Key(names.SYSTEM_NAMESPACE, name), str(container["name"]), previous=previous)
+                if log or not previous:
+                    found.append((f"logs/{name}.{container['name']}{suffix}.txt", log))
+    return found
+
+
+async def _told(kube: Kube, kind: ResourceType) -> str:
+    try:
+        found = (await kube.list(kind)).items
+        return _text([without_secrets(one) for one in found if kind is not EVENT or _is_ours(one)])
+    except ClientError as error:
+        return f"# {error}\n"
+
+
+def _is_ours(event: Manifest) -> bool:
+    about = section(event, "involvedObject")
+    return about.get("namespace") == names.SYSTEM_NAMESPACE or str(about.get("kind")) in OURS
+
+
+async def _log(kube: Kube, pod: Key, container: str, *, previous: bool) -> str:
+    try:
+        lines = logs(kube, pod, container, follow=False, previous=previous, tail=LINES)
+        return "".join([f"{bytes(line).decode(errors='replace')}\n" async for line in lines])
+    except ClientError as error:
+        return "" if previous else f"{error}\n"
+
+
+def _text(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def without_secrets(manifest: Manifest) -> Manifest:
+    """The object without what people write into it that may be a secret: values of variables and headers, arguments
+    that are called keys or tokens, and copies of all that in metadata."""
+    metadata = {name: value for name, value in section(manifest, "metadata").items() if name != "managedFields"}
+    annotations: dict[str, Any] = {**(metadata.get("annotations") or {})}
+    if annotations.pop(_APPLIED, None) is not None:
+        metadata["annotations"] = annotations
+    return {**_hidden(manifest), "metadata": metadata}
+
+
+def _hidden(value: Any, inside: str = "") -> Any:
+    match value:
+        case {"name": str(), "value": _, **rest}:
+            return {"name": value["name"], "value": HIDDEN, **_hidden(rest)}
+        case dict():
+            return {name: HIDDEN if _is_secret(name, one) else _hidden(one, name) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case list() if inside in {"args", "command"}:
+            return [*_arguments(value)]  # pyright: ignore[reportUnknownArgumentType]
+        case list():
+            return [_hidden(one, inside) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        case str():
+            return _USER.sub(rf"\1{HIDDEN}@", value)
+        case _:
+            return value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and any(word in name.lower().replace("-", "_") for word in _TOLD)
+        and name != "secretName"
+    )
+
+
+def _arguments(given: list[Any]) -> Iterator[Any]:
+    hide = False
+    for one in given:
+        name, equals, _ = str(one).partition("=")
+        told = any(word in name.lower().replace("-", "_") for word in (*_TOLD, "key"))
+        yield HIDDEN if hide else f"{name}={HIDDEN}" if told and equals else _hidden(one)
+        hide = told and not equals and name.startswith("-")

@@ -1,0 +1,100 @@
+"""Who uses how much of the fleet: `top models` and `top clusters`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+
+from modelplane_operator.cli.hub import ask, snapshot
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
+from modelplane_operator.cli.output import Exit, Format, console, structured, table
+from modelplane_operator.cli.platform import states
+from modelplane_operator.planning.answers.snapshot import Snapshot, ready
+from modelplane_operator.scheduling.placement import charges, read
+
+top = typer.Typer(name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """What the replicas of one model take."""
+
+    namespace: str
+    name: str
+    ready: int
+    replicas: int
+    desired: int
+    nodes: int
+    clusters: int
+
+
+@top.command("models")
+def models(
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Models by the nodes that their replicas take."""
+    target = hub(kubeconfig, context)
+
+    def show() -> None:
+        found = used(ask(target, snapshot))
+        if output in {Format.JSON, Format.YAML}:
+            structured("TopModels", found, output)
+            return
+        if not found:
+            console().print("There is no ModelDeployment: docs/install.md says how one is made.")
+            raise typer.Exit(Exit.NO)
+        rows = [(one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters) for one in found]
+        console().print(table(("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"), rows))
+
+    repeated(show, watch=watch)
+
+
+def used(seen: Snapshot) -> Sequence[ModelUse]:
+    """The most nodes first."""
+    found: list[ModelUse] = []
+    for key, deployment in seen.deployment.items():
+        mine = seen.owned.get(key, ())
+        states_ = [ready(one.conditions) for one in mine]
+        found.append(
+            ModelUse(
+                namespace=key.namespace,
+                name=key.name,
+                ready=sum(one is not None and one.status == "True" for one in states_),
+                replicas=len(mine),
+                desired=deployment.spec.replicas,
+                nodes=sum(sum(charges(read(one).engines).values()) for one in mine),
+                clusters=len({one.spec.cluster_name for one in mine}),
+            )
+        )
+    return sorted(found, key=lambda one: (-one.nodes, one.namespace, one.name))
+
+
+@top.command("clusters")
+def clusters(
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Clusters by how much of them is in use."""
+    target = hub(kubeconfig, context)
+
+    def show() -> None:
+        found = sorted(states(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
+        if output in {Format.JSON, Format.YAML}:
+            structured("TopClusters", found, output)
+            return
+        if not found:
+            console().print("There is no InferenceCluster: docs/clusters.md says how one is registered.")
+            raise typer.Exit(Exit.NO)
+        rows = [
+            (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas) for one in found
+        ]
+        console().print(table(("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"), rows))
+
+    repeated(show, watch=watch)

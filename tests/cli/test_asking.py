@@ -1,0 +1,123 @@
+"""What the command does where the hub lets its user read little: it asks the operator, or says what is lacking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from modelplane_operator.api import ModelReplica
+from modelplane_operator.planning.answers.questions import QuestionError, answer, asked
+from modelplane_operator.planning.answers.snapshot import Snapshot
+from tests.support.builders import EPOCH, cluster, deployment
+from tests.support.command import NO, OUT_OF_REACH, YES, modelplane
+from tests.support.observed import placed
+from tests.support.web_server import on_loopback
+
+OWN = deployment(replicas=2)
+FLEET = (cluster("berlin", nodes=1),)
+SEEN = Snapshot(FLEET, tuple(map(ModelReplica.parse, placed(OWN, *FLEET))), (OWN,), (), EPOCH)
+QUESTIONS = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/questions"
+ONE = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modeldeployments/{OWN.key.name}"
+SERVICES = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modelservices"
+
+
+@dataclass
+class Hub:
+    """An API server that lets its user read one namespace's models, and the operator's webhook behind it."""
+
+    url: str = ""
+    answers: bool = True
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def kubeconfig(self, folder: Path) -> Path:
+        config = {
+            "current-context": "it",
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": OWN.key.namespace}}],
+            "clusters": [{"name": "it", "cluster": {"server": self.url}}],
+            "users": [{"name": "it", "user": {"token": "t"}}],
+        }
+        (path := folder / "kubeconfig").write_text(yaml.safe_dump(config))
+        return path
+
+    def said(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        if path == ONE:
+            return 200, OWN.to_manifest()
+        if path == SERVICES:
+            return 200, {"kind": "ModelServiceList", "metadata": {"resourceVersion": "1"}, "items": []}
+        if (method, path) != ("POST", QUESTIONS):
+            return 403, {"kind": "Status", "message": f"{path} is forbidden"}
+        if not self.answers:
+            return 404, {"kind": "Status", "message": "the server could not find the requested resource"}
+        question = json.loads(body)
+        self.asked.append(question["spec"])
+        try:
+            found = answer(asked(question), (), SEEN)
+        except QuestionError as error:
+            return error.code, {"kind": "Status", "message": str(error)}
+        causes = [{"reason": "Answer", "message": json.dumps(found.document)}]
+        return 422, {"kind": "Status", "message": found.words, "details": {"causes": causes}}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    found = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            status, said = found.said(self.command, self.path.partition("?")[0], self.rfile.read(size))
+            data = json.dumps(said, default=str).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET  # noqa: N815 - the name that the server looks for
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # of lists that are read at once the client breaks off the rest
+                super().handle()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with on_loopback(Handler) as found.url:
+        yield found
+
+
+async def test_whoever_may_not_read_the_fleet_is_answered_by_the_operator(hub: Hub, tmp_path: Path) -> None:
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "why", OWN.key.name)
+    first, cause, remedy, *_ = said.splitlines()
+    assert (code, first.startswith(f"{OWN.key} is not Ready")) == (NO, True), said
+    assert cause.startswith("1 of 2 replicas placed")
+    assert remedy.startswith("What would help: ")
+    assert hub.asked == [{"ask": "Why", "modelDeployment": OWN.key.name}]
+
+
+async def test_plans_and_hardware_are_asked_for_as_well(hub: Hub, tmp_path: Path) -> None:
+    config = hub.kubeconfig(tmp_path)
+    code, said = await modelplane(config, "plan", OWN.key.name, "--replicas", "1")
+    assert (code, "1 of 1 replica placed" in said) == (YES, True)
+    new = deployment(name="new", uid="").to_manifest()
+    code, said = await modelplane(config, "plan", "-f", "-", stdin=yaml.safe_dump(json.loads(json.dumps(new))))
+    assert (code, f"{OWN.key.namespace}/new" in said) == (NO, True)
+    code, said = await modelplane(config, "hardware")
+    assert (code, 'device.driver == "gpu.nvidia.com"' in said) == (YES, True)
+    assert [one["ask"] for one in hub.asked] == ["Plan", "Plan", "Hardware"]
+
+
+async def test_where_nobody_answers_it_is_told_what_the_user_lacks(hub: Hub, tmp_path: Path) -> None:
+    hub.answers = False
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "why", OWN.key.name)
+    assert (code, "is forbidden" in said, "kubectl auth can-i" in said) == (OUT_OF_REACH, True, True)
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "fleet")
+    assert (code, "is forbidden" in said) == (OUT_OF_REACH, True)
