@@ -186,6 +186,11 @@ class Settings:
         _one_of("refused", "allowed"),
         "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
     )
+    http2: str = _option(
+        "off",
+        _one_of("on", "off"),
+        "whether API servers that speak HTTP/2 are asked over it: one connection for all, and not one for each watch",
+    )
     log_level: str = _option(
         "info", _one_of("debug", "info", "warning", "error"), "the least severe level that is logged"
     )

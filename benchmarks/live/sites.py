@@ -32,7 +32,7 @@ import orjson
 from aiohttp import web
 
 from localfleet.kubeclient import MERGE, ApiError, Key, KubeClient, Manifest, Mirror, read_kubeconfig
-from modelplane_operator.clients.wire import shrink_tls_buffers
+from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.rendering import cluster_gateway, traefik
 
 SEPARATOR = "--"

@@ -428,10 +428,10 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_
 @pytest.mark.fleet
 async def test_a_server_that_is_gone_is_said_and_nothing_else_happens(scene: Scene, access: Access) -> None:
     (port,) = free_ports(1)
-    kube = scene.cluster.kube
-    kube.renew(replace(access, server=f"https://127.0.0.1:{port}"))
-    run = await scene.install()
-    kube.renew(access)
+    async with connect(replace(access, server=f"https://127.0.0.1:{port}")) as gone:
+        kube, scene.cluster._kube = scene.cluster._kube, gone
+        run = await scene.install()
+        scene.cluster._kube = kube
 
     assert "Unreachable" in run.error or "refused" in run.error.lower(), run.error
     assert not (scene.folder / "argv").exists()
