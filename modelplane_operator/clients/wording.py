@@ -51,9 +51,8 @@ def why(error: BaseException) -> str:
         return words
     match error:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            said = (
-                getattr(getattr(error, "certificate_error", error), "verify_message", "") or "it names another server"
-            )
+            found = getattr(error, "certificate_error", error)
+            said = getattr(found, "verify_message", "") or "it names another server"
             return (
                 f"the server's certificate is not trusted: {said}; look at certificate-authority-data and "
                 "tls-server-name in the kubeconfig"

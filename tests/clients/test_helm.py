@@ -24,6 +24,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig, write_ku
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm, digest_of, located
 from modelplane_operator.clients.helm_command import CPU_SECONDS, OF_A_FILE, HelmError
+from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched

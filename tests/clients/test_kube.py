@@ -339,9 +339,9 @@ def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     assert _descriptors() == open_before
 
 
-@pytest.mark.parametrize("speak", [True, False], ids=["HTTP/2", "HTTP/1.1"])
-def test_a_request_that_is_given_up_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, speak: bool) -> None:
-    monkeypatch.setattr(Channel, "http2", speak)
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
+def test_a_request_that_is_given_up_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, protocol: str) -> None:
+    monkeypatch.setattr(Channel, "http2", protocol == "h2")
 
     async def gives_up(access: Access) -> None:
         async with connect(access) as kube:
@@ -349,7 +349,7 @@ def test_a_request_that_is_given_up_leaves_no_socket_open(monkeypatch: pytest.Mo
                 async with asyncio.timeout(0.5):
                     await kube.list(CONFIG_MAP)
 
-    with silent("h2" if speak else "http/1.1") as access:
+    with silent(protocol) as access:
         open_before = _descriptors()
         asyncio.run(gives_up(access))
 
