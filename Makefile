@@ -28,7 +28,7 @@ demo: setup  ## A fleet on this machine, the operator, and a model that answers
 demo-down: setup  ## End all of that
 	@$(BIN)/python scripts/demo.py --down
 
-demo-cloud: setup  ## A cluster on Amazon EKS (a stand-in of AWS), from apply to an answer, and from delete to nothing
+demo-cloud: setup  ## Clusters on EKS and GKE (stand-ins of both), from apply to an answer, and from delete to nothing
 	@$(BIN)/python -m scripts.demo_cloud
 
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
@@ -93,7 +93,7 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
+	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --extra gke --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
 	$(BIN)/python -m scripts.digests

@@ -223,9 +223,10 @@ class _Stream(asyncio.Transport):
         if self._closed:
             return
         self.ended = self._closed = True
-        self._connection.flush()
         if self.broken:
             self._connection.abort()
+        else:
+            self._connection.flush()
         asyncio.get_running_loop().call_soon(self.lost, None)
 
     def is_closing(self) -> bool:

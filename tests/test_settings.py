@@ -55,6 +55,7 @@ def test_a_flag_can_take_back_what_a_variable_says() -> None:
         ("allow_endpoints", "10.0.0.0/8, .Corp.example,", ("10.0.0.0/8", ".corp.example")),
         ("kubeconfig", "/etc/hub", Path("/etc/hub")),
         ("lease_retry", "0.5", 0.5),
+        ("google_endpoints", "compute=https://a.p.googleapis.com/", (("compute", "https://a.p.googleapis.com"),)),
     ],
 )
 def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
@@ -73,6 +74,8 @@ def test_every_kind_of_value_is_read(name: str, text: str, value: Any) -> None:
         ({"log_level": "loud"}, {}, "--log-level=loud: it must be one of debug, info, warning, error"),
         ({"lease_name": "A b"}, {}, "--lease-name=A b: it must be a DNS label"),
         ({"refuse_endpoints": "10.0.0.1/8"}, {}, "--refuse-endpoints=10.0.0.1/8: 10.0.0.1/8 has host bits set"),
+        ({"google_endpoints": "storage=https://a"}, {}, "storage is none of container, compute, file, serviceusage"),
+        ({"google_endpoints": "compute=a"}, {}, "it must be http:// or https://"),
         ({"lease_duration": "5"}, {}, "--lease-duration: a lease is retried more often"),
         ({"engine_drain": "360"}, {}, "--engine-drain must be shorter than --engine-grace"),
     ],

@@ -27,6 +27,8 @@ from localfleet.processes import Command, Running, start
 
 ASKING = 8  # requests under way at any time
 SAMPLES = 500  # requests each way
+HUB = "127.0.0.1"  # where the gateway is reached: nothing of users leads to it, nor to the gateway of a cluster
+OUTSIDE = "198.51.100.7"  # where their endpoints lead instead; no slice takes an address of loopback
 TEAM = "team-0"
 SETTLED = 3.0  # seconds of load after a change
 
@@ -49,17 +51,27 @@ class Backend:
 
 @asynccontextmanager
 async def backend() -> AsyncGenerator[Backend]:
-    """On port 80 of this machine's own address, since a cluster's gateway listens there and loopback is refused."""
+    """On port 80 of this machine's own address, as the gateways of clusters are, and of one that is outside to all."""
     with socket(AF_INET, SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         it = Backend(probe.getsockname()[0])
+    await _loopback("add")
     runner = web.ServerRunner(web.Server(it.answer, access_log=None), handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    await web.TCPSite(runner, it.address, 80, reuse_port=True).start()  # beside an Envoy on all other addresses
+    for address in (it.address, OUTSIDE):
+        await web.TCPSite(runner, address, 80, reuse_port=True).start()  # beside an Envoy on all other addresses
     try:
         yield it
     finally:
         await runner.cleanup()
+        await _loopback("delete")
+
+
+async def _loopback(change: str) -> None:
+    """Give this machine the address outside, or take it back, which root may."""
+    done = await asyncio.create_subprocess_exec("ip", "address", change, f"{OUTSIDE}/32", "dev", "lo")
+    if await done.wait():
+        raise RuntimeError(f"ip address {change} {OUTSIDE}/32 dev lo: B12 needs root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +109,14 @@ async def _measured(gateway: Gateway, size: int, changes: int) -> AsyncIterator[
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(backend())
         scene = await stack.enter_async_context(scenes.scene(clusters=2, gateway=there.address))
-        running = await stack.enter_async_context(gateway.started(scene, there.address))
-        one = stack.enter_context(scene.operator("operator", f"--allow-endpoints={there.address}/32"))
+        running = await stack.enter_async_context(gateway.started(scene, HUB))
+        one = stack.enter_context(scene.operator("operator", f"--allow-endpoints={OUTSIDE}/32"))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         await scene.brought_up(one, 2)
         running.check()
         door = Door(scene, there, session, size, gateway)
         began = time.monotonic()
-        await scene.apply(manifest for number in range(size) for manifest in _outside(number, there.address))
+        await scene.apply(manifest for number in range(size) for manifest in _outside(number))
         attached = await scene.until_ready("modelservices", size) - began
         yield Figure("B12", size, "from apply until all services are Ready", round(attached, 2), "s")
         await _answered(door, "outside-00000")
@@ -147,12 +159,12 @@ async def _envoy_gateway(scene: Scene, address: str) -> AsyncGenerator[Running]:
 GATEWAYS = (Gateway("Traefik", 8000, _traefik), Gateway("Envoy Gateway", 80, _envoy_gateway))
 
 
-def _outside(number: int, address: str) -> tuple[Manifest, Manifest]:
+def _outside(number: int) -> tuple[Manifest, Manifest]:
     """A service over one endpoint that is no replica."""
     name = f"outside-{number:05}"
     kind = {"apiVersion": scenes.GROUP, "kind": "ModelEndpoint"}
     metadata = {"name": name, "namespace": TEAM, "labels": {"model": name}}
-    spec = {"url": f"http://{address}", "rewritePath": f"/{name}/"}
+    spec = {"url": f"http://{OUTSIDE}", "rewritePath": f"/{name}/"}
     return {**kind, "metadata": metadata, "spec": spec}, _service(name, {name: 1})
 
 
@@ -199,7 +211,7 @@ async def _latency(door: Door) -> list[Figure]:
 async def _propagated(door: Door, number: int) -> float:
     """The seconds from a new service to its first answer."""
     began = time.monotonic()
-    await door.scene.apply(_outside(number, door.there.address))
+    await door.scene.apply(_outside(number))
     return await _answered(door, f"outside-{number:05}") - began
 
 

@@ -317,7 +317,7 @@ async def scene(*, clusters: int, gateway: str | None = None) -> AsyncGenerator[
         yield it
 
 
-OF_ENVOY = ("envoyproxies", "clienttrafficpolicies")
+OF_ENVOY = ("envoyproxies", "clienttrafficpolicies", "backendtrafficpolicies")
 # An API server shares out what it does at once between its clients. We are one client too many for its defaults.
 UNTHROTTLED = ("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
 

@@ -21,6 +21,7 @@ SHARED_COLUMNS = (
     Column("AGE", ".metadata.creationTimestamp", "date"),
 )
 SUMMARY = Column("SUMMARY", ".status.summary", wide=True)
+MESSAGE = Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True)
 
 _BOUNDS = {
     "minLength": "at least {} characters",
@@ -87,7 +88,7 @@ def columns(kind: type[Resource[Any, Any]]) -> tuple[Column, ...]:
     """What `kubectl get` shows of a kind: the kind's own columns, then those of all."""
     status = schema(kind)["properties"]["status"]["properties"]
     summary = (SUMMARY,) if status.get("summary", {}).get("type") == "string" else ()
-    return (*kind.definition.columns, *SHARED_COLUMNS, *summary)
+    return (*kind.definition.columns, *SHARED_COLUMNS, *summary, MESSAGE)
 
 
 class _Plain(yaml.SafeDumper):

@@ -8,14 +8,8 @@ from pydantic import Field
 
 from modelplane_operator.api.base import MODELPLANE, Column, Definition, Resource, SummarizedStatus
 from modelplane_operator.api.bounds import (
-    LABEL_TEXT,
     TAINTS,
-    ZONES,
     AnyTaintKey,
-    CloudName,
-    NodeCount,
-    OurName,
-    String63,
     TaintValue,
 )
 from modelplane_operator.api.cluster_origin import ClusterOrigin
@@ -25,17 +19,9 @@ from modelplane_operator.api.gateway_pods import GatewayPods
 from modelplane_operator.api.gateway_status import GatewayStatus
 from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
-from modelplane_operator.api.model import Model, Rule, list_map, must
-from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect, QualifiedName
-
-NOT_SYSTEM = Rule(
-    "self != 'system'",
-    "The name system is taken by the pool that the operator adds to every cluster for its own pods: choose another.",
-)
-
-
-PoolName = Annotated[str, Field(max_length=40, pattern=LABEL_TEXT)]
-
+from modelplane_operator.api.model import Model, Rule, list_map
+from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -51,63 +37,6 @@ class Taint(Model):
     """`NoSchedule` keeps new replicas off; `NoExecute` also moves running ones elsewhere."""
 
 
-class CapacityBlock(Model):
-    """Machines that AWS holds for a time."""
-
-    capacity_reservation_id: Annotated[str, Field(min_length=4, max_length=64, pattern="^cr-[0-9a-f]+$")]
-    """Id of the Capacity Block reservation, for example `cr-0123456789abcdef0`."""
-
-
-class InfiniBand(Model):
-    """An InfiniBand fabric of Nebius."""
-
-    fabric: String63
-    """Id of an existing fabric, for example `fabric-2`."""
-
-
-ONLY_WITH_INFINIBAND = Rule(
-    "!has(self.infiniband) || self.type == 'InfiniBand'",
-    "The infiniband block goes with `type: InfiniBand`: set that type, or remove the block.",
-)
-
-
-class PoolFabric(Model):
-    """The network between the nodes of a pool."""
-
-    rules: ClassVar = (ONLY_WITH_INFINIBAND,)
-
-    type: Literal["None", "EFA", "InfiniBand"] = "None"
-    """`EFA` on EKS, `InfiniBand` on AKS and Nebius; elsewhere it changes nothing."""
-    infiniband: InfiniBand | None = None
-    """Which InfiniBand fabric to join; Nebius needs it."""
-    topology_key: QualifiedName | None = None
-    """Label of the nodes that all nodes of one fabric carry with the same value, for example
-    `topology.kubernetes.io/zone`. The pods of a gang then run on nodes of one value."""
-
-
-class NodePool(Model):
-    """Nodes of one class."""
-
-    name: Annotated[PoolName, must(NOT_SYSTEM)]
-    """Name of the pool. The nodes carry it as label modelplane.ai/pool; on a cluster that you bring, you set that
-    label. On AKS: at most 12 lower-case letters and digits, beginning with a letter."""
-    class_name: OurName
-    """InferenceClass of the nodes."""
-    node_count: NodeCount = 1
-    """Nodes in the pool, over all zones; with `maxNodeCount`, how many it starts with. On a cluster that you bring,
-    those of them count that are there and carry the pool's label."""
-    min_node_count: NodeCount | None = None
-    """Fewest nodes the autoscaler leaves."""
-    max_node_count: Annotated[NodeCount, Field(ge=1)] | None = None
-    """Most nodes the autoscaler makes, and what models can count on. Without it the pool keeps its size."""
-    zones: Annotated[tuple[CloudName, ...], Field(max_length=ZONES)] = ()
-    """Zones to place the nodes in. GKE and EKS need them; AKS takes them; elsewhere they change nothing."""
-    capacity_block: CapacityBlock | None = None
-    """An AWS Capacity Block to take the nodes from; on EKS only."""
-    fabric: PoolFabric | None = None
-    """The network between the nodes."""
-
-
 class InferenceClusterSpec(ClusterSpec):
     """A GPU cluster of the fleet."""
 
@@ -118,6 +47,8 @@ class InferenceClusterSpec(ClusterSpec):
             "On Nebius an InfiniBand pool must say which fabric it joins: add `infiniband: {fabric: ...}`.",
             field="nodePools",
         ),
+        POOLS_OF_EKS_STAY,
+        POOLS_OF_GKE_STAY,
     )
 
     cluster: ClusterOrigin
@@ -369,6 +300,7 @@ class InferenceCluster(Resource[InferenceClusterSpec, InferenceClusterStatus]):
             Column("GATEWAY", ".status.gateway.address"),
             Column("POOLS", ".status.pools", "integer"),
             Column("NODES", ".status.nodes"),
+            Column("REPLICAS", ".status.replicas", "integer"),
             Column("VERSION", ".status.observed.version"),
             Column("TAINTS", ".status.taints"),
         ),

@@ -108,13 +108,13 @@ def serving_stack(cluster: str) -> str:
     return _from_cluster(cluster, "serving-stack")
 
 
-def on_cloud(cluster: str, uid: str, *parts: str) -> str:
+def on_cloud(cluster: str, uid: str, *parts: str, room: int = LABEL) -> str:
     """What a cloud calls a cluster that we make there, or a part of it.
 
     The uid is in it, so that two hubs that share an account, and a cluster that is made anew while its namesake goes,
     do not meet.
     """
-    return derived("cloud", uid, *parts, show="-".join((cluster, *parts)))
+    return derived("cloud", uid, *parts, show="-".join((cluster, *parts)), room=room)
 
 
 def registration(uid: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelplane_operator.api import Kind, crd
+from modelplane_operator.api.conditions import ConditionType
+from modelplane_operator.api.remedies import REMEDIES
 from modelplane_operator.kube.objects import Manifest
 
 
@@ -62,16 +64,21 @@ def page(kind: Kind, example: str) -> str:
             *_rules(fields),
             "## Conditions",
             "",
-            "| type | status | reason | meaning |",
-            "|---|---|---|---|",
+            "| type | status | reason | meaning | what to do |",
+            "|---|---|---|---|---|",
             *(
-                f"| {condition.__name__} | {reason.status} | {reason.reason} | {reason.meaning} |"
+                f"| {condition.__name__} | {reason.status} | {reason.reason} | {reason.meaning} | {_remedy(reason)} |"
                 for condition in of.conditions
                 for reason in condition
             ),
             "",
         ]
     )
+
+
+def _remedy(reason: ConditionType) -> str:
+    found = REMEDIES.get(reason)
+    return (f"{found.do} [More](../{found.page})" if found.page else found.do) if found else ""
 
 
 def _row(field: Field) -> str:

@@ -68,8 +68,8 @@ def _show_why(found: Why, seen: Snapshot, *, wide: bool) -> None:
         rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
     if found.routes:
-        rows = [(route.name, route.url, route.ready, route.says) for route in found.routes]
-        out.print("", table(("SERVICE", "URL", "READY", "SAYS"), rows))
+        rows = [(route.name, route.url, route.ready, route.says, route.help) for route in found.routes]
+        out.print("", table(("SERVICE", "URL", "READY", "SAYS", "WHAT WOULD HELP"), rows))
 
 
 def plan(

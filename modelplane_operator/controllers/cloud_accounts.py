@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from modelplane_operator.api import names
+from modelplane_operator.clients.clouds.cloud import Cloud
 from modelplane_operator.clients.clouds.eks.cloud import Aws
 from modelplane_operator.clients.clouds.eks.session import Credentials, Session, read_credentials
+from modelplane_operator.clients.clouds.gke import session as gke
+from modelplane_operator.clients.clouds.gke.cloud import Gcp
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import NotFound, Unauthorized
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import SECRET
+
+T = TypeVar("T")
 
 KEY = "credentials"
 OWN = "default"
@@ -24,35 +31,57 @@ OWN = "default"
 class Accounts:
     """Who calls which cloud. Other keys in a Secret are taken up by the next call."""
 
+    google_hosts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where Google's services are, if not where everybody has them."""
     _secrets: Informer | None = field(default=None, init=False)
-    _sessions: dict[Account, tuple[Credentials, Aws]] = field(
+    _aws: dict[Account, tuple[Credentials, Aws]] = field(
         default_factory=dict[Account, tuple[Credentials, Aws]], init=False
+    )
+    _google: dict[Account, tuple[gke.Credentials, Gcp]] = field(
+        default_factory=dict[Account, tuple[gke.Credentials, Gcp]], init=False
     )
 
     def listen(self, informer: Informer) -> None:
         if informer.type == SECRET:
             self._secrets = informer
 
-    def cloud(self, account: Account) -> Aws:
+    def cloud(self, account: Account) -> Cloud:
         """Raises NotFound, Unauthorized, and KubeconfigError where the SDK is not installed."""
-        credentials = self._credentials(account)
-        known = self._sessions.get(account)
+        return self.google(account) if account.cloud == "GKE" else self.aws(account)
+
+    def google(self, account: Account) -> Gcp:
+        credentials = self._read(account, gke.read_credentials) or gke.Credentials()
+        known = self._google.get(account)
         if known is None or known[0] != credentials:
-            known = self._sessions[account] = (credentials, Aws(Session(account.region, credentials)))
+            session = gke.Session(account.region, account.project, credentials, self.google_hosts)
+            known = self._google[account] = (credentials, Gcp(session))
         return known[1]
 
-    def _credentials(self, account: Account) -> Credentials:
+    def aws(self, account: Account) -> Aws:
+        credentials = self._read(account, read_credentials) or Credentials()
+        known = self._aws.get(account)
+        if known is None or known[0] != credentials:
+            known = self._aws[account] = (credentials, Aws(Session(account.region, credentials)))
+        return known[1]
+
+    async def token(self, account: Account, cluster: str) -> str:
+        """What the API server of a cluster takes for a while. Raises ClientError."""
+        cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
+        return await cloud.session.cluster_token(cluster)
+
+    def _read(self, account: Account, read: Callable[[str], T]) -> T | None:
+        """The credentials in the account's Secret; None for the operator's own identity."""
         key = Key(names.SYSTEM_NAMESPACE, account.credentials)
         secret: Manifest | None = self._secrets.get(key) if self._secrets else None
         if secret is None:
             if account.credentials == OWN:
-                return Credentials()
+                return None
             raise NotFound(f"Secret {key} does not exist: write the account's credentials into its key {KEY}")
         text: str | None = section(secret, "data").get(KEY)
         if text is None:
             raise NotFound(f"Secret {key} has no key {KEY}")
         try:
-            return read_credentials(base64.b64decode(text).decode())
+            return read(base64.b64decode(text).decode())
         except (binascii.Error, UnicodeDecodeError):
             raise Unauthorized(f"Secret {key}: key {KEY} is no text in base64") from None
         except Unauthorized as error:

@@ -7,26 +7,35 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from modelplane_operator.api import InferenceCluster, labels, names
 from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.cloud import Account
 from modelplane_operator.kube.errors import ClientError, KubeconfigError
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import ResourceType
-from modelplane_operator.planning.eks_cluster import account_of
+from modelplane_operator.planning import eks_cluster, gke_cluster
 from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 from modelplane_operator.runtime.reading import Cluster, applied
 
 EKS: Final = of(EKSCluster)
+GKE: Final = of(GKECluster)
 CLUSTERS: Final = of(InferenceCluster)
-CLOUDS: Final[tuple[ResourceType, ...]] = (EKS,)
-LASTS = 600.0  # seconds until another token is made: EKS takes one for fifteen minutes
+ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
+    EKS: lambda manifest: eks_cluster.account_of(EKSCluster.parse(manifest)),
+    GKE: lambda manifest: gke_cluster.account_of(GKECluster.parse(manifest)),
+}
+"""The clouds' own kinds, and which account an object of each is in."""
+CLOUDS: Final = tuple(ACCOUNTS)
+LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
 REST = 2.0  # seconds between two looks at what is due
 AGAIN = 15.0  # seconds after a failure
 
@@ -42,6 +51,7 @@ def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
 class TokenKubeconfig:
     """Where an API server is, from the cloud's object, and a token that is made in memory and written nowhere."""
 
+    kind: str
     name: str
     endpoint: Mapping[str, str]
     token: str = field(default="", repr=False)
@@ -49,7 +59,7 @@ class TokenKubeconfig:
     """When, by the loop's clock; 0: another is due now."""
 
     def __str__(self) -> str:
-        return f"EKSCluster {names.SYSTEM_NAMESPACE}/{self.name}"
+        return f"{self.kind} {names.SYSTEM_NAMESPACE}/{self.name}"
 
     def read(self) -> Access:
         if not self.token:
@@ -64,6 +74,10 @@ class TokenKubeconfig:
         self.made = 0.0
 
 
+_Which = tuple[ResourceType, str]
+"""The cloud's object of an InferenceCluster: of a kind, by its name."""
+
+
 @dataclass(slots=True)
 class Tokens:
     """Makes tokens for the clusters of which the cloud has told where they are, and others before those end."""
@@ -71,14 +85,14 @@ class Tokens:
     accounts: Accounts
     known: Connections
     clock: Callable[[], float]
-    _sources: dict[str, TokenKubeconfig] = field(default_factory=dict[str, TokenKubeconfig], init=False)
-    _objects: dict[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
+    _sources: dict[_Which, TokenKubeconfig] = field(default_factory=dict[_Which, TokenKubeconfig], init=False)
+    _objects: dict[_Which, Manifest] = field(default_factory=dict[_Which, Manifest], init=False)
     _clusters: Informer | None = field(default=None, init=False)
-    _failed: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _failed: dict[_Which, float] = field(default_factory=dict[_Which, float], init=False)
 
     def listen(self, informer: Informer) -> None:
-        if informer.type == EKS:
-            informer.subscribe(self._seen)
+        if informer.type in CLOUDS:
+            informer.subscribe(partial(self._seen, informer.type))
         elif informer.type == CLUSTERS:
             self._clusters = informer
 
@@ -90,52 +104,52 @@ class Tokens:
 
     async def renew(self) -> None:
         """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""
-        due = [name for name, source in self._sources.items() if self._is_due(name, source)]
+        due = [which for which, source in self._sources.items() if self._is_due(which, source)]
         async with asyncio.TaskGroup() as group:
-            for name in due:
-                group.create_task(self._renew(name))
+            for which in due:
+                group.create_task(self._renew(which))
 
-    def _is_due(self, name: str, source: TokenKubeconfig) -> bool:
+    def _is_due(self, which: _Which, source: TokenKubeconfig) -> bool:
         now = self.clock()
-        if now - self._failed.get(name, -AGAIN) < AGAIN or not self._is_of_its_cluster(name):
+        if now - self._failed.get(which, -AGAIN) < AGAIN or not self._is_of_its_cluster(which):
             return False
         return not source.token or source.made == 0.0 or now - source.made >= LASTS
 
-    def _is_of_its_cluster(self, name: str) -> bool:
+    def _is_of_its_cluster(self, which: _Which) -> bool:
         """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
-        cluster = self._clusters.get(Key("", name)) if self._clusters else None
-        if cluster is None or section(cluster, "spec", "cluster").get("source") not in INFRASTRUCTURE:
+        cluster = self._clusters.get(Key("", which[1])) if self._clusters else None
+        made = INFRASTRUCTURE.get(section(cluster, "spec", "cluster").get("source", "")) if cluster else None
+        if cluster is None or made is None or of(made.kind) != which[0]:
             return False
-        return labels_of(self._objects[name]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
+        return labels_of(self._objects[which]).get(labels.OWNER_UID) == cluster["metadata"]["uid"]
 
-    async def _renew(self, name: str) -> None:
-        source = self._sources[name]
+    async def _renew(self, which: _Which) -> None:
+        source = self._sources[which]
         try:
-            cluster = EKSCluster.parse(self._objects[name])
-            session = self.accounts.cloud(account_of(cluster)).session
-            token = await session.cluster_token(source.endpoint["cluster"])
+            account = ACCOUNTS[which[0]](self._objects[which])
+            token = await self.accounts.token(account, source.endpoint["cluster"])
         except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
             refused = isinstance(error, ClientError)
             said = KubeconfigError(f"{source}: no token can be made for it: {error}") if refused else error
-            self._failed[name] = self.clock()
-            self.known.failed(name, source, said)
+            self._failed[which] = self.clock()
+            self.known.failed(source.name, source, said)
             return
-        self._failed.pop(name, None)
-        if self._sources.get(name) is source:  # else it went, or is elsewhere, in the meantime
+        self._failed.pop(which, None)
+        if self._sources.get(which) is source:  # else it went, or is elsewhere, in the meantime
             source.token, source.made = token, self.clock()
-            self.known.follow(name, source)
+            self.known.follow(source.name, source)
 
-    def _seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+    def _seen(self, kind: ResourceType, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         owned = new is not None and labels_of(new).get(labels.OWNER_KIND) == "InferenceCluster"
-        name = key.name
+        which = kind, key.name
         if key.namespace != names.SYSTEM_NAMESPACE or (new is not None and not owned):
             return
         if new is None or not (endpoint := section(new, "status", "endpoint")):
-            source = self._sources.pop(name, None)
+            source = self._sources.pop(which, None)
             if source is not None and source.token:  # else the way there is not ours
-                self.known.unfollow(name)
+                self.known.unfollow(key.name)
             return
-        self._objects[name] = new
-        before = self._sources.get(name)
+        self._objects[which] = new
+        before = self._sources.get(which)
         if before is None or dict(before.endpoint) != dict(endpoint):
-            self._sources[name] = TokenKubeconfig(name, endpoint)
+            self._sources[which] = TokenKubeconfig(kind.kind, key.name, endpoint)

@@ -14,6 +14,7 @@ from modelplane_operator.clients.resolver import Resolver
 from modelplane_operator.clients.tenant_clusters import TenantClusters
 from modelplane_operator.controllers import (
     eks_cluster,
+    gke_cluster,
     inference_class,
     inference_cluster,
     inference_gateway,
@@ -29,6 +30,7 @@ from modelplane_operator.controllers import (
 from modelplane_operator.controllers.admission import reviewed
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import Tokens
+from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.fabrics import Fabrics
 from modelplane_operator.controllers.fleet_view import FleetView
@@ -47,7 +49,10 @@ def kinds(world: World) -> Controllers:
     connections = Connections(world.fleet, world.connection_changed, plain_http=settings.plain_http)
     referenced = ReferencedObjects(world.hub, now, REFERENCED_SECONDS, world.wake)
     gateways, resolver = Gateways(now), Resolver(now)
-    accounts, fabrics = Accounts(), Fabrics()
+    accounts, fabrics = Accounts(dict(settings.google_endpoints)), Fabrics()
+    on_clouds = CloudWork(
+        accounts, Tokens(accounts, connections, now), world.now, timedelta(seconds=settings.cloud_lag)
+    )
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
@@ -82,6 +87,7 @@ def kinds(world: World) -> Controllers:
         ),
         llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
-        eks_cluster.controller(accounts, Tokens(accounts, connections, now), world.now),
+        eks_cluster.controller(on_clouds),
+        gke_cluster.controller(on_clouds),
     )
     return reviewed(controllers, view, settings.reach) if settings.admission_listen else controllers

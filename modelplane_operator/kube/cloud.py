@@ -25,6 +25,8 @@ class Account:
     cloud: str
     region: str
     credentials: str
+    project: str = ""
+    """Whose resources they are, on a cloud where one identity may work in many projects."""
 
     def __str__(self) -> str:
         return f"{self.cloud} in {self.region}"

@@ -153,4 +153,5 @@ _FACTS: Mapping[str, Callable[[Manifest, Manifest], str]] = {
     "ServingStack": _stack,
     "LLMInference": _inference,
     "EKSCluster": _cloud,
+    "GKECluster": _cloud,
 }

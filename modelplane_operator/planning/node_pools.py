@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
-from modelplane_operator.api.inference_cluster import Fabric, GpuPool, NodePool, PublishedDevice
+from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
+from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.scheduling.cluster import read_device

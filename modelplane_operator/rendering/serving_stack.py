@@ -235,7 +235,7 @@ STACK: Final = (
 NAMESPACES: Final = tuple(dict.fromkeys(component.namespace for component in STACK))
 
 
-def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> Manifest:
+def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driver_root: str = "") -> Manifest:
     """The stack of a cluster, with the charts that only its cloud asks for.
 
     What the cluster does not say itself is for others to add, and theirs.
@@ -254,6 +254,7 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = ()) -> M
         "spec": {
             "secrets": secrets,
             **({"gateway": gateway.to_manifest()} if gateway else {}),
+            **({"nvidiaDriverRoot": driver_root} if driver_root else {}),
             **({"extraCharts": charts} if (charts := [*extra]) else {}),
         },
     }

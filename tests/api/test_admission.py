@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Row:
     at: str | None = None
     because: str = ""
     also: str = ""
+    before: Manifest = field(default_factory=Manifest)
+    """What the stored object has been bent by."""
 
     def __str__(self) -> str:
         return f"{self.of} {self.verdict} {self.name}"
@@ -44,8 +46,10 @@ def rows() -> Iterator[Row]:
         for of, place in places.items():
             for name, changes in group.get("accept", {}).items():
                 yield Row(of, name, _placed(changes, place), "takes")
-            for name, changes in group.get("update", {}).items():
-                yield Row(of, name, _placed(changes, place), "takes the update to", stored=True)
+            for name, given in group.get("update", {}).items():
+                changes, before = {**given}, _placed(given.get("from", {}), place)
+                changes.pop("from", None)
+                yield Row(of, name, _placed(changes, place), "takes the update to", stored=True, before=before)
             for name, refused in group.get("refuse", {}).items():
                 stored = "update" in refused
                 yield Row(
@@ -57,6 +61,7 @@ def rows() -> Iterator[Row]:
                     at=_join(place, refused["at"]) if "at" in refused else None,
                     because=refused["because"],
                     also=refused.get("also", ""),
+                    before=_placed(refused.get("from", {}), place),
                 )
 
 
@@ -68,8 +73,8 @@ def _join(place: str, path: str) -> str:
     return ".".join(filter(None, (place, path)))
 
 
-def bend(manifest: Manifest, row: Row) -> Manifest:
-    for path, value in row.changes.items():
+def bend(manifest: Manifest, changes: Manifest) -> Manifest:
+    for path, value in changes.items():
         manifest = change(manifest, path, value)
     return manifest
 
@@ -81,7 +86,7 @@ ROWS = [*rows()]
 @pytest.mark.parametrize("row", ROWS, ids=str)
 async def test_server(api: Api, row: Row) -> None:
     manifest = rich()[row.of]
-    complaint = await (_refused_update(api, row) if row.stored else api.refusal(bend(manifest, row)))
+    complaint = await (_refused_update(api, row) if row.stored else api.refusal(bend(manifest, row.changes)))
 
     if row.verdict == "refuses":
         assert row.because in complaint
@@ -92,9 +97,9 @@ async def test_server(api: Api, row: Row) -> None:
 
 
 async def _refused_update(api: Api, row: Row) -> str:
-    stored = await api.create(named({**rich()[row.of]}, "stored"))
+    stored = await api.create(bend(named({**rich()[row.of]}, "stored"), row.before))
     try:
-        await api.replace(bend(stored, row))
+        await api.replace(bend(stored, row.changes))
     except ApiError as error:
         return str(error)
     finally:

@@ -8,8 +8,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from modelplane_operator.api import KINDS
-from modelplane_operator.api.conditions import MESSAGE_LENGTH, ConditionType, Ready, Synced, is_true, merge
-from tests.support.manifests import ROOT
+from modelplane_operator.api.conditions import (
+    MESSAGE_LENGTH,
+    STEP,
+    WARNING,
+    ConditionType,
+    Ready,
+    Synced,
+    is_true,
+    merge,
+)
+from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.remedies import REMEDIES, remedy
+from scripts import troubleshooting
 from tests.support.messages import faults
 
 BEFORE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
@@ -74,11 +86,32 @@ def test_reasons_are_words_that_scripts_can_compare(condition: type[ConditionTyp
     assert all(reason.meaning.endswith(".") for reason in condition)
 
 
-def test_the_table_of_reasons_has_all_that_a_person_has_to_do_something_about() -> None:
-    rows = (ROOT / "docs" / "operations.md").read_text().splitlines()
-    told = {name for row in rows if row.startswith("| `") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+REASONS = sorted((one for of in ALL for one in of), key=repr)
 
-    assert {one.reason for of in ALL for one in of if one.severity == "Warning"} - told == set()
+
+@pytest.mark.parametrize("reason", REASONS, ids=str)
+def test_a_reason_that_tells_of_trouble_or_may_last_says_what_to_do(reason: ConditionType) -> None:
+    needed = reason.severity == WARNING or (reason.severity == STEP and reason.status != "True")
+    remedy = REMEDIES.get(reason)
+
+    assert (remedy is not None) == needed
+    if remedy is not None:
+        assert re.fullmatch(r"[A-Z][^|]*[.]", remedy.do)
+
+
+def test_every_reason_of_trouble_is_found_by_what_people_see() -> None:
+    told = {of for symptom in troubleshooting.SYMPTOMS for of in symptom.told}
+
+    assert {of for of in ALL if any(one.severity == WARNING for one in of)} - told == set()
+
+
+def test_what_ready_borrows_from_another_condition_has_the_same_remedy() -> None:
+    why = ModelReady.IMAGE_PULL_FAILED.condition(NOW, message="no such image")
+    ready = not_ready("ModelReplica", why)
+
+    assert ready.type == "Ready"
+    assert remedy("ModelReplica", ready) == remedy("ModelReplica", why) == REMEDIES[ModelReady.IMAGE_PULL_FAILED].do
+    assert remedy("ModelReplica", Ready.AVAILABLE.condition(NOW)) == ""
 
 
 def test_a_terminal_obeys_nothing_of_what_a_message_repeats() -> None:

@@ -23,7 +23,8 @@ DEFINITIONS = """
 InferenceGateway  inferencegateways  ig    Cluster     GATEWAY=.spec.backend ADDRESS=.status.address
 InferenceClass    inferenceclasses   icl   Cluster     CLUSTERS=.status.clusters NODES=.status.nodes
 InferenceCluster  inferenceclusters  ic    Cluster     SOURCE=.spec.cluster.source GATEWAY=.status.gateway.address \
-    POOLS=.status.pools NODES=.status.nodes VERSION=.status.observed.version TAINTS=.status.taints
+    POOLS=.status.pools NODES=.status.nodes REPLICAS=.status.replicas VERSION=.status.observed.version \
+    TAINTS=.status.taints
 ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas.ready DESIRED=.spec.replicas \
     PLACED=.status.replicas.total MODEL=.status.model
 ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName NODES=.status.nodes POOL=.status.pool
@@ -153,10 +154,12 @@ def test_definition_is_the_one_users_know(row: str) -> None:
         "READY=.status.conditions[?(@.type=='Ready')].status",
         "AGE=.metadata.creationTimestamp",
         *(["SUMMARY=.status.summary"] if name != "ModelCache" else []),
+        "MESSAGE=.status.conditions[?(@.type=='Ready')].message",
     ]
     assert [column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")] == [
         *(["MODEL"] if name == "ModelDeployment" else []),
         *(["SUMMARY"] if name != "ModelCache" else []),
+        "MESSAGE",
     ]
     assert version["schema"]["openAPIV3Schema"]["required"] == ["spec"]
     assert version["schema"]["openAPIV3Schema"]["properties"]["metadata"]["properties"]["name"]["maxLength"] == 63

@@ -14,6 +14,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers import eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
+from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.runtime.loop import Change
@@ -220,6 +221,6 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
 
     accounts = Accounts()
     tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
-    mapper = eks_cluster.controller(accounts, tokens, lambda: EPOCH).watches[CLUSTERS]
+    mapper = eks_cluster.controller(CloudWork(accounts, tokens, lambda: EPOCH)).watches[CLUSTERS]
 
     assert [*mapper(Change(cluster(before), cluster(after)), cast(Any, None))] == ([NAME] if wakes else [])

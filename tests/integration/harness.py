@@ -79,6 +79,7 @@ PLURALS = {
     "LLMInference": "inference.devopstoolkit.ai/v1alpha1/llminferences",
     "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
     "EKSCluster": "infrastructure.modelplane.ai/v1alpha1/eksclusters",
+    "GKECluster": "infrastructure.modelplane.ai/v1alpha1/gkeclusters",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",
     "ClientTrafficPolicy": "gateway.envoyproxy.io/v1alpha1/clienttrafficpolicies",

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
+from modelplane_operator.api.model_replica import ModelReady
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.remedies import REMEDIES
 from modelplane_operator.planning.admission import model_deployment as admission
 from modelplane_operator.planning.answers.fixes import fixes
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
@@ -166,12 +169,22 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
     )
 
 
-def test_why_names_the_replica_that_does_not_start() -> None:
+@pytest.mark.parametrize(
+    ("reason", "help_"),
+    [
+        (ModelReady.IMAGE_PULL_FAILED, REMEDIES[ModelReady.IMAGE_PULL_FAILED].do),
+        (None, "See what becomes of it: kubectl describe modelreplica {name} -n ml-team"),
+    ],
+)
+def test_why_names_the_replica_that_does_not_start_and_what_to_do(reason: ModelReady | None, help_: str) -> None:
     subject = deployment()
     fleet = (cluster("berlin"),)
-    found = hub(*fleet, deployments=[subject], replicas=placed(subject, *fleet, ready=False))
+    (manifest,) = placed(subject, *fleet, ready=False)
+    if reason:
+        manifest["status"]["conditions"] = [not_ready("ModelReplica", reason.condition(EPOCH)).to_manifest()]
+    found = hub(*fleet, deployments=[subject], replicas=[manifest])
     answer = why(subject, (), found)
     (replica,) = answer.replicas
     assert (replica.ready, replica.cluster, replica.pool) == (False, "berlin", "default")
-    assert answer.help == (f"See what becomes of it: kubectl describe modelreplica {replica.name} -n ml-team",)
+    assert answer.help == (help_.format(name=replica.name),)
     assert answer.ready is False

@@ -248,6 +248,9 @@ def test_the_finalizer_goes_when_nothing_was_seen_for_as_long_as_the_cloud_may_h
     assert plan(_seen(_cluster(first.status, going=True), seen=Seen((), early), now=early)).steps == ()
     assert plan(_seen(_cluster(first.status, going=True), seen=Seen((), late), now=late)).steps == (LET_GO,)
 
+    soon = replace(_seen(_cluster(first.status, going=True), seen=Seen((), early), now=early), lag=LAG / 2)
+    assert plan(soon).steps == (LET_GO,), "a cloud that shows at once what is there"
+
     again = Seen((Found("vpc", kinds.VPC, "vpc-1", "Ready", UID),), late)
     decided = plan(_seen(_cluster(first.status, going=True), seen=again, now=late))
     assert isinstance(decided.steps[0], DeleteResource)

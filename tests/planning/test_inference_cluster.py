@@ -542,7 +542,7 @@ GONE = "InferenceClass h200 does not exist: make it, or correct className of the
 NO_L4 = GONE.replace("h200", "l4")
 UNREADABLE = "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there"
 LOST = f"Unreachable: Cluster a has not answered since {EPOCH:%Y-%m-%dT%H:%M:%SZ}: ping: no answer in time"
-NO_CLOUD = "Clusters on GKE cannot be made yet; bring one with `source: Existing`"
+NO_CLOUD = "Clusters on AKS cannot be made yet; bring one with `source: Existing`"
 L4 = {"name": "edge", "className": "l4"}
 
 
@@ -682,7 +682,7 @@ L4 = {"name": "edge", "className": "l4"}
             id="a kubeconfig that goes leaves the connection",
         ),
         pytest.param(
-            cluster(source="GKE"),
+            cluster(source="AKS"),
             {"there": None, "connected": False},
             [PUBLISHED],
             {

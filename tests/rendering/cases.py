@@ -9,6 +9,7 @@ import yaml
 
 from modelplane_operator.api import names
 from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.api.inference_cluster import InferenceCluster
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.isolation import Isolation
@@ -20,11 +21,12 @@ from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
-from modelplane_operator.kube.cloud import Ref
+from modelplane_operator.kube.cloud import Ref, Wanted
 from modelplane_operator.kube.releases import Part
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.clusters import gke
 from modelplane_operator.rendering.clusters.eks import resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from modelplane_operator.rendering.clusters.problem import CannotMake
@@ -186,8 +188,18 @@ def _gateway_relay(documents: Sequence[Manifest]) -> Sequence[Manifest]:
 def _eks_cluster(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     seen = _seen(documents)
     facts = Facts(tuple(seen["zones"]), seen["principal"], seen.get("cards", {}))
+    return _cloud_resources(lambda: resources(EKSCluster.parse(documents[0]), facts))
+
+
+def _gke_cluster(documents: Sequence[Manifest]) -> Sequence[Manifest]:
+    seen = _seen(documents)
+    facts = gke.Facts(seen["project"], seen.get("versions", {}))
+    return _cloud_resources(lambda: gke.resources(GKECluster.parse(documents[0]), facts))
+
+
+def _cloud_resources(render: Callable[[], Sequence[Wanted]]) -> Sequence[Manifest]:
     try:
-        found = resources(EKSCluster.parse(documents[0]), facts)
+        found = render()
     except CannotMake as error:
         return [{"problem": str(error)}]
     return [
@@ -219,6 +231,7 @@ RENDERERS: dict[str, Callable[[Sequence[Manifest]], Sequence[Manifest]]] = {
     "cluster_gateway": _cluster_gateway,
     "eks_cluster": _eks_cluster,
     "gateway_relay": _gateway_relay,
+    "gke_cluster": _gke_cluster,
     "inference_gateway": _inference_gateway,
     "llm_inference": _llm_inference,
     "model_deployment": _model_deployment,

@@ -29,7 +29,7 @@ LONG = (
     "tests/controllers/test_hub_gateway.py",
     "tests/controllers/test_serving_stack.py",
     "tests/controllers/test_joining.py",
-    "tests/controllers/test_eks_on_a_fleet.py",
+    "tests/controllers/test_clouds_on_a_fleet.py",
     "tests/controllers/test_hub_gateway_crashes.py",
     "tests/api/test_bounds.py",
     "tests/controllers/test_operator.py",

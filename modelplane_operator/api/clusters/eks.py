@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_STAYS, Region
 from modelplane_operator.api.clusters.parts import (
@@ -21,22 +20,11 @@ from modelplane_operator.api.clusters.parts import (
     Zones,
     fixed_network,
 )
-from modelplane_operator.api.clusters.provisioning import (
-    MOST_RESOURCES,
-    CapacityAvailable,
-    CloudEndpoint,
-    CloudResource,
-    ControlPlaneReady,
-    CredentialsValid,
-    NetworkReady,
-    NodePoolsReady,
-    Stalled,
-)
-from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.clusters.provisioning import CONDITIONS, CloudStatus
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.inference_cluster import CapacityBlock
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials
+from modelplane_operator.api.node_pool import CapacityBlock
+from modelplane_operator.api.shared import Credentials
 
 SUBNETS = ("10.0.0.0/20", "10.0.16.0/20", "10.0.32.0/20")
 
@@ -111,21 +99,13 @@ class EKSFacts(Model):
     """The instance types of the pools."""
 
 
-class EKSClusterStatus(SummarizedStatus):
+class EKSClusterStatus(CloudStatus):
     """What is known of the cluster."""
 
     secrets: tuple[KubeconfigSecret, ...] = ()
     """Credentials that came with the cluster."""
-    cache: CacheStatus | None = None
-    """Storage for model caches."""
     facts: EKSFacts | None = None
     """What was found out of the account and its region."""
-    endpoint: CloudEndpoint | None = None
-    """Where the cluster's API server is."""
-    resources: Annotated[tuple[CloudResource, ...], Field(max_length=MOST_RESOURCES), list_map("key")] = ()
-    """Each resource on AWS, and how it goes."""
-    gone_since: datetime | None = None
-    """Since when nothing of the cluster is left on AWS, while it is being deleted."""
 
 
 class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):
@@ -137,14 +117,5 @@ class EKSCluster(Resource[EKSClusterSpec, EKSClusterStatus]):
         short="eks",
         scope="Namespaced",
         columns=(Column("REGION", ".spec.region"),),
-        conditions=(
-            CredentialsValid,
-            CapacityAvailable,
-            NetworkReady,
-            ControlPlaneReady,
-            NodePoolsReady,
-            Stalled,
-            Synced,
-            Ready,
-        ),
+        conditions=CONDITIONS,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource, SummarizedStatus
+from modelplane_operator.api.base import INFRASTRUCTURE, Column, Definition, Resource
 from modelplane_operator.api.bounds import CloudName
 from modelplane_operator.api.cluster_origin import ACCOUNT_WITHOUT_PROJECT_STAYS, PROJECT_STAYS, Project, Region
 from modelplane_operator.api.clusters.parts import (
@@ -20,10 +20,10 @@ from modelplane_operator.api.clusters.parts import (
     Zones,
     fixed_network,
 )
-from modelplane_operator.api.conditions import Ready, Synced
+from modelplane_operator.api.clusters.provisioning import CONDITIONS, CloudStatus
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import Model, list_map
-from modelplane_operator.api.shared import CacheStatus, Credentials
+from modelplane_operator.api.shared import Credentials
 
 
 class GKENetworking(Model):
@@ -89,13 +89,20 @@ class GKESecret(ProducedSecret):
     """What kind of credential it is."""
 
 
-class GKEClusterStatus(SummarizedStatus):
+class GKEFacts(Model):
+    """What was found out of the account, once: the cluster stays there."""
+
+    project: Annotated[str, Field(max_length=128)]
+    """The project that the cluster is in."""
+
+
+class GKEClusterStatus(CloudStatus):
     """What is known of the cluster."""
 
     secrets: tuple[GKESecret, ...] = ()
     """Credentials that came with the cluster."""
-    cache: CacheStatus | None = None
-    """Storage for model caches."""
+    facts: GKEFacts | None = None
+    """What was found out of the account."""
 
 
 class GKECluster(Resource[GKEClusterSpec, GKEClusterStatus]):
@@ -107,5 +114,5 @@ class GKECluster(Resource[GKEClusterSpec, GKEClusterStatus]):
         short="gke",
         scope="Namespaced",
         columns=(Column("REGION", ".spec.region"),),
-        conditions=(Synced, Ready),
+        conditions=CONDITIONS,
     )

@@ -23,8 +23,8 @@ from modelplane_operator.api.clusters.parts import (
 )
 from modelplane_operator.api.conditions import Ready, Synced
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.inference_cluster import ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.model import Model, Rule, list_map
+from modelplane_operator.api.node_pool import ONLY_WITH_INFINIBAND, InfiniBand
 from modelplane_operator.api.shared import CacheStatus, Credentials
 
 

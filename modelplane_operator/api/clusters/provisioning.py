@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType
-from modelplane_operator.api.model import Model
+from modelplane_operator.api.base import SummarizedStatus
+from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
+from modelplane_operator.api.model import Model, list_map
+from modelplane_operator.api.shared import CacheStatus
 
 MOST_RESOURCES = 256  # of one cluster: 8 pools, 6 zones and all that belongs to them are some hundred
 MESSAGE = 1024
@@ -99,3 +101,29 @@ class Stalled(ConditionType):
 
     PROGRESSING = "Progressing", "False", "All that is under way is within its usual time.", NEWS
     STALLED = "Stalled", "True", "The message names what holds it up, in the cloud's own words.", WARNING
+
+
+CONDITIONS = (
+    CredentialsValid,
+    CapacityAvailable,
+    NetworkReady,
+    ControlPlaneReady,
+    NodePoolsReady,
+    Stalled,
+    Synced,
+    Ready,
+)
+"""Of every kind of cluster that a cloud makes."""
+
+
+class CloudStatus(SummarizedStatus):
+    """What is known of a cluster that a cloud makes."""
+
+    cache: CacheStatus | None = None
+    """Storage for model caches."""
+    endpoint: CloudEndpoint | None = None
+    """Where the cluster's API server is."""
+    resources: Annotated[tuple[CloudResource, ...], Field(max_length=MOST_RESOURCES), list_map("key")] = ()
+    """Each resource on the cloud, and how it goes."""
+    gone_since: datetime | None = None
+    """Since when nothing of the cluster is left on the cloud, while it is being deleted."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from modelplane_operator.api.inference_cluster import InferenceCluster, NodePool
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.kube.words import counted, sentence
 from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.node_pools import declared

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from modelplane_operator.api import ModelDeployment, ModelReplica, ModelService, labels
 from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
@@ -38,6 +39,7 @@ class Route:
     url: str
     ready: bool
     says: str
+    help: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot:
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
         cause=_cause(decision, state),
-        help=_helps(decision, tried, mine),
+        help=_helps(decision, tried, mine, state),
         desired=decision.desired,
         replicas=tuple(map(_replica, mine)),
         waiting=decision.missing,
@@ -108,19 +110,33 @@ def _cause(decision: Decision, state: Condition | None) -> str:
     return state.message or state.reason
 
 
-def _helps(decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica]) -> tuple[str, ...]:
+def _helps(
+    decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica], state: Condition | None
+) -> tuple[str, ...]:
     if tried:
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.settled:
         moving = (f"{one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
         given = (f"{one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
         return tuple(map(sentence, dict.fromkeys((*given, *moving))))[:MOST]
-    for one in replicas:
-        if not _good(one.conditions):
-            return (
-                f"See what becomes of it: kubectl describe modelreplica {one.metadata.name} -n {one.key.namespace}",
-            )
-    return ()
+    ill = [(one, found) for one in replicas if (found := _ill(one))]
+    given = [remedy_of("ModelReplica", found) or _describe(one) for one, found in ill]
+    return tuple(dict.fromkeys(given))[:MOST] or _remedies("ModelDeployment", state)
+
+
+def _describe(replica: ModelReplica) -> str:
+    return f"See what becomes of it: kubectl describe modelreplica {replica.metadata.name} -n {replica.key.namespace}"
+
+
+def _remedies(kind: str, state: Condition | None) -> tuple[str, ...]:
+    words = remedy_of(kind, state) if state else ""
+    return (words,) if words else ()
+
+
+def _ill(replica: ModelReplica) -> Condition | None:
+    """What a replica says that is not Ready."""
+    found = ready(replica.conditions)
+    return None if found is None or found.status == "True" else found
 
 
 def _good(conditions: Sequence[Condition]) -> bool:
@@ -166,4 +182,9 @@ def _routes(
         selects = [entry.selector.match_labels for entry in service.spec.endpoints]
         if any(wanted.items() <= each.items() for wanted in selects for each in carried):
             address = (service.status.address if service.status else None) or ""
-            yield Route(service.key.name, address, _good(service.conditions), _said(service.conditions))
+            yield Route(service.key.name, address, _good(service.conditions), _said(service.conditions), _help(service))
+
+
+def _help(service: ModelService) -> str:
+    found = ready(service.conditions)
+    return remedy_of("ModelService", found) if found else ""

@@ -80,6 +80,7 @@ class Situation:
     now: datetime
     going: bool = field(default=False)
     """Whether the cluster is being deleted; then nothing is wanted."""
+    lag: timedelta = LAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ class _Deciding:
         last = (known.id if known else None) or ""
         if last and known and known.state in ("Ready", "Creating", "Updating", "Missing"):
             record = self._record(wanted, "Missing", last, "it was there, and is not seen any more")
-            if (left := LAG - (self._of.seen.as_of(wanted.kind) - record.since)) > timedelta():
+            if (left := self._of.lag - (self._of.seen.as_of(wanted.kind) - record.since)) > timedelta():
                 return _Turn(record, wait=min(left.total_seconds(), STEADY))
         record = self._record(wanted, "Pending", last or None)
         if lacking := sorted(wanted.requirements() - self._settled):
@@ -246,7 +247,7 @@ class _Deciding:
         if made is None and attempt.startswith(f"{process}/"):
             held = now - record.since <= HOLDS
             return _Turn(record, replace(step, attempt=attempt)) if held else _Turn(fresh, wait=0.0)
-        left = LAG - (self._of.seen.as_of(record.kind) - (made.at if made else record.since + HOLDS))
+        left = self._of.lag - (self._of.seen.as_of(record.kind) - (made.at if made else record.since + HOLDS))
         if left > timedelta():
             words = "a call was made, or may have been, whose effect is not seen yet"
             return _Turn(record.model_copy(update={"message": words}), wait=min(left.total_seconds(), SOON))
@@ -305,7 +306,7 @@ class _Deciding:
         if outcome.error is None:
             state: ResourceState = "Creating" if verb == "create" else record.state
             said = self._record(record, state, outcome.id or record.id)
-            return _Turn(said, step if outcome.at + LAG <= self._of.seen.as_of(record.kind) else None)
+            return _Turn(said, step if outcome.at + self._of.lag <= self._of.seen.as_of(record.kind) else None)
         left = _pause(outcome) - (self._of.now - outcome.at).total_seconds()
         said = record.model_copy(update={"message": _words(str(outcome.error))})
         trouble = None if isinstance(outcome.error, TooMany | NotSettled) else outcome.error
@@ -363,9 +364,9 @@ def _words(said: str) -> str:
     return said[:MESSAGE]
 
 
-def may_let_go(gone_since: datetime | None, seen: Seen) -> bool:
+def may_let_go(gone_since: datetime | None, seen: Seen, lag: timedelta = LAG) -> bool:
     """Whether nothing can be left: nothing was seen then, nor is now, and whatever was called for would have shown."""
-    return gone_since is not None and seen.at - gone_since >= LAG
+    return gone_since is not None and seen.at - gone_since >= lag
 
 
 def unsettled(records: Iterable[CloudResource]) -> frozenset[str]:

@@ -24,7 +24,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
-from modelplane_operator.rendering.clusters.of_inference_cluster import charts_of
+from modelplane_operator.rendering.clusters.of_inference_cluster import charts_of, driver_root_of
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -67,7 +67,7 @@ def has_stack(seen: Observed, there: There) -> bool:
 
 def from_stack(seen: Observed) -> Serving:
     charts = charts_of(seen.cluster, seen.infrastructure)
-    wanted = render_stack(seen.cluster, charts or ())
+    wanted = render_stack(seen.cluster, charts or (), driver_root_of(seen.cluster))
     steps = (Apply(wanted),) if charts is not None else ()  # else those that are there would be taken away
     if seen.stack is None:
         words = f"ServingStack {key_of(wanted)} is being made"

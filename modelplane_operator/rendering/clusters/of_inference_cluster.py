@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from modelplane_operator.api import names
 from modelplane_operator.api.base import Resource
+from modelplane_operator.api.cluster_origin import EKS, GKE
 from modelplane_operator.api.clusters.eks import EKSCluster
-from modelplane_operator.api.inference_class import InferenceClass
-from modelplane_operator.api.inference_cluster import InferenceCluster, NodePool
+from modelplane_operator.api.clusters.gke import GKECluster
+from modelplane_operator.api.inference_class import InferenceClass, Provisioning
+from modelplane_operator.api.inference_cluster import InferenceCluster
+from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.kube.objects import Manifest, Section
-from modelplane_operator.rendering.clusters.eks.charts import extra_charts
-from modelplane_operator.rendering.clusters.eks.storage import storage
+from modelplane_operator.rendering.clusters.eks.charts import extra_charts as eks_charts
+from modelplane_operator.rendering.clusters.eks.storage import storage as eks_storage
+from modelplane_operator.rendering.clusters.gke.storage import storage as gke_storage
 from modelplane_operator.rendering.clusters.problem import CannotMake
 from modelplane_operator.rendering.owned import on_hub
+
+NodeT = TypeVar("NodeT")
 
 MOST_POOLS: Final = 8  # that the clouds' own kinds take
 
@@ -47,35 +53,19 @@ def _eks(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Ma
     origin = cluster.spec.cluster.eks
     if origin is None:
         raise CannotMake("source EKS needs its block: add `cluster.eks`")
-    if not cluster.spec.node_pools:
-        raise CannotMake("a cluster without nodes serves nothing: add `nodePools`")
-    return {
-        "region": origin.region,
-        "kubernetesVersion": origin.kubernetes_version,
-        **({"credentials": origin.credentials.to_manifest()} if origin.credentials else {}),
-        "nodePools": [_eks_pool(pool, classes) for pool in cluster.spec.node_pools],
-    }
+    return {**_place(origin), "nodePools": [_eks_pool(pool, classes) for pool in _pools(cluster)]}
 
 
 def _eks_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
-    known = classes.get(pool.class_name)
-    if known is None:
-        raise CannotMake(f"pool {pool.name}: InferenceClass {pool.class_name} does not exist")
-    node = known.spec.provisioning.eks if known.spec.provisioning else None
-    if node is None:
-        raise CannotMake(
-            f"pool {pool.name}: InferenceClass {pool.class_name} does not say how EKS makes such a node: add "
-            "`provisioning.eks` to it"
-        )
-    if not pool.zones:
-        raise CannotMake(f"pool {pool.name} must say where there are such machines: add `zones`")
+    node = _node(pool, classes, lambda provisioning: provisioning.eks, "EKS")
     made: dict[str, Any] = {
         "name": pool.name,
         "role": "GPU",
         "instanceType": node.instance_type,
         "diskSizeGb": node.disk_size_gb,
         "nodeCount": pool.node_count,
-        **_bounds(pool),
+        # The autoscaler of AWS learns from a node what devices another would have.
+        **_bounds(pool, least=1),
         "gpu": {"acceleratorType": node.accelerator.type},
         "zones": [*pool.zones],
     }
@@ -86,15 +76,69 @@ def _eks_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest
     return made
 
 
-def _bounds(pool: NodePool) -> Mapping[str, int]:
-    """A pool that names no most nodes keeps its size.
+def _gke(cluster: InferenceCluster, classes: Mapping[str, InferenceClass]) -> Manifest:
+    origin = cluster.spec.cluster.gke
+    if origin is None:
+        raise CannotMake("source GKE needs its block: add `cluster.gke`")
+    project = {"project": origin.project} if origin.project else {}
+    return {**_place(origin), **project, "nodePools": [_gke_pool(pool, classes) for pool in _pools(cluster)]}
 
-    One that does keeps a node unless it says otherwise: the autoscaler learns from it what devices another would have.
-    """
+
+def _gke_pool(pool: NodePool, classes: Mapping[str, InferenceClass]) -> Manifest:
+    node = _node(pool, classes, lambda provisioning: provisioning.gke, "GKE")
+    return {
+        "name": pool.name,
+        "role": "GPU",
+        "machineType": node.machine_type,
+        "diskSizeGb": node.disk_size_gb,
+        "nodeCount": pool.node_count,
+        **_bounds(pool, least=0),
+        "gpu": {"acceleratorType": node.accelerator.type, "acceleratorCount": node.accelerator.count},
+        "zones": [*pool.zones],
+    }
+
+
+def _place(origin: EKS | GKE) -> dict[str, Any]:
+    return {
+        "region": origin.region,
+        "kubernetesVersion": origin.kubernetes_version,
+        **({"credentials": origin.credentials.to_manifest()} if origin.credentials else {}),
+    }
+
+
+def _pools(cluster: InferenceCluster) -> Sequence[NodePool]:
+    if not cluster.spec.node_pools:
+        raise CannotMake("a cluster without nodes serves nothing: add `nodePools`")
+    return cluster.spec.node_pools
+
+
+def _node(
+    pool: NodePool,
+    classes: Mapping[str, InferenceClass],
+    made_by: Callable[[Provisioning], NodeT | None],
+    cloud: str,
+) -> NodeT:
+    """How a cloud makes a node of a pool."""
+    known = classes.get(pool.class_name)
+    if known is None:
+        raise CannotMake(f"pool {pool.name}: InferenceClass {pool.class_name} does not exist")
+    node = made_by(known.spec.provisioning) if known.spec.provisioning else None
+    if node is None:
+        raise CannotMake(
+            f"pool {pool.name}: InferenceClass {pool.class_name} does not say how {cloud} makes such a node: add "
+            f"`provisioning.{cloud.lower()}` to it"
+        )
+    if not pool.zones:
+        raise CannotMake(f"pool {pool.name} must say where there are such machines: add `zones`")
+    return node
+
+
+def _bounds(pool: NodePool, *, least: int) -> Mapping[str, int]:
+    """A pool that names no most nodes keeps its size. `least`: of one that does, unless it says otherwise."""
     if pool.max_node_count is None:
         return {"minNodeCount": pool.node_count, "maxNodeCount": pool.node_count}
-    least = min(1, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
-    return {"minNodeCount": least, "maxNodeCount": pool.max_node_count}
+    fewest = min(least, pool.max_node_count) if pool.min_node_count is None else pool.min_node_count
+    return {"minNodeCount": fewest, "maxNodeCount": pool.max_node_count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +151,14 @@ class Recipe:
     """What their serving stacks have beside the usual charts, from the uid of the cloud's object."""
     objects: Callable[[InferenceCluster, Manifest], Iterable[Manifest]]
     """What is on the cluster itself, from the cloud's object: its storage."""
+    driver_root: str = ""
+    """Where the drivers are that the cloud installs on nodes, if not where NVIDIA has them."""
 
 
-INFRASTRUCTURE: Final[Mapping[str, Recipe]] = {"EKS": Recipe(EKSCluster, _eks, extra_charts, storage)}
+INFRASTRUCTURE: Final[Mapping[str, Recipe]] = {
+    "EKS": Recipe(EKSCluster, _eks, eks_charts, eks_storage),
+    "GKE": Recipe(GKECluster, _gke, lambda _, __: (), gke_storage, driver_root="/home/kubernetes/bin/nvidia"),
+}
 """The sources that clusters can be made on."""
 
 
@@ -125,3 +174,9 @@ def objects_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tu
     """What its cloud asks for on the cluster itself, as far as that is known."""
     recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
     return tuple(recipe.objects(cluster, infrastructure)) if recipe and infrastructure else ()
+
+
+def driver_root_of(cluster: InferenceCluster) -> str:
+    """Where its nodes have NVIDIA's driver; empty where that needs not be said."""
+    recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
+    return recipe.driver_root if recipe else ""

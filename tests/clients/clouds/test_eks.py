@@ -103,7 +103,9 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
     _ended(life)
 
 
-@pytest.mark.parametrize(("stride", "first"), [(5, 0), (5, 1), (5, 2), (5, 3), (5, 4), (11, 3)])
+@pytest.mark.parametrize(
+    ("stride", "first"), [(11, 3), *(pytest.param(5, n, marks=pytest.mark.long) for n in range(5))]
+)
 def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld, stride: int, first: int) -> None:
     """Before calls, after them, and around reports: it lives long enough to announce a call and make it, no longer."""
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE, kills=range(first, 100_000, stride))
@@ -114,7 +116,9 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
     _ended(life)
 
 
-@pytest.mark.parametrize("fault", ["before", "after", "throttled"])
+@pytest.mark.parametrize(
+    "fault", ["after", *(pytest.param(one, marks=pytest.mark.long) for one in ("before", "throttled"))]
+)
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
     aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)

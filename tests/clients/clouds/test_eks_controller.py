@@ -13,6 +13,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import Tokens
+from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.controllers.eks_cluster import controller
 from modelplane_operator.kube.resources import ResourceType
@@ -62,7 +63,7 @@ class _Run:
     def __init__(self, aws: AwsServer) -> None:
         accounts = Accounts()
         tokens = Tokens(accounts, cast(Connections, None), lambda: 0.0)
-        self._controller = controller(accounts, tokens, lambda: aws.now)
+        self._controller = controller(CloudWork(accounts, tokens, lambda: aws.now))
         self._aws = aws
         metadata = {
             "name": "berlin",

@@ -17,21 +17,10 @@ from moto.iam.models import iam_backends
 
 from tests.support.aws.model import Refusal
 from tests.support.aws.tokens import ADMINISTRATOR
+from tests.support.clouds import ApiServer, nowhere
 
 ACCOUNT = "123456789012"
 TAKES = {"cluster": 90, "nodegroup": 40, "addon": 20, "update": 20, "deletion": 20}
-
-
-@dataclass(frozen=True)
-class ApiServer:
-    """Where the API server of a cluster is, and the certificates that its own is checked against, in base64."""
-
-    url: str
-    authority: str
-
-
-def nowhere(name: str) -> ApiServer:
-    return ApiServer(f"https://{name}.invalid", "Y2E=")
 
 
 @dataclass

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import yaml
-
 from localfleet.fleet import Fleet
-from tests.support.aws.eks import ApiServer
 from tests.support.aws.server import REVIEWS, SECRETS, AwsServer, aws_server
+from tests.support.clouds import given_out
 
 PORT = 8480
 URL = f"http://10.90.0.1:{PORT}"
@@ -27,24 +25,17 @@ ENVIRONMENT = {"AWS_ENDPOINT_URL": URL}
 @contextmanager
 def aws_of(fleet: Fleet, *workers: str) -> Iterator[AwsServer]:
     """Whoever asks it for a cluster is given one of these."""
-    there = {worker: _api_server(fleet, worker) for worker in workers}
-    with aws_server(fleet.listen(PORT), ticks=True, takes=QUICK, api_servers=there) as aws:
+    with aws_server(fleet.listen(PORT), ticks=True, takes=QUICK, given_out=given_out(fleet, *workers)) as aws:
         yield aws
 
 
-def _api_server(fleet: Fleet, worker: str) -> ApiServer:
-    config: Any = yaml.safe_load(fleet.inner_kubeconfig(worker).read_text())
-    cluster: Mapping[str, str] = config["clusters"][0]["cluster"]
-    return ApiServer(cluster["server"], cluster["certificate-authority-data"])
-
-
 def credentials() -> Mapping[str, Any]:
-    """The Secret with the account's keys."""
+    """A Secret with the account's keys."""
     (key, secret), *_ = SECRETS.items()
     text = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": "default", "namespace": "modelplane-system"},
+        "metadata": {"name": "aws", "namespace": "modelplane-system"},
         "data": {"credentials": base64.b64encode(text.encode()).decode()},
     }

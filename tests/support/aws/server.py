@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,10 +23,11 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from modelplane_operator.rendering.clusters.eks.identity import POLICIES_OF
-from tests.support.aws.eks import ACCOUNT, TAKES, ApiServer, Eks, nowhere
+from tests.support.aws.eks import ACCOUNT, TAKES, Eks
 from tests.support.aws.model import RestJson
 from tests.support.aws.tokens import reviewed, signer
 from tests.support.builders import EPOCH
+from tests.support.clouds import GivenOut
 
 REGION = "us-west-2"
 SECRETS = {"AKIAEXAMPLE": "secret"}
@@ -48,10 +49,10 @@ class AwsServer:
     """Whether time is that of the machine, and not what a test says."""
     takes: Mapping[str, float] = field(default_factory=lambda: TAKES)
     """The seconds that EKS takes."""
-    api_servers: dict[str, ApiServer] = field(default_factory=dict[str, ApiServer])
-    """Clusters of a local fleet, by name, that clusters on EKS are: each takes the first that is free."""
-    backed: dict[str, str] = field(default_factory=dict[str, str])
-    """Which of them each cluster on EKS is."""
+    given_out: GivenOut = field(default_factory=GivenOut)
+    """The clusters of a local fleet that clusters on EKS are."""
+    whose_else: Callable[[str, str], str] = lambda _, __: ""
+    """Who a token of another cloud is of on a cluster of that fleet; empty for nobody."""
     faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
     """What befalls a call that changes something, by its number."""
     calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -63,7 +64,7 @@ class AwsServer:
     eks: Eks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.eks = Eks(REGION, lambda: self.time, self.takes, self._api_server)
+        self.eks = Eks(REGION, lambda: self.time, self.takes, self.given_out.api_server)
         self._eks, self._efs = RestJson("eks", self.eks), RestJson("efs", None)
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = Lock()
@@ -91,12 +92,6 @@ class AwsServer:
                 *self.eks.left,
             ]
 
-    def _api_server(self, cluster: str) -> ApiServer:
-        free = [name for name in self.api_servers if name not in self.backed.values()]
-        if not free:
-            return nowhere(cluster)
-        return self.api_servers[self.backed.setdefault(cluster, free[0])]
-
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         _, whose, local = environ["PATH_INFO"].rpartition(REVIEWS)
@@ -115,11 +110,12 @@ class AwsServer:
 
     def _whose(self, token: str, local: str) -> tuple[str, bool]:
         """Who a token is of on a cluster of the local fleet, and whether that may do everything there."""
-        for cluster in (name for name, its in self.backed.items() if its == local):
+        for cluster in (name for name, its in self.given_out.to.items() if its == local):
             if key := signer(token, cluster, self.time, SECRETS):
                 principal: str = get_backend("sts")[DEFAULT_ACCOUNT_ID]["aws"].get_caller_identity(key, REGION)[1]
                 return principal, self.eks.administers(cluster, principal)
-        return "", False
+        elsewhere = self.whose_else(token, local)
+        return elsewhere, bool(elsewhere)
 
     def _answered(self, service: str, environ: dict[str, Any], body: bytes, start_response: Any) -> Any:
         operation = self._operation(service, environ, body)

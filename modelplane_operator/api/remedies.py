@@ -1,0 +1,295 @@
+"""What to do about each reason that a condition can have: for the pages of the reference, and for people who ask why.
+
+A reason is here when it tells of trouble, or of a step that may last. Reasons are declared beside their kinds; this
+table stands apart, because what is to be done often lies with another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from modelplane_operator.api import conditions, reasons
+from modelplane_operator.api import inference_class as classes
+from modelplane_operator.api import inference_cluster as clusters
+from modelplane_operator.api import inference_gateway as gateways
+from modelplane_operator.api import llm_inference as inferences
+from modelplane_operator.api import model_cache as caches
+from modelplane_operator.api import model_deployment as deployments
+from modelplane_operator.api import model_endpoint as endpoints
+from modelplane_operator.api import model_replica as replicas
+from modelplane_operator.api import model_service as services
+from modelplane_operator.api import serving_stack as stacks
+from modelplane_operator.api.clusters import provisioning as clouds
+from modelplane_operator.api.conditions import Condition, ConditionType
+from modelplane_operator.kube import conditions as kube
+
+
+class Remedy(NamedTuple):
+    """What to do, and where more of it stands."""
+
+    do: str
+    page: str = ""
+    """A page of docs/, with its anchor."""
+
+
+_DRAIN = "scheduling.md#keeping-replicas-off-a-cluster-and-draining-it"
+_WAIT = "Wait: it goes on by itself."
+_HELM = Remedy("Correct what Helm's words in the message name; it is tried again after a while.", "serving-stack.md")
+_CACHE = "model-cache.md#troubleshooting"
+_MUTUAL_TLS = "hub-gateway.md#between-the-hub-gateway-and-clusters"
+_ABANDON = "Bring the way there back, or let go of what is there with the annotation modelplane.ai/abandon=true."
+
+REMEDIES: Mapping[ConditionType, Remedy] = {
+    # of all kinds
+    conditions.Synced.RECONCILE_ERROR: Remedy(
+        "Read what the message repeats: mostly a right that is missing, or an API server that refuses."
+    ),
+    conditions.Synced.QUARANTINED: Remedy(
+        "Read the log of the operator's container that died; another value of the annotation modelplane.ai/retry "
+        "has the object tried again.",
+        "operations.md#when-an-object-ends-the-process",
+    ),
+    conditions.Ready.DEGRADED: Remedy(
+        "Correct what the message names; nothing else waits for it.",
+        "clusters.md#a-part-that-is-wrong-closes-no-other",
+    ),
+    conditions.Ready.CREATING: Remedy("Wait; if it lasts, look at the object that the message names."),
+    conditions.Ready.PARTIAL: Remedy("Look at what the message names; the rest works."),
+    conditions.Ready.UNREACHABLE: Remedy("Mend the way to what the message names; what runs there goes on."),
+    conditions.ServerVerified.NOT_VERIFIED: Remedy(
+        "Put the authority of the API server's certificate into the kubeconfig."
+    ),
+    # ModelDeployment
+    deployments.ReplicasScheduled.SCHEDULING: Remedy(_WAIT),
+    deployments.ReplicasScheduled.NO_CLUSTERS: Remedy("Bring a cluster.", "clusters.md"),
+    deployments.ReplicasScheduled.INVALID_NODE_SELECTOR: Remedy(
+        "Correct the selector at the line and column that the message names.", "selector-language.md"
+    ),
+    deployments.ReplicasScheduled.NO_MATCHING_CLUSTERS: Remedy("Correct clusterSelector, or label a cluster."),
+    deployments.ReplicasScheduled.TAINTED: Remedy("Tolerate the taint, or remove it from the cluster.", _DRAIN),
+    deployments.ReplicasScheduled.CLUSTERS_NOT_READY: Remedy(
+        "Look at the conditions of the clusters that the message names."
+    ),
+    deployments.ReplicasScheduled.NO_MATCHING_DEVICES: Remedy(
+        "Ask for what the nearest device in the message has (modelplane hardware lists all), or add a pool.",
+        "scheduling.md#reading-the-reasons",
+    ),
+    deployments.ReplicasScheduled.INSUFFICIENT_CAPACITY: Remedy(
+        "Free nodes, or enlarge the pool that the message names.", "scheduling.md#reading-the-reasons"
+    ),
+    deployments.ReplicasReady.NO_REPLICAS_SCHEDULED: Remedy("Do as ReplicasScheduled says."),
+    deployments.ReplicasReady.MODEL_STARTING: Remedy(
+        "Wait: an engine loads its weights before it answers, which takes minutes to an hour."
+    ),
+    deployments.ReplicasReady.REPLICAS_FAILING: Remedy("Do as the replica says that the message names."),
+    deployments.Progressing.NO_OTHER_PLACE: Remedy(
+        "Make room on another cluster, or end them by the annotation modelplane.ai/force-drain=true of their cluster.",
+        _DRAIN,
+    ),
+    deployments.Progressing.STALLED: Remedy("Do as ReplicasReady says."),
+    deployments.ModelCacheResolved.UNRESOLVED: Remedy(_WAIT),
+    deployments.ModelCacheResolved.NOT_FOUND: Remedy(
+        "Create the ModelCache, or correct modelCacheRef.", "model-cache.md"
+    ),
+    deployments.PodTemplateAllowed.LEFT_OUT: Remedy(
+        "Take it out, or have the cluster allow it in spec.isolation.pods.", "clusters.md#keeping-tenants-apart"
+    ),
+    # ModelReplica
+    replicas.ModelAccepted.WAITING_FOR_CLUSTER: Remedy("Look at ClusterReady of the replica's InferenceCluster."),
+    replicas.ModelAccepted.DEPLOYING: Remedy(_WAIT),
+    replicas.ModelAccepted.MODEL_CACHE_HYDRATING: Remedy("Wait; the ModelCache says how far it is.", "model-cache.md"),
+    replicas.ModelAccepted.INVALID_ENGINE: Remedy("Correct the engine in the ModelDeployment, as the message says."),
+    replicas.ModelAccepted.SOURCE_NOT_FOUND: Remedy(
+        "Create the Secret or ConfigMap that the message names, in the namespace of the ModelDeployment."
+    ),
+    replicas.CacheTransfer.NOT_CONFIGURED: Remedy("Give the engines the arguments that the message names."),
+    replicas.ModelReady.WAITING_FOR_MODEL: Remedy("Do as ModelAccepted says."),
+    replicas.ModelReady.MODEL_STARTING: Remedy(
+        "Wait: an engine loads its weights before it answers, which takes minutes to an hour."
+    ),
+    replicas.ModelReady.CRASH_LOOP: Remedy(
+        "Read the engine's log on its cluster (kubectl logs --previous), and correct its arguments or its image."
+    ),
+    replicas.ModelReady.IMAGE_PULL_FAILED: Remedy("Correct the image, or name a Secret for it in imagePullSecrets."),
+    replicas.ModelReady.CANNOT_START: Remedy("Correct what the node's words in the message name."),
+    replicas.ModelReady.UNSCHEDULABLE: Remedy(
+        "Free what the message names on the cluster's nodes, or ask for less of it."
+    ),
+    replicas.ModelReady.NOT_ANSWERING: Remedy("Read the engine's log, by the command in the message."),
+    replicas.ModelReady.ROUTE_REFUSED: Remedy("Correct what the gateway's words in the message name."),
+    replicas.ModelReady.PICKER_NOT_READY: Remedy(
+        "Wait; if it lasts, look at the picker's pods, which the message names."
+    ),
+    replicas.ModelReady.CLUSTER_UNREACHABLE: Remedy(
+        "Mend the way to the cluster; failover moves the replica, where the deployment asks for it.", "scheduling.md"
+    ),
+    # ModelEndpoint
+    endpoints.RoutingReady.WAITING_FOR_BACKEND: Remedy(_WAIT),
+    endpoints.RoutingReady.INVALID_URL: Remedy(
+        "Correct spec.url, as the message says.", "hub-gateway.md#where-endpoints-may-lead"
+    ),
+    endpoints.RoutingReady.CREDENTIALS_MISSING: Remedy("Create the Secret, with the key that the message names."),
+    # ModelService
+    services.EndpointsResolved.NO_ENDPOINTS: Remedy("Correct the selector, or wait for the replicas that it selects."),
+    services.RoutingReady.CONFIGURING: Remedy("Wait for an endpoint to answer; the message says which are not ready."),
+    services.RoutingReady.ROUTE_REFUSED: Remedy("Correct what the gateway's words in the message name."),
+    services.RoutingReady.WAITING_FOR_GATEWAY: Remedy(
+        "Create the InferenceGateway named default, or look at its conditions.", "hub-gateway.md"
+    ),
+    services.AuthReady.SECRET_NOT_FOUND: Remedy("Create the Secret that the message names.", "hub-gateway.md#api-keys"),
+    services.AuthReady.SECRET_FORBIDDEN: Remedy(
+        "Have the platform team add the namespace to tenantNamespaces of the operator's chart.", "permissions.md"
+    ),
+    services.AuthReady.SECRET_TOO_LARGE: Remedy("Spread the keys over several Secrets.", "hub-gateway.md#api-keys"),
+    services.AuthReady.NO_KEYS: Remedy("Write keys into the Secret that the message names.", "hub-gateway.md#api-keys"),
+    services.AuthReady.KEY_SERVICE_UNAVAILABLE: Remedy(
+        "Look at the Deployment modelplane-keys in modelplane-system, and whether the gateway reaches it."
+    ),
+    services.AuthReady.NOT_ENFORCED: Remedy("Look at what the gateway says of the service's policy or Middleware."),
+    services.Answering.NOT_ANSWERED: Remedy("Look at the endpoints; the message says with which status requests fail."),
+    services.Answering.GATEWAY_UNREACHABLE: Remedy(
+        "Let the operator's pods reach the hub gateway: until then Ready goes by the routes.",
+        "hub-gateway.md#whether-a-model-answers",
+    ),
+    services.Answering.ASKING: Remedy(_WAIT),
+    # ModelCache
+    caches.ClustersMatched.NO_CLUSTERS: Remedy(
+        "Give a cluster storage for caches, or correct clusterSelector.", _CACHE
+    ),
+    caches.ArtifactReady.NO_CLUSTERS: Remedy("Give a cluster storage for caches, or correct clusterSelector.", _CACHE),
+    caches.ArtifactReady.AUTH_SECRET_MISSING: Remedy("Create the Secret, with the key that the message names.", _CACHE),
+    caches.ArtifactReady.TOO_MANY: Remedy("Delete caches that nothing uses, or use another namespace.", _CACHE),
+    caches.ArtifactReady.FAILED: Remedy("Correct what the message names; staging begins again by itself.", _CACHE),
+    caches.ArtifactReady.PARTIAL: Remedy("Wait; status.clusters says how far each cluster is."),
+    caches.ArtifactReady.HYDRATING: Remedy("Wait; status.clusters says how far each cluster is."),
+    # InferenceClass and InferenceCluster
+    classes.Accepted.INVALID_DEVICE: Remedy("Correct the attribute or capacity that the message names."),
+    clusters.ClusterReady.WAITING_FOR_CLASSES: Remedy("Create the InferenceClass, or correct className of the pool."),
+    clusters.ClusterReady.INVALID_NODE_POOL: Remedy("Correct the InferenceClass that the message names."),
+    clusters.ClusterReady.PROVISIONING: Remedy("Wait: a cloud takes up to half an hour.", "eks.md"),
+    clusters.ClusterReady.UNSUPPORTED_SOURCE: Remedy(
+        "Bring a cluster of that cloud with source Existing.", "clusters.md"
+    ),
+    clusters.ClusterReady.NOT_PERMITTED: Remedy(
+        "Apply the access manifest there again.", "permissions.md#on-workload-clusters"
+    ),
+    clusters.ClusterReady.INVALID_KUBECONFIG: Remedy(
+        "Put a kubeconfig that can be used into the Secret that the message names."
+    ),
+    clusters.ClusterReady.UNREACHABLE: Remedy(
+        "Mend the way to the address that the message names; what runs there goes on."
+    ),
+    clusters.ClusterReady.MISBEHAVING: Remedy(
+        "Find out why the API server says what the message names; for an honest large one raise the setting beside it.",
+        "clusters.md#when-a-cluster-misbehaves",
+    ),
+    clusters.ClusterReady.IDENTIFYING: Remedy("Wait half a minute.", "clusters.md#the-same-cluster-under-two-names"),
+    clusters.ClusterReady.REGISTERED_TWICE: Remedy(
+        "Delete one of the two InferenceClusters.", "clusters.md#the-same-cluster-under-two-names"
+    ),
+    clusters.ClusterReady.ABANDONED: Remedy("Delete on that cluster what the message names.", "clusters.md#deleting"),
+    clusters.CredentialsRenewed.NOT_RENEWED: Remedy(
+        "Set credentialRenewal to TokenRequest, or write another token before this one ends.",
+        "permissions.md#on-workload-clusters",
+    ),
+    clusters.BackendReady.WAITING_FOR_CLUSTER: Remedy("Do as ClusterReady says."),
+    clusters.BackendReady.INSTALLING: Remedy("Wait: charts take minutes; the ServingStack says which is under way."),
+    clusters.BackendReady.INSTALL_FAILED: _HELM,
+    clusters.BackendReady.NOT_INSTALLED: Remedy("Install what the message names on that cluster.", "serving-stack.md"),
+    clusters.BackendReady.ADDRESS_IN_USE: Remedy("Give the cluster's gateway an address of its own."),
+    clusters.BackendReady.UNREACHABLE: Remedy("Do as ClusterReady says."),
+    clusters.BackendReady.DEGRADED: Remedy(
+        "Correct what the message names; models run without it.", "clusters.md#a-part-that-is-wrong-closes-no-other"
+    ),
+    clusters.GatewaySecured.SWITCHING: Remedy(_WAIT),
+    clusters.GatewaySecured.NOT_KNOWN: Remedy(
+        "Look at MutualTLSReady of the InferenceGateway named default.", _MUTUAL_TLS
+    ),
+    clusters.GatewaySecured.CONFIGURING: Remedy(
+        "Wait; if it lasts, look at the gateway that the message names.", _MUTUAL_TLS
+    ),
+    clusters.GatewaySecured.OPEN: Remedy("Correct what the message names, unless http is what you want.", _MUTUAL_TLS),
+    clusters.NodePoolsValid.WAITING_FOR_CLASSES: Remedy("Create the InferenceClass, or correct className of the pool."),
+    clusters.NodePoolsValid.INVALID_CLASS: Remedy("Correct the InferenceClass, as its condition Accepted says."),
+    clusters.NodePoolsValid.NOT_MADE: Remedy(
+        "Correct the pool or its InferenceClass, as the message says; until then the cluster stays as it is."
+    ),
+    clusters.GPUReady.NODES_MISSING: Remedy(
+        "Label the nodes modelplane.ai/pool=POOL, uncordon them, or correct nodeCount.", "clusters.md#what-counts"
+    ),
+    clusters.GPUReady.DEVICES_MISSING: Remedy(
+        "Look at the DRA driver on the nodes that the message names, or correct the InferenceClass.",
+        "clusters.md#what-counts",
+    ),
+    clusters.GPUReady.NOT_SEEN: Remedy(
+        "Let the kubeconfig's user list nodes and ResourceSlices.", "permissions.md#on-workload-clusters"
+    ),
+    clusters.ObjectsOwned.ORPHANS_FOUND: Remedy(
+        "Delete what the message names, unless it is another hub's.", "clusters.md#what-is-left-behind"
+    ),
+    # InferenceGateway and ServingStack
+    gateways.ControllerReady.INSTALLING: Remedy("Wait: charts take minutes."),
+    gateways.ControllerReady.INSTALL_FAILED: Remedy(
+        "Correct what Helm's words in the message name; it is tried again after a while.",
+        "hub-gateway.md#when-something-is-in-the-way",
+    ),
+    gateways.ControllerReady.ROLLED_BACK: Remedy(
+        "Correct what Helm's words in the message name; requests are answered as before.",
+        "hub-gateway.md#when-something-is-in-the-way",
+    ),
+    gateways.ControllerReady.NOT_SERVED: Remedy("Delete it: one InferenceGateway, named default, is served."),
+    gateways.TLSReady.CERTIFICATE_UNUSABLE: Remedy(
+        "Write a certificate and its key into the Secret, of type kubernetes.io/tls.", "hub-gateway.md#https"
+    ),
+    gateways.TLSReady.CONFIGURING: Remedy("Wait; if it lasts, look at the conditions of the gateway's Gateway."),
+    gateways.TLSReady.NOT_ASKED: Remedy("Set spec.tls.", "hub-gateway.md#https"),
+    gateways.MutualTLSReady.PREPARING: Remedy(_WAIT),
+    gateways.MutualTLSReady.NOT_OFFERED: Remedy("Correct what the message names.", _MUTUAL_TLS),
+    stacks.Installed.INSTALLING: Remedy("Wait: charts take minutes; status.components says how each stands."),
+    stacks.Installed.FAILED: _HELM,
+    stacks.Installed.ROLLED_BACK: Remedy(
+        "Correct what Helm's words in the message name; what was there before runs.", "serving-stack.md"
+    ),
+    # clusters that clouds make
+    clouds.CredentialsValid.NOT_ACCEPTED: Remedy(
+        "Write good credentials into the Secret, or give them the right that the cloud's words name.", "eks.md"
+    ),
+    clouds.CredentialsValid.ANOTHER_ACCOUNT: Remedy(
+        "Write credentials of the account that the message names into the Secret."
+    ),
+    clouds.CredentialsValid.NO_SDK: Remedy("Install the operator with the extra that the message names."),
+    clouds.CredentialsValid.NOT_FOUND: Remedy("Write credentials into the Secret that the message names.", "eks.md"),
+    clouds.CapacityAvailable.EXHAUSTED: Remedy(
+        "Have the quota raised, or choose another zone or machine; it is tried again every ten minutes."
+    ),
+    clouds.NetworkReady.CREATING: Remedy(_WAIT),
+    clouds.ControlPlaneReady.CREATING: Remedy("Wait: a cloud takes up to half an hour."),
+    clouds.NodePoolsReady.CREATING: Remedy("Wait; if it lasts, read the cloud's words in Stalled."),
+    clouds.Stalled.STALLED: Remedy("Correct what the cloud's words in the message name."),
+    # LLMInference
+    inferences.TargetResolved.NOT_FOUND: Remedy("Create the Secret again, or name another cluster.", "llminference.md"),
+    inferences.TargetResolved.NOT_GRANTED: Remedy(
+        "Correct the name, or have the platform team let the namespace in.", "llminference.md#whom-a-cluster-lets-in"
+    ),
+    inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a kubeconfig that can be used into the Secret."),
+    inferences.TargetResolved.UNREACHABLE: Remedy("Mend the way to the cluster that the message names."),
+    inferences.TargetResolved.CONNECTING: Remedy(_WAIT),
+    inferences.TargetResolved.TOO_MANY_LOCATIONS: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),
+    inferences.RuntimeAvailable.NOT_INSTALLED: Remedy("Install the vLLM production-stack operator on that cluster."),
+    inferences.RuntimeAvailable.NOT_KNOWN: Remedy("Do as TargetResolved says."),
+    inferences.MemoryKnown.NOT_KNOWN: Remedy("Set spec.memory.", "llminference.md#deploying-to-the-fleet"),
+    inferences.ModelReady.UPDATING: Remedy(_WAIT),
+    inferences.ModelReady.NOT_READY: Remedy("Wait; if it lasts, look at what the message names."),
+    inferences.ModelReady.NOT_CREATED: Remedy("Do as TargetResolved or MemoryKnown says."),
+    inferences.ModelReady.UNKNOWN: Remedy("See whether the vLLM production-stack operator runs on that cluster."),
+    inferences.OldCopiesRemoved.REMOVING: Remedy(_WAIT),
+    inferences.OldCopiesRemoved.LEFT_BEHIND: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),
+}
+
+
+def remedy(kind: str, condition: Condition | kube.Condition) -> str:
+    """What to do about a condition of an object of that kind; empty where there is nothing to do."""
+    found = reasons.find(kind, condition)
+    known = REMEDIES.get(found) if found else None
+    return known.do if known else ""

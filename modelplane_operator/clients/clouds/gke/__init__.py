@@ -1,0 +1,1 @@
+"""Google Cloud: what it has of a cluster on GKE, and calls that change it."""

@@ -1,0 +1,59 @@
+"""Google Cloud as a `Cloud`: calls and lists, carried out by one session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelplane_operator.clients.clouds.gke.changes import Gke, Request, Where, creation, deletion, update
+from modelplane_operator.clients.clouds.gke.lists import Lister, Look, listers
+from modelplane_operator.clients.clouds.gke.session import Session
+from modelplane_operator.kube.cloud import Found, Owner, Seen, Wanted
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.rendering.clusters.gke import cluster_name
+from modelplane_operator.rendering.clusters.gke import kinds as k
+
+
+@dataclass(frozen=True, slots=True)
+class Gcp:
+    """One project in one region."""
+
+    session: Session
+
+    async def observe(self, owner: Owner, kinds: Collection[str], now: datetime) -> Seen:
+        look = Look(self.session, await self._where(), owner, now)
+
+        async def listed(told: tuple[str, ...], lister: Lister) -> tuple[tuple[str, ...], list[Found] | ClientError]:
+            try:
+                return told, await lister(look)
+            except ClientError as error:
+                return told, error
+
+        answers = await asyncio.gather(*(listed(told, lister) for told, lister in listers(kinds)))
+        found = tuple(one for _, answer in answers if isinstance(answer, list) for one in answer)
+        unseen = {kind: answer for told, answer in answers if not isinstance(answer, list) for kind in told}
+        return Seen(tuple(one for one in found if one.kind in kinds), now, unseen)
+
+    async def create(self, owner: Owner, wanted: Wanted, token: str) -> str:
+        """All names here are unique, so that a call that is repeated is refused, and its resource is seen."""
+        cluster = cluster_name(owner.cluster, owner.uid)
+        await self._send(creation(await self._where(), owner, wanted, cluster))
+        name = str(wanted.parameters["name"])
+        return f"{cluster}/{name}" if wanted.kind == k.NODE_POOL else name
+
+    async def update(self, owner: Owner, wanted: Wanted, found: Found, changed: Collection[str]) -> None:
+        await self._send(update(await self._where(), wanted, found, changed))
+
+    async def delete(self, found: Found) -> None:
+        await self._send(deletion(await self._where(), found))
+
+    async def _where(self) -> Where:
+        return Where(await self.session.found_project(), self.session.region)
+
+    async def _send(self, request: Request) -> None:
+        if isinstance(request, Gke):
+            await self.session.gke(request.operation, **request.request)
+        else:
+            await self.session.http(request.method, request.service, request.path, request.body)

@@ -1,0 +1,47 @@
+"""GKECluster: what to read of it on Google Cloud."""
+
+from __future__ import annotations
+
+from modelplane_operator.api.clusters.gke import GKECluster
+from modelplane_operator.controllers.cloud_work import CloudWork, holder, looked
+from modelplane_operator.kube.errors import ClientError, NotFound
+from modelplane_operator.planning.clouds.cluster import owner_of
+from modelplane_operator.planning.gke_cluster import Observed, account_of, plan
+from modelplane_operator.rendering.clusters.gke import kinds
+from modelplane_operator.runtime.loop import Clients, Controller
+
+LIVELY = frozenset({kinds.CLUSTER, kinds.NODE_POOL})
+OWN = frozenset(kinds.KINDS) - {*kinds.SWEPT}
+
+
+def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
+    view = work.view(OWN - LIVELY)
+
+    async def observe(cluster: GKECluster, clients: Clients) -> Observed:
+        at = work.at()
+        project, seen = "", None
+        error: ClientError | None = None
+        try:
+            cloud = work.accounts.google(account_of(cluster))
+        except ClientError as failed:
+            return Observed(cluster, error=failed, process=work.process, now=at, missing=isinstance(failed, NotFound))
+        try:
+            if cluster.metadata.deletion_timestamp is None and (cluster.status is None or cluster.status.facts is None):
+                project = await cloud.session.found_project()
+            else:
+                seen = await looked(view, cloud, cluster, at, own=OWN, left=kinds.LEFT)
+        except ClientError as failed:
+            error = failed
+        return Observed(
+            cluster,
+            seen=seen,
+            error=error,
+            journal=work.journal.of(owner_of(cluster).uid),
+            process=work.process,
+            now=at,
+            held=holder(cluster, clients.hub),
+            lag=work.lag,
+            project=project,
+        )
+
+    return work.controller(GKECluster, observe, plan)

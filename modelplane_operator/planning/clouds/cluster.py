@@ -1,0 +1,178 @@
+"""One cluster on a cloud, whichever that is: what is said of it, and when its object may go.
+
+It goes by what is seen on the cloud and not by what the spec says, so that nothing that is wrong with a spec keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Resource
+from modelplane_operator.api.clusters.provisioning import (
+    MOST_RESOURCES,
+    CloudEndpoint,
+    CloudResource,
+    CloudStatus,
+    CredentialsValid,
+)
+from modelplane_operator.api.conditions import ConditionType, Ready
+from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.shared import CacheStatus
+from modelplane_operator.kube.cloud import Account, Call, Kind, Outcome, Owner, Seen, Wanted
+from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
+from modelplane_operator.planning.clouds.conditions import Parts, judged
+from modelplane_operator.planning.clouds.decide import LAG, SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.plan import LET_GO, Plan
+
+UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
+
+ClusterT = TypeVar("ClusterT", bound=Resource[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[ClusterT]):
+    """A cluster, and what was seen of it on its cloud."""
+
+    cluster: ClusterT
+    _: KW_ONLY
+    seen: Seen | None = None
+    """None while the account is not known, and when there is no way to it."""
+    error: ClientError | None = None
+    """Why there is none."""
+    journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
+    process: str
+    now: datetime
+    missing: bool = False
+    """Whether there are no credentials where they are looked for."""
+    held: str = ""
+    """The InferenceCluster that has it and is not being deleted: models may run there."""
+    lag: timedelta = LAG
+    """How long the cloud may take to show what was made."""
+
+    @property
+    def going(self) -> bool:
+        return self.cluster.metadata.deletion_timestamp is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """What is different about the clusters of one cloud."""
+
+    status: type[CloudStatus]
+    kinds: Mapping[str, Kind]
+    parts: Parts
+    let_in_by: str
+    """The kind of what has to be there before the operator is let in to the cluster."""
+    files: str
+    """The key of what storage for model caches needs."""
+    storage_class: str
+
+
+def owner_of(cluster: Resource[Any, Any]) -> Owner:
+    return Owner(cluster.metadata.uid or "", cluster.metadata.name)
+
+
+def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
+    """What is decided whatever there is on the cloud; None where that has to be seen."""
+    cluster = seen.cluster
+    if seen.going and labels.FINALIZER not in cluster.metadata.finalizers:
+        return Plan()  # nothing was ever made
+    if seen.going and cluster.metadata.annotations.get(labels.ABANDON) == "true":
+        return Plan((LET_GO,))
+    if seen.going and seen.held:
+        return _held(of, seen)
+    return _no_way(of, seen, seen.error) if seen.error is not None else None
+
+
+def towards(of: Clouds, seen: Observed[Any], account: Account, wanted: Sequence[Wanted], **facts: Any) -> Plan:
+    """The next calls. `facts`: what the status of this cloud's clusters says beside what all say."""
+    if seen.seen is None:
+        return Plan(requeue_after=SOON)
+    last: CloudStatus | None = seen.cluster.status
+    decision = decide(
+        Situation(
+            account,
+            owner_of(seen.cluster),
+            tuple(wanted),
+            of.kinds,
+            seen.seen,
+            last.resources if last else (),
+            seen.journal,
+            seen.process,
+            seen.now,
+            seen.going,
+            seen.lag,
+        )
+    )
+    since = last.gone_since if last else None
+    if seen.going and decision.gone and may_let_go(since, seen.seen, seen.lag):
+        return Plan((LET_GO,))
+    status = of.status(
+        endpoint=_endpoint(of, seen.seen, decision.records, last),
+        cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
+        resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
+        gone_since=(since or seen.now) if seen.going and decision.gone else None,
+        conditions=tuple(judged(decision, of.parts, seen.now, going=seen.going)),
+        **facts,
+    )
+    return Plan(decision.steps, status, requeue_after=decision.again)
+
+
+def keep(of: Clouds, seen: Observed[Any], **facts: Any) -> Plan:
+    """What was found out is written down before anything follows from it."""
+    known = seen.cluster.status or of.status(
+        conditions=(Ready.CREATING.condition(seen.now, message="nothing is made yet"),)
+    )
+    return Plan(status=known.model_copy(update=facts), requeue_after=0.0)
+
+
+def refused(of: Clouds, seen: Observed[Any], reason: ConditionType, words: str) -> Plan:
+    """Nothing is changed until somebody mends it; what was known stays."""
+    told = reason.condition(seen.now, message=words)
+    ready = not_ready(seen.cluster.definition.kind, told)
+    if seen.going:
+        ready = Ready.DELETING.condition(seen.now, message=words)
+    known = seen.cluster.status or of.status()
+    return Plan(status=known.model_copy(update={"conditions": (told, ready)}), requeue_after=UNTIL_MENDED)
+
+
+def _endpoint(
+    of: Clouds, seen: Seen, records: Sequence[CloudResource], last: CloudStatus | None
+) -> CloudEndpoint | None:
+    """Where its API server is, once we are let in; what was known stays while it is not told, and goes with it."""
+    known = last.endpoint if last else None
+    if known is None and not any(one.kind == of.let_in_by and one.state == "Ready" for one in records):
+        return None
+    plane = of.parts.control_plane
+    for one in seen.found:
+        if one.kind == plane and {"endpoint", "authority"} <= one.outputs.keys():
+            return CloudEndpoint(server=one.outputs["endpoint"], authority=one.outputs["authority"], cluster=one.id)
+    record = next((one for one in records if one.kind == plane), None)
+    is_another = record is not None and record.state in ("Pending", "Creating")
+    return None if is_another else known
+
+
+def _has_files(of: Clouds, records: Sequence[CloudResource]) -> bool:
+    return any(one.key == of.files and one.state == "Ready" for one in records)
+
+
+def _held(of: Clouds, seen: Observed[Any]) -> Plan:
+    """Nobody deletes a cluster from under its models; what is there stays as it is until its owner goes."""
+    words = f"it stays until {seen.held} lets it go: delete that instead, which moves its models away first"
+    known = seen.cluster.status or of.status()
+    told = Ready.DELETING.condition(seen.now, message=words)
+    return Plan(status=known.model_copy(update={"conditions": (told,)}))
+
+
+def _no_way(of: Clouds, seen: Observed[Any], error: ClientError) -> Plan:
+    if isinstance(error, KubeconfigError):
+        return refused(of, seen, CredentialsValid.NO_SDK, str(error))
+    if seen.missing:
+        return refused(of, seen, CredentialsValid.NOT_FOUND, str(error))
+    if isinstance(error, Unauthorized | Forbidden):
+        return refused(of, seen, CredentialsValid.NOT_ACCEPTED, str(error))
+    return Plan(failure=error)

@@ -1,0 +1,138 @@
+"""What a setting may be: each reader answers a value, or raises ValueError with what it must be instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from modelplane_operator.api.llm_inference_grant import is_reserved
+from modelplane_operator.clients.clouds.gke.session import HOSTS
+from modelplane_operator.clients.limits import GIB, KIB, MIB
+from modelplane_operator.rendering.images import REFERENCE, REGISTRY
+
+_UNITS: Mapping[str | None, int] = {None: 1, "Ki": KIB, "Mi": MIB, "Gi": GIB}
+
+
+def seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise ValueError("it must be above 0 and below a million")
+    return seconds
+
+
+def count(text: str) -> int:
+    count = int(text)
+    if not 0 < count <= 1000:
+        raise ValueError("it must be from 1 to 1000")
+    return count
+
+
+def amount(text: str) -> int:
+    amount = int(text)
+    if not 0 < amount <= 10**7:
+        raise ValueError("it must be from 1 to ten million")
+    return amount
+
+
+def size(text: str) -> int:
+    """Bytes, or as Kubernetes writes them: 512Ki, 8Mi, 1Gi."""
+    found = re.fullmatch(r"([0-9]{1,12})(Ki|Mi|Gi)?", text)
+    if found is None or not (size := int(found[1]) * _UNITS[found[2]]):
+        raise ValueError("it must be a number of bytes, or one with Ki, Mi or Gi")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        if text not in self.choices:
+            raise ValueError(f"it must be one of {', '.join(self.choices)}")
+        return text
+
+
+def one_of(*choices: str) -> OneOf:
+    return OneOf(choices)
+
+
+def dns_label(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise ValueError("it must be a DNS label: lower-case letters, digits and '-'")
+    return text
+
+
+def optional_dns_label(text: str) -> str:
+    return dns_label(text) if text else ""
+
+
+def dns_labels(text: str) -> tuple[str, ...]:
+    return tuple(sorted({dns_label(entry.strip()) for entry in text.split(",") if entry.strip()}))
+
+
+def http(text: str) -> str:
+    if not re.fullmatch(r"https?://[-a-zA-Z0-9.:\[\]]+(/[-\w./~]*)?", text, re.ASCII):
+        raise ValueError("it must be http:// or https:// with a host, and at most a path")
+    return text
+
+
+def registry(text: str) -> str:
+    if text and not REGISTRY.fullmatch(text):
+        raise ValueError("it must be HOST[:PORT][/PATH], without a scheme")
+    return text
+
+
+def image(text: str) -> str:
+    if text and not REFERENCE.fullmatch(text):
+        raise ValueError("it must be HOST/NAME:TAG, HOST/NAME@sha256:DIGEST, or both")
+    return text
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port; an empty host is every address of the machine, IPv4 and IPv6."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) >= 2**16:
+        raise ValueError("it must be HOST:PORT, or :PORT for all addresses")
+    return host.strip("[]"), int(port)
+
+
+def places(text: str) -> tuple[str, ...]:
+    """Names, `.suffixes` and networks, between commas."""
+    places = tuple(entry.strip().lower() for entry in text.split(",") if entry.strip())
+    for place in places:
+        if ":" in place or "/" in place:
+            ip_network(place)
+    return places
+
+
+def grants(text: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of namespaces, between commas: FROM=TO."""
+    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
+    granted = tuple(sorted({(dns_label(source), dns_label(to)) for source, _, to in pairs}))
+    if wrong := [to for _, to in granted if is_reserved(to)]:
+        raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
+    return granted
+
+
+def endpoints(text: str) -> tuple[tuple[str, str], ...]:
+    """Services of Google Cloud and where they are, between commas: SERVICE=URL."""
+    pairs = [entry.strip().partition("=") for entry in text.split(",") if entry.strip()]
+    if strange := [service for service, _, _ in pairs if service not in HOSTS]:
+        raise ValueError(f"{strange[0]} is none of {', '.join(HOSTS)}")
+    return tuple((service, http(url).rstrip("/")) for service, _, url in pairs)
+
+
+METAVARS: Mapping[Callable[[str], Any], str] = {
+    seconds: "SECONDS",
+    count: "NUMBER",
+    amount: "NUMBER",
+    size: "SIZE",
+    address: "HOST:PORT",
+    image: "IMAGE",
+    registry: "HOST[/PATH]",
+    Path: "PATH",
+}

@@ -1,0 +1,281 @@
+"""A cluster on Google Cloud from first to last, by the real SDK: GKE over gRPC, all else over HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api.clusters.gke import GKECluster
+from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
+from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
+from tests.support.cloud_life import OWNER, Life
+from tests.support.google.server import PROJECT, Fault
+from tests.support.google.world import GoogleWorld, google_world
+from tests.support.manifests import Manifest
+
+HOURS = timedelta(hours=4)
+PACE = 20.0
+"""Seconds between two looks at least."""
+L4: Manifest = {
+    "name": "l4",
+    "role": "GPU",
+    "machineType": "g2-standard-12",
+    "maxNodeCount": 4,
+    "gpu": {"acceleratorType": "nvidia-l4", "acceleratorCount": 1},
+    "zones": ["us-central1-a", "us-central1-b"],
+}
+A100: Manifest = {
+    "name": "a100.40gb",
+    "role": "GPU",
+    "machineType": "a2-highgpu-8g",
+    "nodeCount": 2,
+    "minNodeCount": 2,
+    "maxNodeCount": 2,
+    "gpu": {"acceleratorType": "nvidia-tesla-a100", "acceleratorCount": 8},
+    "zones": ["us-central1-a"],
+}
+
+
+@pytest.fixture(scope="module")
+def _google() -> Iterator[GoogleWorld]:
+    with google_world() as world:
+        yield world
+
+
+@pytest.fixture
+def google(_google: GoogleWorld) -> GoogleWorld:
+    _google.reset()
+    return _google
+
+
+def _wanted(*pools: Manifest, version: str = "1.35", zones: tuple[str, ...] = ()) -> tuple[Wanted, ...]:
+    """`zones`: where there are nodes of the pool l4."""
+    cluster = GKECluster.parse(
+        {
+            "apiVersion": GKECluster.definition.api_version,
+            "kind": "GKECluster",
+            "metadata": {"name": OWNER.cluster, "namespace": "modelplane-system", "uid": OWNER.uid},
+            "spec": {"region": "us-central1", "kubernetesVersion": version, "nodePools": [*pools]},
+        }
+    )
+    return resources(cluster, Facts(PROJECT, zones={"nodepool-l4": zones}))
+
+
+def _made(google: GoogleWorld, *pools: Manifest) -> Life[GoogleWorld]:
+    life = google.live(_wanted(*(pools or (L4,))), pace=PACE)
+    life.until_settled(HOURS)
+    return life
+
+
+def _one_of_each(life: Life[GoogleWorld]) -> None:
+    found = Counter(one.key for one in life.cloud.listed().found if not one.swept)
+    assert found == {one.key: 1 for one in life.wanted if one.kind != kinds.SERVICE}
+
+
+def _ended(life: Life[GoogleWorld]) -> None:
+    life.going = True
+    life.until_settled(HOURS)
+    assert life.cloud.google.state.left == []
+
+
+def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
+    return next(one for one in google.listed().found if one.key == f"nodepool-{name}").live
+
+
+ZONE, LINK = "zones/us-central1-a", f"https://www.googleapis.com/compute/v1/projects/{PROJECT}"
+
+
+def _network(google: GoogleWorld) -> str:
+    return google.google.state.networks[google.id_of("network")]["selfLink"]
+
+
+def _left_behind(google: GoogleWorld) -> set[str]:
+    """Have Kubernetes make one of each kind that it leaves behind; answers their paths."""
+    network, cluster = _network(google), google.id_of("cluster")
+    files = "locations/us-central1-a/instances/pvc-2"
+    left: Mapping[str, Manifest] = {
+        "global/firewalls/k8s-fw-a0123": {"name": "k8s-fw-a0123", "network": network},
+        "regions/us-central1/backendServices/a0123": {"name": "a0123"},
+        "regions/us-central1/forwardingRules/a0123": {"name": "a0123"},
+        "regions/us-central1/targetPools/a0123": {"name": "a0123"},
+        f"{ZONE}/networkEndpointGroups/k8s1-0123": {"name": "k8s1-0123", "network": network},
+        f"{ZONE}/disks/pvc-1": {"name": "pvc-1", "labels": {"goog-k8s-cluster-name": cluster}},
+        files: {
+            "name": f"projects/{PROJECT}/{files}",
+            "networks": [{"network": network.rpartition("/")[2]}],
+            "labels": {"storage_gke_io_created-by": "filestore_csi_storage_gke_io"},
+        },
+    }
+    google.google.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    return {*left}
+
+
+def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld) -> None:
+    life = _made(google, L4, A100)
+
+    _one_of_each(life)
+    calls = google.google.changes
+    life.turn()
+    assert google.google.changes == calls, "at rest nothing is changed"
+    _ended(life)
+    assert google.google.state.services, "what was enabled in a project stays"
+
+
+@pytest.mark.parametrize(
+    ("stride", "first"), [(11, 3), *(pytest.param(5, n, marks=pytest.mark.long) for n in range(5))]
+)
+def test_a_process_that_ends_all_the_time_makes_one_of_everything(google: GoogleWorld, stride: int, first: int) -> None:
+    """Before calls, after them, and around reports."""
+    life = google.live(_wanted(L4, A100), pace=PACE, kills=range(first, 100_000, stride))
+
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+    _ended(life)
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "throttled"])
+def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
+    google.google.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    life = google.live(_wanted(L4, A100), pace=PACE)
+
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+    _ended(life)
+
+
+@pytest.mark.parametrize("kind", ["network", "subnetwork", "cluster", "nodepool"])
+def test_what_was_accepted_and_failed_is_told_and_made_again(google: GoogleWorld, kind: str) -> None:
+    words = "Quota 'NETWORKS' exceeded. Limit: 5.0 globally."
+    google.google.state.fail_next = {kind: words}
+    life, told = google.live(_wanted(L4), pace=PACE), set[str]()
+    for _ in range(300):
+        decision = life.turn()
+        assert decision is not None
+        told |= {one.message or "" for one in life.records if one.state == "Failed"}
+        google.now += timedelta(seconds=max(PACE, decision.again))
+        if all(one.state == "Ready" for one in life.records):
+            break
+
+    assert any(words in one for one in told)
+    _one_of_each(life)
+
+
+def test_a_version_is_reached_one_by_one_and_nodes_follow(google: GoogleWorld) -> None:
+    life = _made(google)
+    life.wanted = _wanted(L4, version="1.37")
+
+    life.until_settled(HOURS)
+
+    asked = [name for name in google.google.calls if name.startswith("container Update")]
+    assert asked[:2] == ["container UpdateMaster", "container UpdateMaster"]
+    assert {_pool(google, name)["version"] for name in ("system", "l4")} == {"1.37"}
+
+
+def test_a_pool_changes_its_bounds_and_has_another_zone(google: GoogleWorld) -> None:
+    life = _made(google)
+    asked = {**L4, "minNodeCount": 2, "maxNodeCount": 9, "zones": ["us-central1-a", "us-central1-f"]}
+    life.wanted = _wanted(asked, zones=("us-central1-a", "us-central1-b"))
+
+    life.until_settled(HOURS)
+
+    pool = _pool(google, "l4")
+    bounds = (pool["autoscaling"]["total_min_node_count"], pool["autoscaling"]["total_max_node_count"])
+    kept = ["us-central1-a", "us-central1-f", "us-central1-b"]  # none is taken from under its nodes
+    assert (bounds, pool["locations"]) == ((2, 9), kept)
+
+
+def test_a_pool_that_is_removed_goes_alone(google: GoogleWorld) -> None:
+    life = _made(google, L4, A100)
+    life.wanted = _wanted(A100)
+
+    life.until_settled(HOURS)
+
+    _one_of_each(life)
+    assert "container DeleteCluster" not in google.google.calls
+
+
+def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWorld) -> None:
+    life = _made(google)
+    calls = google.google.changes
+    life.wanted = _wanted({**L4, "machineType": "g2-standard-48"})
+
+    decision = life.turn()
+
+    assert decision is not None and decision.steps == ()
+    record = next(one for one in life.records if one.key == "nodepool-l4")
+    assert record.state == "Ready"
+    assert record.message == "machine_type cannot be changed: ask for another one beside it, then remove this one"
+    assert google.google.changes == calls
+
+
+def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleWorld) -> None:
+    life = _made(google)
+    for cluster in google.google.state.clusters.values():
+        cluster.resource_labels = {"owner": "somebody"}
+    google.now += timedelta(minutes=6)
+    for _ in range(20):
+        decision = life.turn()
+        assert decision is not None
+        google.now += timedelta(seconds=max(PACE, decision.again))
+
+    message = {one.key: one.message or "" for one in life.records}["cluster"]
+    assert "carries no tag of ours: it is left alone" in message
+    assert google.google.state.clusters
+
+
+def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(google: GoogleWorld) -> None:
+    life = _made(google)
+    others, left = google.google.state.others, _left_behind(google)
+    theirs = {
+        "regions/us-central1/forwardingRules/web": {"name": "web"},
+        f"{ZONE}/disks/theirs": {"name": "theirs"},
+    }
+    others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in theirs.items()}
+    others["global/firewalls/allow-ssh"] = {"name": "allow-ssh", "network": _network(google)}
+
+    life.turn()
+    assert not any(one.state == "Deleting" for one in life.records), "while the cluster is there, it stays"
+    life.going = True
+    for _ in range(200):
+        decision = life.turn()
+        assert decision is not None
+        google.now += timedelta(seconds=max(PACE, decision.again))
+        if {one.key for one in life.records} == {"network"} and "being used by" in (life.records[0].message or ""):
+            break
+    assert {one.key for one in life.records} == {"network"}
+    assert not left & others.keys()
+
+    del others["global/firewalls/allow-ssh"]
+    life.until_settled(HOURS)
+    assert {*google.google.state.left} == {*theirs}
+
+
+def test_credentials_that_are_refused_are_told_and_change_nothing(google: GoogleWorld) -> None:
+    life = _made(google)
+    before = [(one.key, one.id) for one in life.records]
+    google.google.denied = "container"
+    google.now += timedelta(minutes=6)
+
+    decision = life.turn()
+
+    assert decision is not None and decision.steps == ()
+    assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
+    assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
+    """In a life in which everything happens that there are calls for."""
+    life = _made(google, L4, A100)
+    life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
+    life.until_settled(HOURS)
+    _left_behind(google)
+    _ended(life)
+
+    assert {*google.google.calls} == {*PERMISSIONS}
