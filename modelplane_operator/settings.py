@@ -72,7 +72,7 @@ class Settings:
     )
     http2: str = _option(
         "off",
-        _one_of("on", "off"),
+        values.one_of("on", "off"),
         "whether API servers that speak HTTP/2 are asked over it: one connection for all, and not one for each watch",
     )
     log_level: str = _option(

@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localfleet import http2 as served
+from localfleet.apiserver import api_server
 from modelplane_operator.clients import http2_frames as http2
 from modelplane_operator.clients import http2_liveness
-from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.http2_connection import NOISE
 from modelplane_operator.clients.http2_frames import Broken, Code, Frames, Kind, Setting
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW
@@ -28,6 +29,7 @@ from modelplane_operator.kube.errors import Misbehaving, Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import CONFIG_MAP
 from tests.clients.http2_peer import Peer, answered, talking
+from tests.support.waiting import SECONDS
 
 KEY = Key("team", "a")
 OBJECT = {
@@ -84,6 +86,35 @@ async def test_a_server_is_asked_over_the_version_that_it_speaks(honest: tuple[A
     assert (read["data"]["asked"], read["data"]["size"]) == ("Bearer hush", "0")
     assert int(written["data"]["size"]) > 1_500_000
     assert told == [OBJECT] * 3
+
+
+@pytest.mark.fleet
+async def test_a_real_server_that_ends_its_connections_fails_no_request_and_breaks_no_watch() -> None:
+    with api_server("--goaway-chance=0.02") as server:
+        access = read_kubeconfig(server.kubeconfig.read_text())
+        async with connect(access) as kube, asyncio.TaskGroup() as group:
+            made = {**OBJECT, "metadata": {"namespace": "default", "name": "a"}}
+            version = (await kube.list(CONFIG_MAP, namespace="default")).version
+            watch = kube.watch(CONFIG_MAP, version, seconds=300, namespace="default", selector="of=ours")
+            labelled = {**made["metadata"], "labels": {"of": "ours"}}
+            used = set[int]()
+
+            async def told() -> list[str]:
+                seen = list[str]()
+                async with aclosing(watch) as events:
+                    async for event in events:
+                        seen += [event.manifest["data"]["n"]] if event.type != "BOOKMARK" else []
+                        if seen[-1:] == ["299"]:
+                            break
+                return seen
+
+            telling = group.create_task(told())
+            for number in range(300):
+                await kube.apply({**made, "metadata": labelled, "data": {"n": str(number)}})
+                used |= {id(one) for one in spoken(kube)}
+            async with asyncio.timeout(SECONDS):
+                assert await telling == [str(number) for number in range(300)]
+    assert len(used) > 1, "the server has ended one"
 
 
 # One that is none ----------------------------------------------------------------------------------------------------
