@@ -20,7 +20,7 @@ from modelplane_operator.kube.errors import KubeconfigError
 class Channel:
     """The transport to one server; made by `open_channel`, which closes it."""
 
-    http2: ClassVar[bool] = True
+    http2: ClassVar[bool] = False
 
     def __init__(self, access: Access, share: Share | None, refuse: Refuse, ends: AsyncExitStack) -> None:
         self.on_broken: Callable[[str], object] = lambda _: None

@@ -29,7 +29,6 @@ from localfleet.faultproxy.rules import (
     Truncate,
 )
 from modelplane_operator.clients.access import Access, read_kubeconfig
-from modelplane_operator.clients.channel import Channel
 from modelplane_operator.clients.http2_frames import settings
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import Limits
@@ -52,7 +51,7 @@ from modelplane_operator.kube.errors import (
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET
 from tests.api.contract import rich
-from tests.clients.conftest import ConfigMap, Manifest
+from tests.clients.conftest import BOTH, ConfigMap, Manifest
 from tests.support.api import Api
 from tests.support.manifests import change, find
 from tests.support.waiting import SECONDS
@@ -328,6 +327,7 @@ async def test_a_watch_that_falls_silent_is_unreachable(kube: Kube, namespace: s
             await anext(events)
 
 
+@BOTH
 def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     async def gives_up() -> None:
         async with connect(access) as kube, aclosing(_watch(kube, "0", "default")) as events:
@@ -339,10 +339,8 @@ def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     assert _descriptors() == open_before
 
 
-@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
-def test_a_request_that_is_given_up_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch, protocol: str) -> None:
-    monkeypatch.setattr(Channel, "http2", protocol == "h2")
-
+@BOTH
+def test_a_request_that_is_given_up_leaves_no_socket_open(protocol: str) -> None:
     async def gives_up(access: Access) -> None:
         async with connect(access) as kube:
             with pytest.raises(TimeoutError):
@@ -356,6 +354,7 @@ def test_a_request_that_is_given_up_leaves_no_socket_open(monkeypatch: pytest.Mo
         assert _descriptors() == open_before + 1, "the server's own"
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
