@@ -81,11 +81,64 @@ class ExistingCache(Model):
     ModelCache."""
 
 
+class NamedGKE(Model):
+    """A cluster that is there on Google Kubernetes Engine."""
+
+    location: Annotated[str, _PLACE]
+    """Its region, or the zone of a zonal cluster, for example `us-central1`."""
+    cluster: Annotated[str, Field(min_length=1, max_length=40, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    """What GKE calls it."""
+    project: Project | None = None
+    """Google Cloud project. Without one, the project of the credentials."""
+    credentials: Credentials | None = None
+    """The account to ask with, which administers the cluster, too. Without them, the Secret `default`."""
+
+
+class NamedEKS(Model):
+    """A cluster that is there on Amazon EKS."""
+
+    region: Annotated[str, _PLACE]
+    """AWS region, for example `us-west-2`."""
+    cluster: Annotated[str, Field(min_length=1, max_length=100, pattern="^[0-9A-Za-z][-_0-9A-Za-z]*$")]
+    """What EKS calls it."""
+    credentials: Credentials | None = None
+    """The account to ask with, which an access entry makes an administrator of the cluster. Without them, the Secret
+    `default`."""
+
+
+class NamedOnCloud(Model):
+    """A cluster by its name on a cloud, which says where it is. Tokens for it are made in memory, and renewed."""
+
+    rules: ClassVar = (
+        Rule("has(self.gke) != has(self.eks)", "A cluster is on one cloud: name either `gke` or `eks`, and not both."),
+    )
+
+    gke: NamedGKE | None = None
+    """A cluster on Google Kubernetes Engine."""
+    eks: NamedEKS | None = None
+    """A cluster on Amazon EKS."""
+
+
 class Existing(Model):
     """How to reach a cluster that you bring."""
 
-    secret_ref: KubeconfigRef
+    rules: ClassVar = (
+        Rule(
+            "has(self.secretRef) != has(self.cloud)",
+            "A cluster is reached in one way: by a kubeconfig in `secretRef` or by its name on a `cloud`. Keep one of "
+            "them.",
+        ),
+        Rule(
+            "!has(self.cloud) || (!has(self.identitySecretRef) && self.credentialRenewal == 'Never')",
+            "Credentials for a cluster that is named on a `cloud` come from there: remove `identitySecretRef` and "
+            "`credentialRenewal`.",
+        ),
+    )
+
+    secret_ref: KubeconfigRef | None = None
     """The cluster's kubeconfig."""
+    cloud: NamedOnCloud | None = None
+    """The cluster by its name on a cloud, instead of a kubeconfig."""
     identity_secret_ref: IdentityRef | None = None
     """A cloud identity to use with the kubeconfig, for kubeconfigs that carry none."""
     cache: ExistingCache | None = None

@@ -108,6 +108,7 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(
+        defer_build=True,
         alias_generator=to_camel,
         validate_by_alias=True,
         validate_by_name=True,

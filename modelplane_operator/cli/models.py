@@ -63,8 +63,9 @@ def _show_why(found: Why, seen: Snapshot, *, wide: bool) -> None:
     if found.replicas:
         rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, seen.now), r.says) for r in found.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
-    if found.waiting or (wide and found.misses):
-        out.print("", f"{counted(found.waiting, 'replica')} without a place:" if found.waiting else "Other clusters:")
+    if found.misses and (found.waiting or wide):
+        title = f"{counted(found.waiting, 'replica')} without a place:" if found.waiting else "Other clusters:"
+        out.print("", title, sep="\n")
         rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
     if found.routes:

@@ -29,6 +29,7 @@ import yaml
 from modelplane_operator.clients.wording import tls
 from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
 from modelplane_operator.kube.tokens import Token
+from modelplane_operator.kube.words import listed
 
 MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
 LONGEST_KEY = 8 * 1024  # characters of PEM: RSA of 8192 bits signs in 50 ms, on the event loop; of 16384 in 250
@@ -146,7 +147,7 @@ def read_kubeconfig(
     except (yaml.YAMLError, ValueError, LookupError) as error:  # a LookupError: `!!bool x`
         mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may be a secret
         where = f" (line {mark.line + 1})" if mark else ""
-        raise KubeconfigError(f"the kubeconfig is not YAML{where}") from None
+        raise KubeconfigError(f"the kubeconfig is not YAML{where}: put a whole one there") from None
     if not isinstance(config, dict):
         raise KubeconfigError("the kubeconfig is empty or no object")
     return _access(cast(Section, config), folder, plain_http=plain_http)
@@ -308,17 +309,22 @@ _UNNAMED = {
 }
 
 
+NAME = 63  # characters that are told of one
+
+
 def _named(config: Section, kind: str, name: str) -> Section:
     entries = config.get(f"{kind}s")
-    listed = cast(list[object], entries) if isinstance(entries, list) else []
-    sections = [cast(Section, one) for one in listed if isinstance(one, dict)]
+    every = cast(list[object], entries) if isinstance(entries, list) else []
+    sections = [cast(Section, one) for one in every if isinstance(one, dict)]
     if not name:
         raise KubeconfigError(_UNNAMED[kind])
     found = [one.get(kind) for one in sections if one.get("name") == name]
     if len(found) > 1:
         raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")
     if not found:
-        raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}")
+        has = listed(sorted(str(one.get("name"))[:NAME] for one in sections))
+        remedy = f"it has {has}, name one of these" if has else f"it has no {kind}s at all, write a whole one"
+        raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}: {remedy}")
     return cast(Section, found[0]) if isinstance(found[0], dict) else {}
 
 

@@ -30,11 +30,12 @@ _TLS = {
     "TLSV1_ALERT_UNKNOWN_CA": "the server does not know the CA of the kubeconfig's client certificate",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server asks for a client certificate, and the kubeconfig has none",
 }
+_SILENT = "no answer in time; look at whether the API server runs, and at firewalls on the way"
 _PLAIN: Mapping[tuple[type[BaseException], ...], str] = {
     (aiohttp.ConnectionTimeoutError, NotConnected): (
         "no connection in time; look at the server in the kubeconfig, and at firewalls on the way"
     ),
-    (aiohttp.ServerTimeoutError,): "no answer in time",
+    (aiohttp.ServerTimeoutError,): _SILENT,
     (aiohttp.ServerDisconnectedError, ConnectionResetError): "the connection was closed",
     (aiohttp.ClientPayloadError, BrokenOff): "the answer broke off",
     (Dead,): "the connection is dead: the server answers no PING",
@@ -69,7 +70,7 @@ def why(error: BaseException) -> str:
         case ssl.SSLError():
             return tls(error)
         case TimeoutError():
-            return str(error) or "no answer in time"
+            return str(error) or _SILENT
         case OSError(errno=int(number)) if number > 0:
             return _system(number)
         case _:

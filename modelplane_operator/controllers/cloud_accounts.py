@@ -15,7 +15,7 @@ from modelplane_operator.clients.clouds.eks.session import Credentials, Session,
 from modelplane_operator.clients.clouds.gke import session as gke
 from modelplane_operator.clients.clouds.gke.cloud import Gcp
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.kube.cloud import Account
+from modelplane_operator.kube.cloud import Account, Endpoint
 from modelplane_operator.kube.errors import NotFound, Unauthorized
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import SECRET
@@ -68,6 +68,11 @@ class Accounts:
         """What the API server of a cluster takes for a while. Raises ClientError."""
         cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
         return await cloud.session.cluster_token(cluster)
+
+    async def endpoint(self, account: Account, cluster: str) -> Endpoint:
+        """Where the API server of a cluster is. Raises ClientError."""
+        cloud = self.google(account) if account.cloud == "GKE" else self.aws(account)
+        return await cloud.endpoint(cluster)
 
     def _read(self, account: Account, read: Callable[[str], T]) -> T | None:
         """The credentials in the account's Secret; None for the operator's own identity."""

@@ -35,6 +35,7 @@ ACCOUNTS: Final[Mapping[ResourceType, Callable[[Manifest], Account]]] = {
 }
 """The clouds' own kinds, and which account an object of each is in."""
 CLOUDS: Final = tuple(ACCOUNTS)
+_OWN = "default"  # the account where none is named
 LASTS = 600.0  # seconds until another token is made: clouds give them for fifteen minutes and more
 REST = 2.0  # seconds between two looks at what is due
 AGAIN = 15.0  # seconds after a failure
@@ -47,19 +48,37 @@ def infrastructure(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
     return next((one for one in found if key_of(one) == wanted), None)
 
 
+def named_on_cloud(cluster: Manifest) -> tuple[Account, str] | None:
+    """The account and the name on its cloud of an InferenceCluster that is brought by that."""
+    origin = section(cluster, "spec", "cluster")
+    if origin.get("source") != "Existing":
+        return None
+    gke, eks = (section(origin, "existing", "cloud", one) for one in ("gke", "eks"))
+    if gke:
+        place, project = gke["location"], gke.get("project", "")
+        return Account("GKE", place, section(gke, "credentials").get("name", _OWN), project), gke["cluster"]
+    if eks:
+        return Account("EKS", eks["region"], section(eks, "credentials").get("name", _OWN)), eks["cluster"]
+    return None
+
+
 @dataclass(slots=True)
 class TokenKubeconfig:
-    """Where an API server is, from the cloud's object, and a token that is made in memory and written nowhere."""
+    """Where an API server is, as a cloud says, and a token that is made in memory and written nowhere."""
 
-    kind: str
+    of: str
+    """The object that has it, as messages name it."""
     name: str
+    """Of the connection."""
     endpoint: Mapping[str, str]
+    named: tuple[Account, str] | None = None
+    """In which account it is asked for anew with each token, and by which name."""
     token: str = field(default="", repr=False)
     made: float = 0.0
     """When, by the loop's clock; 0: another is due now."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {names.SYSTEM_NAMESPACE}/{self.name}"
+        return self.of
 
     def read(self) -> Access:
         if not self.token:
@@ -75,7 +94,7 @@ class TokenKubeconfig:
 
 
 _Which = tuple[ResourceType, str]
-"""The cloud's object of an InferenceCluster: of a kind, by its name."""
+"""The cloud's object of an InferenceCluster, or one that is named on a cloud: its kind, and its name."""
 
 
 @dataclass(slots=True)
@@ -95,6 +114,7 @@ class Tokens:
             informer.subscribe(partial(self._seen, informer.type))
         elif informer.type == CLUSTERS:
             self._clusters = informer
+            informer.subscribe(self._named_seen)
 
     async def run(self) -> None:
         """While we lead: whoever does not needs no way to any cluster yet."""
@@ -117,6 +137,8 @@ class Tokens:
 
     def _is_of_its_cluster(self, which: _Which) -> bool:
         """Whether it is the cloud's object of the InferenceCluster of that name: labels alone could be anybody's."""
+        if which[0] == CLUSTERS:
+            return True
         cluster = self._clusters.get(Key("", which[1])) if self._clusters else None
         made = INFRASTRUCTURE.get(section(cluster, "spec", "cluster").get("source", "")) if cluster else None
         if cluster is None or made is None or of(made.kind) != which[0]:
@@ -126,8 +148,13 @@ class Tokens:
     async def _renew(self, which: _Which) -> None:
         source = self._sources[which]
         try:
-            account = ACCOUNTS[which[0]](self._objects[which])
-            token = await self.accounts.token(account, source.endpoint["cluster"])
+            if source.named is not None:
+                account, cluster = source.named
+                found = await self.accounts.endpoint(account, cluster)
+                source.endpoint = {"server": found.server, "authority": found.authority, "cluster": cluster}
+            else:
+                account, cluster = ACCOUNTS[which[0]](self._objects[which]), source.endpoint["cluster"]
+            token = await self.accounts.token(account, cluster)
         except Exception as error:  # noqa: BLE001 - one object that nobody can read holds up no other cluster's token
             refused = isinstance(error, ClientError)
             said = KubeconfigError(f"{source}: no token can be made for it: {error}") if refused else error
@@ -152,4 +179,13 @@ class Tokens:
         self._objects[which] = new
         before = self._sources.get(which)
         if before is None or dict(before.endpoint) != dict(endpoint):
-            self._sources[which] = TokenKubeconfig(kind.kind, key.name, endpoint)
+            self._sources[which] = TokenKubeconfig(f"{kind.kind} {key}", key.name, endpoint)
+
+    def _named_seen(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
+        """Whoever is not named on a cloud any more goes another way, or is gone: the connections tell which."""
+        which, named = (CLUSTERS, key.name), named_on_cloud(new) if new is not None else None
+        before = self._sources.get(which)
+        if named is None:
+            self._sources.pop(which, None)
+        elif before is None or before.named != named:
+            self._sources[which] = TokenKubeconfig(f"InferenceCluster {key.name}", key.name, {}, named)

@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 def _way_to_cluster(cluster: Manifest) -> Way:
     name, origin = cluster["metadata"]["name"], section(cluster, "spec", "cluster")
-    if origin.get("source") != "Existing":
+    if origin.get("source") != "Existing" or "cloud" in section(origin, "existing"):
         return Way(name, None)
     named = section(origin, "existing", "secretRef")
     return Way(name, Key(names.SYSTEM_NAMESPACE, named.get("name", "")), named.get("key", "kubeconfig"))

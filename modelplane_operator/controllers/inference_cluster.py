@@ -202,12 +202,13 @@ def _stack(cluster: InferenceCluster, hub: Cluster) -> Manifest | None:
 def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     clusters, secrets = hub.find(CLUSTERS), hub.find(SECRET)
     existing = cluster.spec.cluster.existing
-    if clusters is None or secrets is None or existing is None:
+    own = existing.secret_ref if existing else None
+    if clusters is None or secrets is None or own is None:
         return Secrets()
-    mine = secrets.get(Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name))
+    mine = secrets.get(Key(names.SYSTEM_NAMESPACE, own.name))
     # One that is being deleted and is not guarded goes: no finalizer can be added any more.
     kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
-    users = clusters.by("kubeconfig", existing.secret_ref.name)
+    users = clusters.by("kubeconfig", own.name)
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
         terminating=bool(mine and kept and is_terminating(mine)),

@@ -265,9 +265,8 @@ _owner = owner_of_kind("ModelReplica")
 
 def _on_workload(change: Change, hub: Cluster) -> Iterable[Key]:
     """Its replica, when it says something else about copies, or somebody has changed it."""
-    before, after = (
-        one and (*_identity(one), *(section(one, "status").get(name) for name in WORKLOAD_STATUS)) for one in change
-    )
+    told = (*WORKLOAD_STATUS, "conditions")
+    before, after = (one and (*_identity(one), *(section(one, "status").get(name) for name in told)) for one in change)
     return _owner(change, hub) if before != after else ()
 
 

@@ -33,6 +33,14 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the API server of a cluster is, and the certificates that its own is checked against, in base64."""
+
+    server: str
+    authority: str
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The object on the hub that resources are made for; its uid is on each of them as a tag."""
 

@@ -21,10 +21,7 @@ def judged(
     """Whether there are clusters for it, and whether the weights are on all of them."""
     source = source_of(cache)
     if not meant:
-        why = (
-            "No cluster matches clusterSelector and has storage for caches: "
-            "see spec.cluster.existing.cache of the InferenceClusters"
-        )
+        why = _nowhere(cache)
         return (
             ClustersMatched.NO_CLUSTERS.condition(now, message=why),
             ArtifactReady.NO_CLUSTERS.condition(now, message=why),
@@ -48,6 +45,14 @@ def judged(
     if broken:
         return matched, ArtifactReady.FAILED.condition(now, message=told)
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
+
+
+def _nowhere(cache: ModelCache) -> str:
+    matches = "matches clusterSelector" if cache.spec.cluster_selector else ""
+    if claim_of(cache):
+        return f"No cluster {matches or 'is there'}: label one, or correct it"
+    stores = "has storage for caches: name a storage class in spec.cluster.existing.cache of an InferenceCluster"
+    return f"No cluster {' and '.join(filter(None, (matches, stores)))}"
 
 
 def ready_of(meant: Sequence[CachedCluster]) -> str:

@@ -281,8 +281,9 @@ def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
     steps += prune(site.children, keep, owner=seen.cache.metadata.uid or "", cluster=site.name)
     bound = section(site.existing or {}, "status").get("phase")
     phase: Phase = "Ready" if bound == "Bound" else "Pending"
-    missing = "does not exist" if site.existing is None else "is not bound"
-    why = f"PersistentVolumeClaim {home}/{name} {missing}: `kubectl describe pvc -n {home} {name}` on the cluster"
+    unbound = f"is not bound: `kubectl describe pvc -n {home} {name}` on the cluster says why"
+    missing = "does not exist: make it on the cluster, with the weights in it" if site.existing is None else unbound
+    why = f"PersistentVolumeClaim {home}/{name} {missing}"
     was = last.since if last and last.phase == phase else None
     told = CachedCluster(
         name=site.name,

@@ -69,7 +69,9 @@ def plan(seen: Observed) -> Plan:
             return keep(EKS, seen, facts=facts)
         cards = {one.instance_type: one.efa for one in facts.machines}
         offered = {one.instance_type: one.zones for one in facts.machines}
-        wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered))
+        found = seen.seen.found if seen.seen else ()
+        nodes = {one.key: int(one.live["desiredSize"]) for one in found if one.live.get("desiredSize")}
+        wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes))
         return towards(EKS, seen, account, wanted, facts=facts)
     except CannotMake as error:
         return refused(EKS, seen, Stalled.STALLED, str(error))

@@ -134,7 +134,7 @@ def _stack(_: Manifest, status: Manifest) -> str:
 
 def _inference(manifest: Manifest, status: Manifest) -> str:
     """The model may be as long as the whole summary."""
-    return f"{section(manifest, 'spec')['model'][:SHOWN]}, {status.get('replicas', 0)} running"
+    return f"{counted(status.get('replicas', 0), 'replica')} of {section(manifest, 'spec')['model'][:SHOWN]} running"
 
 
 def _cloud(_: Manifest, status: Manifest) -> str:

@@ -217,7 +217,7 @@ def _status(
     elif troubled:
         ready = not_ready(KIND, troubled[-1])
     elif silent:
-        ready = not_ready(KIND, silent[0], f"{silent[0].message}. {routed}")
+        ready = not_ready(KIND, silent[0], f"{silent[0].message}. {_unwell(shared) or routed}")
     elif short:
         ready = Ready.PARTIAL.condition(seen.now, message=short)
     else:
@@ -230,6 +230,15 @@ def _status(
         endpoints=tuple(ResolvedEndpoint(name=s.endpoint.key.name, weight=weight) for s, weight in each)[:LISTED],
         conditions=(*judged, *asked, ready),
     )
+
+
+def _unwell(shared: Sequence[WeightedEndpoint]) -> str:
+    """What the first of the endpoints that get requests and are not Ready says; empty when all of them are."""
+    for share in shared:
+        found = next((one for one in share.endpoint.conditions if one.type == Ready.__name__), None)
+        if found and found.status != "True":
+            return f"ModelEndpoint {share.endpoint.key.name} is not Ready: {found.message or found.reason}"
+    return ""
 
 
 def _answers(seen: Observed, *, routed: bool) -> tuple[Answering, str] | None:

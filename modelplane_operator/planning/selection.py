@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.conditions import condition
@@ -12,6 +13,7 @@ from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.words import counted
 
 NAMED = 3  # of labels, and of replicas
+LENGTH = 64  # of a label, as it is compared with others
 
 Labels = Mapping[str, str]
 
@@ -52,14 +54,20 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
     elif near.endpoints:
         keys = {key for labels in wanted for key in labels}
         counts = Counter(f"{key}={labels[key]}" for labels in near.endpoints for key in keys if key in labels)
-        told = [f"{pair} ({count})" for pair, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+        meant = [f"{key}={value}" for labels in wanted for key, value in labels.items()]
+        nearest = sorted(counts.items(), key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
+        told = [f"{pair} ({count})" for pair, count in nearest]
         most = f", and {len(told) - NAMED} more" if len(told) > NAMED else ""
-        named = (
-            f"{', '.join(told[:NAMED])}{most}" if told else f"none has the label {' or '.join(sorted(keys)[:NAMED])}"
-        )
+        lacks = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
+        named = f"{', '.join(told[:NAMED])}{most}: select one of these" if told else lacks
         yield f"of the {len(near.endpoints)} in this namespace: {named}"
     else:
-        yield "there are none in this namespace, and those of others do not count"
+        yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
+
+
+def _likeness(pair: str, meant: Sequence[str]) -> float:
+    """How much a label looks like one that is asked for: one is mistyped more often than another is meant."""
+    return max((SequenceMatcher(None, pair[:LENGTH], one[:LENGTH]).ratio() for one in meant[:NAMED]), default=0.0)
 
 
 def _pairs(labels: Labels) -> str:

@@ -5,6 +5,7 @@ The words are stable while nothing changes: they leave out what counts up by its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from modelplane_operator.kube.objects import Manifest, Section, entries, is_term
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.nodes import Unfit
 
+KILLED = 137  # the exit code of a process that was sent SIGKILL
 LENGTH = 400  # of what a scheduler or a registry says: it may name every node
 # Waiting for these mends nothing by itself; the kubelet's other words (ContainerCreating) are steps on the way.
 _STUCK = {
@@ -25,6 +27,12 @@ _STUCK = {
     "CreateContainerConfigError": ModelReady.CANNOT_START,
     "CreateContainerError": ModelReady.CANNOT_START,
     "RunContainerError": ModelReady.CANNOT_START,
+}
+
+_HELPS = {
+    ModelReady.IMAGE_PULL_FAILED: (
+        "; correct the image of the container, or name the Secret with the registry's credentials in imagePullSecrets"
+    ),
 }
 
 
@@ -69,9 +77,17 @@ def cut_workload(workload: Manifest) -> Manifest:
 
     Its spec is the pods', with all that a tenant writes.
     """
-    return {"metadata": section(workload, "metadata"), "status": _cut(section(workload, "status"), WORKLOAD_STATUS)}
+    status = section(workload, "status")
+    refused = [
+        {**_cut(one, ("type", "status", "reason")), "message": _stable(one.get("message", ""))}
+        for one in entries(status, "conditions")
+        if one.get("type") == _REFUSED_PODS
+    ]
+    told = {**_cut(status, WORKLOAD_STATUS), **({"conditions": refused} if refused else {})}
+    return {"metadata": section(workload, "metadata"), "status": told}
 
 
+_REFUSED_PODS = "ReplicaFailure"  # a condition: pods cannot be made, for a quota, say
 WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _TOLD = frozenset({"Ready", "PodScheduled"})
@@ -176,7 +192,7 @@ def _container(status: Section) -> tuple[ModelReady, str]:
     if waiting.get("reason") == "CrashLoopBackOff":
         return ModelReady.CRASH_LOOP, f"crash loop, {_end(section(status, 'lastState', 'terminated'))}"
     if stuck := _STUCK.get(waiting.get("reason", "")):
-        return stuck, _reason(waiting)
+        return stuck, f"{_reason(waiting)}{_HELPS.get(stuck, '')}"
     ended = section(status, "state", "terminated")
     return ModelReady.CRASH_LOOP, _end(ended) if ended else ""
 
@@ -224,8 +240,14 @@ def _spec_of(pod: Manifest, container: str) -> Section:
 
 
 def _end(ended: Section) -> str:
-    why = ended.get("reason")
-    return f"exit code {ended.get('exitCode', 'unknown')}{f' ({why})' if why and why != 'Error' else ''}"
+    code, why = ended.get("exitCode", "unknown"), ended.get("reason")
+    words = [why] if why and why != "Error" else []
+    if why == "OOMKilled":
+        words.append("it takes more memory than its limit: raise that, or have it take less")
+    elif code == KILLED:
+        words.append("killed, mostly for want of memory on the node or after its liveness probe")
+    told = f" ({': '.join(words)})" if words else ""
+    return f"exit code {code}{told}"
 
 
 def _reason(said: Section) -> str:
@@ -249,10 +271,16 @@ def unfinished(workload: Manifest, copies: int) -> str:
         return "its controller has not seen the latest change"
     ready, updated, total = (status.get(name) or 0 for name in ("readyReplicas", "updatedReplicas", "replicas"))
     if ready < copies:
-        return f"{ready} of {counted(copies, 'copy', 'copies')} ready"
+        figures, refused = f"{ready} of {counted(copies, 'copy', 'copies')} ready", condition(workload, _REFUSED_PODS)
+        return f"{figures}, and no more pods can be made: {refused.why}" if refused.is_true else figures
     if updated < copies or total > copies:
         return f"{min(updated, copies)} of {counted(copies, 'copy', 'copies')} updated"
     return ""
+
+
+def _stable(why: str) -> str:
+    """What an API server says of a pod that it refuses, without the pod's name, which is another one each time."""
+    return re.sub(r'pods "[^"]*" is forbidden', "a pod is forbidden", why)[:LENGTH]
 
 
 def is_unseen(route: Manifest) -> bool:

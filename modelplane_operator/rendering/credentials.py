@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from modelplane_operator.api.model_endpoint import AUTHORIZATION, EndpointCredentials
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.kube.words import listed
 from modelplane_operator.rendering.hops import RESERVED
 
 INJECTED = "credential"  # the key of a Secret that Envoy Gateway injects from
@@ -48,9 +47,8 @@ def read_credentials(credentials: EndpointCredentials, secret: Manifest | None) 
         return NoHeader(f"Secret {name} does not exist", f"make it, with the credentials under the key {key}")
     data: dict[str, str] = secret.get("data") or {}
     encoded = data.get(key)
-    if encoded is None:
-        there = f"it has {listed(sorted(data))}" if data else "it is empty"
-        return NoHeader(f"Secret {name} has no key {key}", f"{there}; put the credentials under it")
+    if encoded is None:  # which others it has is not known: no more than this one is read
+        return NoHeader(f"Secret {name} has no key {key}", "put the credentials under it")
     # A file that became a Secret ends in a line break.
     held = base64.b64decode(encoded).decode(errors="replace")
     value = held.strip()

@@ -243,8 +243,8 @@ def render_stack(cluster: InferenceCluster, extra: Iterable[Manifest] = (), driv
     existing, gateway = cluster.spec.cluster.existing, cluster.spec.gateway
     # Of a stack that an InferenceCluster has, nobody reads it: it goes the cluster's way, by tokens made in memory.
     secrets = [{"type": "Kubeconfig", "name": names.kubeconfig(cluster.metadata.name), "key": "kubeconfig"}]
-    if existing is not None:
-        secrets = [{"type": "Kubeconfig", "name": existing.secret_ref.name, "key": existing.secret_ref.key}]
+    if existing is not None and (own := existing.secret_ref):
+        secrets = [{"type": "Kubeconfig", "name": own.name, "key": own.key}]
     if existing is not None and (identity := existing.identity_secret_ref):
         secrets.append({"type": identity.type, "name": identity.name, "key": identity.key})
     return {

@@ -7,6 +7,7 @@ reconcile judges everything again. The leader makes the certificates, and has AP
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ssl
 import tempfile
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from modelplane_operator.clients.repeats import Repeats
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
-from modelplane_operator.planning.admission.certificates import bundle, in_use, known, rotation, trusting
+from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
 from modelplane_operator.runtime.loop import Clients, Controller
 
@@ -49,8 +50,16 @@ class Webhook:
     tls: ssl.SSLContext = field(default_factory=lambda: ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), init=False)
     _shown: int | None = field(default=None, init=False)
     _running: int = field(default=0, init=False)
+    _paths: tuple[bytes, ...] | None = field(default=None, init=False)
+    """Of all certificates; None until they are read anew."""
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
+
+    def is_asked_at(self, path: str) -> bool:
+        """Whether it is an API server that asks there, which alone knows where."""
+        if self._paths is None:
+            self._paths = tuple(one.path.encode() for one in known(self._secrets()))
+        return any(hmac.compare_digest(path.encode(errors="replace"), one) for one in self._paths)
 
     async def judge(self, controller: Controller[Any, Any], new: Manifest, old: Manifest | None) -> Verdict:
         """What the review says; nothing when it cannot, and of what is on its way out or the operator's own.
@@ -100,6 +109,7 @@ class Webhook:
 
     def heard(self, _: Key, __: Manifest | None, ___: Manifest | None) -> None:
         """Some Secret has changed."""
+        self._paths = None
         self._news.set()
 
     # Leading ---------------------------------------------------------------------------------------------------------
@@ -133,7 +143,7 @@ class Webhook:
                 self._note(await kube.create({**secret, "type": "kubernetes.io/tls", "data": {**data}}))
             except AlreadyExists:
                 return  # the watch is about to tell
-        if changed := trusting(configuration, bundle(known(self._secrets()))):
+        if changed := asking(configuration, known(self._secrets()), self.clients.now()):
             self.clients.may_write()
             await kube.replace(changed)
         for one in wanted.drop:

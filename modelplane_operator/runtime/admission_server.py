@@ -63,6 +63,8 @@ def _server(webhook: Webhook) -> Callable[[WebhookFn], AsyncGenerator[WebhookCli
 
     async def serve(review: WebhookFn) -> AsyncGenerator[WebhookClientConfig]:
         async def answer(request: web.Request) -> web.Response:
+            if not webhook.is_asked_at(request.path):
+                raise web.HTTPNotFound  # before anything is read
             try:
                 return web.json_response(await review(json.loads(await request.read())))
             except (WebhookError, json.JSONDecodeError) as error:

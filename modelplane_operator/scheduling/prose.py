@@ -160,7 +160,7 @@ def problem(found: Problem) -> str:
         case CacheNotRead(cache):
             return f"Waiting for ModelCache {cache}"
         case CacheNotFound(cache):
-            return f"ModelCache {cache} not found; holding replica placement"
+            return f"ModelCache {cache} not found; holding replica placement: make it, or take modelCacheRef out"
         case NoClusters():
             return "No InferenceClusters found"
         case _:
@@ -265,14 +265,16 @@ def reason(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             assert_never(why)
 
 
-def remedy(why: Reason) -> str:
+def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
     """What would help; empty where the reason itself says it."""
     match why:
         case Full():
             return "free nodes of that pool, or enlarge it"
         case NoGangs():
             return "install it there; where a ServingStack does, see BackendReady of that InferenceCluster"
-        case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools() | TooSmall(nodes=0):
+        case TooSmall(nodes=0):
+            return "uncordon, mend or add nodes: GPUReady of that InferenceCluster says which"
+        case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools():
             return "see the conditions of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"
@@ -288,6 +290,8 @@ def remedy(why: Reason) -> str:
             return "a pool for the whole engine, or selectors that one pool meets"
         case NoMatch(miss=TooFewDevices() | Contended()):
             return "ask for fewer devices per pod"
+        case NoMatch(miss=Unlike()):
+            return "`modelplane hardware` tells what may be asked for"
         case LabelDiffers(key):
             return f"label the cluster, or select without {key}"
         case _:

@@ -25,6 +25,7 @@ from modelplane_operator.selectors.values import (
 # How many steps one evaluation may take; the longest useful selector we know takes about 100. The API server's own
 # limit is 1,000,000 units, which here would be a second.
 BUDGET = 100_000
+NAMED = 6  # of what a device has
 
 
 class Frame:
@@ -109,13 +110,21 @@ def _present(value: Any) -> tuple[Any, ...]:
 # --- fields and entries ---
 
 
+def _instead(there: Mapping[str, Any]) -> str:
+    """What a device has instead, for whoever has mistyped a name."""
+    some = sorted(there)[:NAMED]
+    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+    return f": it has {', '.join(some)}{more}" if some else ""
+
+
 def entry(path: tuple[str, str, str], missing: str) -> Run:
     what, domain, identifier = path
 
     def run(frame: Frame) -> Any:
-        value = frame.device[what][domain].get(identifier, MISSING)
+        of_domain = frame.device[what][domain]
+        value = of_domain.get(identifier, MISSING)
         if value is MISSING:
-            raise EvaluationError(missing)
+            raise EvaluationError(f"{missing}{_instead(of_domain)}")
         if value.__class__ is Malformed:
             raise EvaluationError(value.reason)
         return value

@@ -67,6 +67,7 @@ KINDS: dict[type, str] = {
 }
 _NUMBERS = frozenset({int, UInt, float})
 _INCOMPARABLE = frozenset({Quantity, Semver})
+TOLD = 32  # characters of a text
 
 Spend: TypeAlias = Callable[[int], None]  # charges steps to the evaluation under way; raises OutOfBudget
 
@@ -105,8 +106,15 @@ def equal(one: Value, other: Value, spend: "Spend") -> bool:
     if mine is theirs or (mine in _NUMBERS and theirs in _NUMBERS):
         return one == other
     if mine in _INCOMPARABLE and other is not None:
-        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}")
+        raise EvaluationError(f"{a_kind(one)} cannot be compared with {a_kind(other)}{_how(one, other)}")
     return False
+
+
+def _how(one: Value, other: Value) -> str:
+    """What to write for a comparison with a text that was meant as the same."""
+    if not isinstance(other, str):
+        return ""
+    return f': write .compareTo({"semver" if isinstance(one, Semver) else "quantity"}("{other[:TOLD]}")) == 0'
 
 
 def _equal_lists(one: tuple[Any, ...], other: tuple[Any, ...], spend: "Spend") -> bool:

@@ -178,6 +178,7 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
     ("config", "why"),
     [
         ({"current-context": None}, "has no current-context: write the name"),
+        ({"current-context": "d"}, "has no context named 'd': it has c, name one of these"),
         ({"contexts": [{"name": "c", "context": {"cluster": "c"}}]}, "current context names no user"),
         ({"current-context": 1}, "current-context is not a string"),
         ({"clusters": "c"}, "no cluster named 'c'"),

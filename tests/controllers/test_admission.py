@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 import yaml
 
@@ -80,8 +82,14 @@ class Stage:
 
     async def ask(self, port: int) -> None:
         """Have the API server ask whoever listens on this port, and wait until it does."""
-        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=await asked_on(port))
+        asked = await asked_on(port, await self.path())
+        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=asked)
         await eventually(lambda: self.api.refusal(model(TYPING_ERROR)), lambda said: REFUSED in said, "the webhook")
+
+    async def path(self) -> str:
+        """Where the API server asks."""
+        configuration = await self.kube.get(VALIDATING_WEBHOOK, CONFIGURATION)
+        return urlsplit(configuration["webhooks"][0]["clientConfig"]["url"]).path
 
     async def certificates(self) -> dict[str, Manifest]:
         found = await self.kube.list(SECRET, namespace=names.SYSTEM_NAMESPACE)
@@ -106,11 +114,11 @@ def model(*selectors: str, name: str = "qwen", replicas: int = 1) -> Manifest:
     return {**found, "metadata": {"name": name, "namespace": "default"}}
 
 
-async def asked_on(port: int) -> str:
+async def asked_on(port: int, path: str = "/") -> str:
     """The chart's webhook, at an address of this machine: no Service here leads anywhere."""
     (found,) = [one for one in await rendered() if one["kind"] == "ValidatingWebhookConfiguration"]
     (hook,) = found["webhooks"]
-    return yaml.safe_dump({**found, "webhooks": [{**hook, "clientConfig": {"url": f"https://localhost:{port}/"}}]})
+    return yaml.safe_dump({**found, "webhooks": [{**hook, "clientConfig": {"url": f"https://localhost:{port}{path}"}}]})
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +175,34 @@ async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
     endpoint = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelEndpoint", "metadata": metadata}
     said = await stage.kubectl("apply", manifest={**endpoint, "spec": {"url": "http://169.254.169.254/"}})
     assert "denied the request" in said.text
+
+
+async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:
+    """The port is open to every pod of the hub, and a review tells of other namespaces: it says which models are
+    there, on which clusters, and which labels they have."""
+    service = {
+        "apiVersion": "modelplane.ai/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": "a", "namespace": "b"},
+    }
+    request = {
+        "uid": "1",
+        "resource": {"group": "modelplane.ai", "version": "v1alpha1", "resource": "modelservices"},
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": "x"}}}]}},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    path = await stage.path()
+    async with aiohttp.ClientSession() as session:
+        for port in (stage.port, stage.standby_port):
+            told = {}
+            for asked in (path, "/", "/modelservices", path[:-1], f"{path}/"):
+                url = f"https://localhost:{port}{asked}"
+                async with session.post(url, json=review, ssl=False) as answer:
+                    told[asked] = answer.status, await answer.text()
+            assert "No ModelEndpoints matched" in told.pop(path)[1]
+            assert {status for status, _ in told.values()} == {404}
 
 
 async def test_a_standby_answers_too(stage: Stage) -> None:

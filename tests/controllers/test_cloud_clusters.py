@@ -16,6 +16,8 @@ from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
+from modelplane_operator.kube.cloud import Account, Endpoint
+from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.runtime.loop import Change
 from tests.support.builders import EPOCH
@@ -60,6 +62,25 @@ class _World:
     clock: list[float]
     clusters: _Informer
 
+    def name(self, old: Manifest | None, new: Manifest | None) -> None:
+        """Have an InferenceCluster say something else."""
+        assert self.clusters.told is not None
+        self.clusters.told(Key("", "berlin"), old, new)
+
+
+@dataclass(slots=True)
+class _Accounts(Accounts):
+    """Of a cloud that says of every cluster where it is, until it does not."""
+
+    asked: list[tuple[Account, str]] = field(default_factory=list[tuple[Account, str]])
+    error: ApiError | None = None
+
+    async def endpoint(self, account: Account, cluster: str) -> Endpoint:
+        self.asked.append((account, cluster))
+        if self.error is not None:
+            raise self.error
+        return Endpoint(f"https://{len(self.asked)}.{cluster}", "Y2E=")
+
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> _World:
@@ -67,7 +88,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> _World:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     fleet, clock, informer = _Fleet(), [1000.0], _Informer()
     known = Connections(cast(Fleet, fleet), lambda _: None)
-    tokens = Tokens(Accounts(), known, lambda: clock[0])
+    tokens = Tokens(_Accounts(), known, lambda: clock[0])
     clusters = _Informer(CLUSTERS)
     clusters.known[Key("", "berlin")] = {"metadata": {"uid": "its"}, "spec": {"cluster": {"source": "EKS"}}}
     tokens.listen(cast(Informer, informer))
@@ -224,3 +245,58 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
     mapper = eks_cluster.controller(CloudWork(accounts, tokens, lambda: EPOCH)).watches[CLUSTERS]
 
     assert [*mapper(Change(cluster(before), cluster(after)), cast(Any, None))] == ([NAME] if wakes else [])
+
+
+def _brought(**existing: Any) -> Manifest:
+    return {
+        "metadata": {"name": "berlin", "uid": "its"},
+        "spec": {"cluster": {"source": "Existing", "existing": existing}},
+    }
+
+
+NAMED = _brought(cloud={"eks": {"region": "eu-west-1", "cluster": "models"}})
+
+
+async def test_a_cluster_that_is_named_on_a_cloud_is_looked_for_there_with_each_token(world: _World) -> None:
+    world.name(None, NAMED)
+    await world.tokens.renew()
+
+    access = world.fleet.known["berlin"]
+    assert (access.server, access.authority) == ("https://1.models", "ca")
+    assert access.token.startswith("k8s-aws-v1.")
+    world.name(NAMED, {**NAMED, "status": {"pools": 1}})
+    await world.tokens.renew()
+    assert world.fleet.sets == 1, "nothing is asked again while a token is good"
+
+    world.clock[0] += LASTS
+    await world.tokens.renew()
+    assert world.fleet.known["berlin"].server == "https://2.models", "it may be elsewhere by then"
+
+
+async def test_what_no_cloud_knows_is_told_and_cuts_nothing_off(world: _World) -> None:
+    accounts = cast(_Accounts, world.tokens.accounts)
+    world.name(None, NAMED)
+    await world.tokens.renew()
+    accounts.error = NotFound("eks describe_cluster: No cluster found for name: models.")
+    world.clock[0] += LASTS
+    await world.tokens.renew()
+
+    assert "InferenceCluster berlin" in str(world.known.why("berlin"))
+    assert "No cluster found" in str(world.known.why("berlin"))
+    assert world.fleet.known["berlin"].server == "https://1.models"
+
+
+async def test_another_name_is_followed_and_a_kubeconfig_instead_ends_it(world: _World) -> None:
+    other = _brought(cloud={"gke": {"location": "us-central1", "cluster": "x", "credentials": {"name": "lab"}}})
+    world.name(None, NAMED)
+    await world.tokens.renew()
+    world.name(NAMED, other)
+    await world.tokens.renew()
+    asked = cast(_Accounts, world.tokens.accounts).asked
+    assert asked == [(Account("EKS", "eu-west-1", "default"), "models"), (Account("GKE", "us-central1", "lab"), "x")]
+    assert "Secret modelplane-system/lab does not exist" in str(world.known.why("berlin"))
+
+    world.name(other, _brought(secretRef={"name": "own"}))
+    world.clock[0] += LASTS
+    await world.tokens.renew()
+    assert len(asked) == 2

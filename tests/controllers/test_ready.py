@@ -126,10 +126,10 @@ async def hub(
 async def test_a_service_is_ready_when_its_gateway_passes_requests_on(hub: Hub) -> None:
     await hub.make("ModelService", "chat", {}, endpoints=[{"selector": {"matchLabels": {"model": "chat"}}}])
     words = "No ModelEndpoints matched the configured selectors (model=chat)"
-    none = f"{words}; there are none in this namespace, and those of others do not count"
+    none = f"{words}; there are none in this namespace, and those of others do not count: write a ModelDeployment here"
     await until(lambda: hub.said(ModelService, "chat", "EndpointsResolved")[2] == none, "what there is")
     await hub.make("ModelEndpoint", "other", {"model": "caht"}, url=ELSEWHERE, rewritePath="/")
-    typo = f"{words}; of the 1 in this namespace: model=caht (1)"
+    typo = f"{words}; of the 1 in this namespace: model=caht (1): select one of these"
     await until(lambda: hub.said(ModelService, "chat", "EndpointsResolved")[2] == typo, "what else there is")
 
     hub.gateway.says = lambda _: reply(404, "404 page not found\n")

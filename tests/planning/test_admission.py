@@ -304,10 +304,29 @@ def test_what_is_no_certificate_is_passed_over() -> None:
     assert made.metadata["name"] == "modelplane-admission-certificate-8"
 
 
-def test_a_configuration_is_written_only_when_it_trusts_others() -> None:
-    bundle = certificates.bundle(certificates.known(rotated([], NOW)))
-    configuration = {"metadata": {"name": "x"}, "webhooks": [{"name": "a", "clientConfig": {"url": "https://a"}}]}
-    changed = certificates.trusting(configuration, bundle)
+def test_a_configuration_is_written_only_when_it_trusts_others_or_asks_elsewhere() -> None:
+    there = certificates.known(rotated([], NOW))
+    trusted, path = certificates.bundle(there), there[0].path
+    service = {"name": "operator", "namespace": "modelplane-system"}
+    hooks = [{"name": "a", "clientConfig": {"url": "https://a/b"}}, {"name": "b", "clientConfig": {"service": service}}]
+    changed = certificates.asking({"metadata": {"name": "x"}, "webhooks": hooks}, there, NOW)
     assert changed is not None
-    assert changed["webhooks"] == [{"name": "a", "clientConfig": {"url": "https://a", "caBundle": bundle}}]
-    assert certificates.trusting(changed, bundle) is None
+    assert [one["clientConfig"] for one in changed["webhooks"]] == [
+        {"url": f"https://a{path}", "caBundle": trusted},
+        {"service": {**service, "path": path}, "caBundle": trusted},
+    ]
+    assert certificates.asking(changed, there, NOW) is None
+    assert certificates.asking({"metadata": {"name": "x"}, "webhooks": hooks}, [], NOW) is None
+
+
+def test_where_the_webhook_is_asked_changes_with_what_is_shown() -> None:
+    """So that whoever shows it has long known the path."""
+    first = rotated([], NOW)
+    both = rotated(first, NOW + certificates.REPLACED)
+    configuration = {"metadata": {"name": "x"}, "webhooks": [{"name": "a", "clientConfig": {"url": "https://a/"}}]}
+    older, newer = certificates.known(both)
+    for waited, path in ((timedelta(), older.path), (certificates.SHOWN, newer.path)):
+        asked = certificates.asking(configuration, certificates.known(both), NOW + certificates.REPLACED + waited)
+        assert asked is not None
+        assert asked["webhooks"][0]["clientConfig"]["url"] == f"https://a{path}"
+    assert older.path != newer.path

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from modelplane_operator.api.auth import Auth
+from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.answer import Answer
 from modelplane_operator.planning.checked import Checked
@@ -88,6 +89,20 @@ def test_an_outage_is_told_with_what_requests_meet_with() -> None:
         "Requests are answered with 502. Requests go to 1 endpoint",
     )
     assert said(after(down, Asked()))["Ready"][0] == "False", "nor does it come back by itself"
+
+
+NOW = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def test_an_outage_names_the_endpoint_that_is_not_ready() -> None:
+    lost = [{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "Host a refuses", **NOW}]
+    dead = endpoint("one")
+    assert dead.status
+    dead = ModelEndpoint.parse({**dead.to_manifest(), "status": {**dead.status.to_manifest(), "conditions": lost}})
+    down = after(asked(WELL, settled(seen(service((1, "a")), dead))), Asked(BROKEN, failing=True))
+
+    words = "Requests are answered with 502. ModelEndpoint one is not Ready: Host a refuses"
+    assert told(plan(down))["Ready"] == ("False", "NotAnswered", words)
 
 
 def test_a_gateway_that_the_operator_cannot_reach_keeps_no_service_from_being_ready() -> None:

@@ -19,7 +19,7 @@ from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
 from modelplane_operator.planning.model_deployment import plan
 from modelplane_operator.selectors import cel
-from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, taint
+from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
 from tests.support.observed import placed, seen
 
 Manifest = dict[str, Any]
@@ -167,6 +167,18 @@ def test_hardware_is_counted_over_clusters_and_its_selector_finds_it() -> None:
     assert found.selector == f'device.driver == "gpu.nvidia.com" && {memory("80Gi")} && ' + (
         'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
     )
+
+
+def test_why_says_of_a_paused_deployment_that_it_is_and_what_ends_that() -> None:
+    paused = {"type": "Synced", "status": "False", "reason": "ReconcilePaused", "lastTransitionTime": EPOCH}
+    subject = ModelDeployment.parse({**deployment().to_manifest(), "status": {"conditions": [paused]}})
+    assert "take the annotation crossplane.io/paused off" in why(subject, (), hub(cluster("berlin"))).cause
+
+
+def test_what_would_help_on_a_cluster_begins_with_no_name() -> None:
+    """The first letter of a message is a capital: a cluster's name would be another one with it."""
+    far = why(deployment(engine(request(memory("200Gi")))), (), hub(cluster("berlin")))
+    assert far.help == ("On cluster berlin: `modelplane hardware` tells what may be asked for",)
 
 
 @pytest.mark.parametrize(

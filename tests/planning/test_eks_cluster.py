@@ -388,3 +388,18 @@ def test_a_cluster_is_not_reached_before_we_are_let_in() -> None:
 
     assert isinstance(decided.status, EKSClusterStatus)
     assert decided.status.endpoint is None
+
+
+def test_a_lower_bound_takes_no_nodes_from_under_models_and_follows_the_autoscaler() -> None:
+    there = _all_there(_cluster(maxNodeCount=8))
+    lower = _cluster(EKSClusterStatus(facts=FACTS), minNodeCount=1, maxNodeCount=2)
+
+    def asked(*, most: int, nodes: int) -> list[int]:
+        live = {"scaling": {"minSize": 1, "maxSize": most}, "desiredSize": nodes}
+        found = [replace(one, live={**one.live, **live}) if one.key == "nodegroup-l4" else one for one in there.found]
+        steps = plan(_seen(lower, seen=Seen(tuple(found), EPOCH))).steps
+        return [step.wanted.parameters["scaling"]["maxSize"] for step in steps if isinstance(step, UpdateResource)]
+
+    assert asked(most=8, nodes=5) == [5]
+    assert asked(most=5, nodes=5) == [], "a bound that holds is not asked for again"
+    assert asked(most=5, nodes=1) == [2]

@@ -746,7 +746,7 @@ def test_the_moment_of_the_silence_is_that_of_the_condition() -> None:
 # Hardware -------------------------------------------------------------------------------------------------------------
 
 HALF = slice_of("b", "70Gi")
-LABEL = "with the label modelplane.ai/pool=gpu"
+LABEL = "with the label modelplane.ai/pool=gpu: label them, or correct nodeCount"
 WAS_READY = {"type": "Ready", "status": "True", "reason": "Available", "lastTransitionTime": EPOCH.isoformat()}
 
 

@@ -265,7 +265,7 @@ def test_the_address_outlives_a_gateway_that_somebody_deletes() -> None:
 
 def test_another_name_is_told_and_gets_nothing() -> None:
     second = plan(seen(gateway("bare-metal")))
-    why = "Models are served through the InferenceGateway named default; this one does nothing"
+    why = "Models are served through the InferenceGateway named default; this one does nothing: delete it"
 
     assert second.steps == ()
     assert told(second) == {"ControllerReady": ("False", "NotServed", why), "Ready": ("False", "NotServed", why)}

@@ -139,7 +139,11 @@ def test_an_invalid_selector_is_told_and_changes_nothing() -> None:
     ("cache", "reason", "message"),
     [
         (NoCache.NOT_READ, "ModelCacheUnresolved", "Waiting for ModelCache qwen"),
-        (NoCache.NOT_FOUND, "ModelCacheNotFound", "ModelCache qwen not found; holding replica placement"),
+        (
+            NoCache.NOT_FOUND,
+            "ModelCacheNotFound",
+            "ModelCache qwen not found; holding replica placement: make it, or take modelCacheRef out",
+        ),
     ],
 )
 def test_without_its_cache_a_deployment_places_nothing_and_keeps_what_it_has(

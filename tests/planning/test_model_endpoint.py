@@ -180,8 +180,8 @@ def test_a_hub_that_serves_no_policies_gets_none() -> None:
     ("found", "why"),
     [
         (None, "Secret keys does not exist: make it, with the credentials under the key together; no requests"),
-        ({}, "Secret keys has no key together: it is empty; put the credentials under it; no requests"),
-        (secret(other="x"), "Secret keys has no key together: it has other; put the credentials under it; no requests"),
+        ({}, "Secret keys has no key together: put the credentials under it; no requests"),
+        (secret(other="x"), "Secret keys has no key together: put the credentials under it; no requests"),
         (secret(together=" \n"), "Secret keys holds nothing under together: put the credentials there; no requests"),
         (secret(together="a\nb"), "Secret keys holds no header's value under together: "),
         (secret(together="schlüssel"), "Secret keys holds no header's value under together: "),

@@ -34,6 +34,8 @@ HELD = (labels.FINALIZER,)
 AROUND = {"Namespace", "NetworkPolicy", "LimitRange"}
 """What is no replica's own, but its namespace's."""
 
+NEITHER = "Neither cluster a nor its gateway answers: see ClusterReady of that InferenceCluster"
+
 
 def subject(**said: Any) -> ModelReplica:
     """A replica on cluster `a` that is stored."""
@@ -395,6 +397,7 @@ def test_a_key_that_is_missing_is_told_and_a_copy_that_has_it_stays() -> None:
     shorter = plan(seen(one, *there, pods=[pod(one)], referenced=(less,)))
 
     assert told(waiting)["Ready"][2].startswith("Namespace ml-team has no key token in Secret hf")
+    assert "Secret" not in {each["kind"] for each in applied(waiting)}, "it would be taken for one of before"
     assert "Secret" not in {each["kind"] for each in applied(kept)}
     assert not [step for step in kept.steps if isinstance(step, Delete)]
     assert told(kept)["Ready"][0] == "True"
@@ -483,8 +486,8 @@ def test_with_the_gateway_silent_too_nobody_knows_whether_the_model_answers() ->
 
     assert decided.steps == ()
     assert told(decided) == {
-        "ModelReady": ("Unknown", "ClusterUnreachable", "Neither cluster a nor its gateway answers"),
-        "Ready": ("Unknown", "Unreachable", "Neither cluster a nor its gateway answers"),
+        "ModelReady": ("Unknown", "ClusterUnreachable", NEITHER),
+        "Ready": ("Unknown", "Unreachable", NEITHER),
     }
 
 

@@ -26,15 +26,25 @@ STARTING = replica("False", "ModelStarting", "no pod of engine vllm answers")
 @pytest.mark.parametrize(
     ("near", "words"),
     {
-        "nothing": (Neighbours(), "there are none in this namespace, and those of others do not count"),
+        "nothing": (
+            Neighbours(),
+            "there are none in this namespace, and those of others do not count: write a ModelDeployment here",
+        ),
         "others": (
             Neighbours(({"group": "b"}, {"group": "b", "more": "x"}, {"group": "c"})),
-            "of the 3 in this namespace: group=b (2), group=c (1)",
+            "of the 3 in this namespace: group=b (2), group=c (1): select one of these",
         ),
-        "without the label": (Neighbours(({"model": "b"},)), "of the 1 in this namespace: none has the label group"),
+        "without the label": (
+            Neighbours(({"model": "b"},)),
+            "of the 1 in this namespace: none has the label group: give it to those that are meant",
+        ),
         "many": (
             Neighbours(tuple({"group": one} for one in "bcdef")),
-            "of the 5 in this namespace: group=b (1), group=c (1), group=d (1), and 2 more",
+            "of the 5 in this namespace: group=b (1), group=c (1), group=d (1), and 2 more: select one of these",
+        ),
+        "a typing error": (
+            Neighbours(tuple({"group": one} for one in ("b", "b", "c", "d", "aa"))),
+            "of the 5 in this namespace: group=aa (1), group=b (2), group=c (1), and 1 more: select one of these",
         ),
         "a replica": (
             Neighbours(({"group": "b"},), (("one", state(STARTING)),)),

@@ -26,6 +26,14 @@ Manifest = dict[str, Any]
 
 
 KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+IMAGE = "correct the image of the container, or name the Secret with the registry's credentials in imagePullSecrets"
+QUOTA = {
+    "type": "ReplicaFailure",
+    "status": "True",
+    "reason": "FailedCreate",
+    "message": 'pods "a-5d007d0c1d-x2x9k" is forbidden: exceeded quota: team',
+}
+OUT_OF_MEMORY = "OOMKilled: it takes more memory than its limit: raise that, or have it take less"
 
 
 def pod(name: str = "a", *, ready: bool = False, node: str = "", terminating: bool = False, **status: Any) -> Manifest:
@@ -97,8 +105,8 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         (pod(ready=True, terminating=True), "pod a is ending"),
         (pod(conditions=[NO_NODE]), "pod a has no node: Unschedulable: 0/4 nodes are available"),
         (engine(waiting("ContainerCreating")), "pod a is starting"),
-        (engine(waiting("ImagePullBackOff", 'no "x"')), 'pod a engine: ImagePullBackOff: no "x"'),
-        (engine(waiting("ErrImagePull")), "pod a engine: ErrImagePull"),
+        (engine(waiting("ImagePullBackOff", 'no "x"')), f'pod a engine: ImagePullBackOff: no "x"; {IMAGE}'),
+        (engine(waiting("ErrImagePull")), f"pod a engine: ErrImagePull; {IMAGE}"),
         (
             engine(waiting("CreateContainerConfigError", "no secret")),
             "pod a engine: CreateContainerConfigError: no secret",
@@ -106,7 +114,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         # the kubelet's own message counts the seconds of the back-off
         (
             engine(waiting("CrashLoopBackOff", "back-off 40s", last=KILLED)),
-            f"pod a engine: crash loop, exit code 137 (OOMKilled); {PREVIOUS}",
+            f"pod a engine: crash loop, exit code 137 ({OUT_OF_MEMORY}); {PREVIOUS}",
         ),
         (
             engine(waiting("CrashLoopBackOff", last={"exitCode": 1, "reason": "Error"})),
@@ -114,7 +122,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         ),
         (
             crashed(restarts=5),
-            "pod a engine: crash loop, exit code 137 (OOMKilled), 5 restarts so far, not ready since "
+            f"pod a engine: crash loop, exit code 137 ({OUT_OF_MEMORY}), 5 restarts so far, not ready since "
             f"2026-01-02T00:00:00Z; {PREVIOUS}",
         ),
         (
@@ -132,7 +140,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         ),
         (
             pod(node="n", initContainerStatuses=[waiting("ImagePullBackOff", name="warm-up")]),
-            "pod a warm-up: ImagePullBackOff",
+            f"pod a warm-up: ImagePullBackOff; {IMAGE}",
         ),
         (pod(phase="Failed", reason="Evicted", message="low on memory"), "pod a failed: Evicted: low on memory"),
         (pod(phase="Failed"), "pod a failed: no reason given"),
@@ -140,7 +148,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         (
             running(restarts=5, last={"exitCode": 137, "reason": "OOMKilled"}),
             "pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z, after 5 restarts, the last "
-            f"with exit code 137 (OOMKilled); {LOG}",
+            f"with exit code 137 ({OUT_OF_MEMORY}); {LOG}",
         ),
         (
             engine({"name": "engine", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": False}),
@@ -226,7 +234,7 @@ def test_the_gravest_comes_first_and_the_others_are_counted() -> None:
     stuck["metadata"]["name"] = "z"
 
     assert told(symptoms([pod("b"), pod("c", conditions=[NO_NODE]), stuck, pod("d", ready=True)])) == (
-        "pod z engine: ImagePullBackOff (and 2 more)"
+        f"pod z engine: ImagePullBackOff; {IMAGE} (and 2 more)"
     )
 
 
@@ -248,10 +256,15 @@ def test_what_a_scheduler_says_of_a_thousand_nodes_is_cut() -> None:
             {"readyReplicas": 2, "updatedReplicas": 2, "replicas": 2, "observedGeneration": 6},
             "its controller has not seen the latest change",
         ),
+        (
+            {"readyReplicas": 1, "updatedReplicas": 2, "replicas": 2, "conditions": [QUOTA]},
+            "1 of 2 copies ready, and no more pods can be made: FailedCreate: a pod is forbidden: exceeded quota: team",
+        ),
     ],
 )
 def test_a_workload_lacks_copies_that_are_ready_and_of_its_present_content(status: Manifest, lacks: str) -> None:
-    assert unfinished({"metadata": {"generation": 7}, "status": {"observedGeneration": 7, **status}}, 2) == lacks
+    workload = cut_workload({"metadata": {"generation": 7}, "status": {"observedGeneration": 7, **status}})
+    assert unfinished(workload, 2) == lacks
 
 
 def test_a_leader_worker_set_does_not_say_which_generation_it_has_seen() -> None:

@@ -310,9 +310,9 @@ OF_THE_GPU = f'device.attributes["{b.GPU}"]'
         (f'{OF_THE_GPU}.architecture == "Hopper"', 'architecture is "Ampere", needs "Hopper"'),
         (
             f'{OF_THE_GPU}.driverVersion.isGreaterThan(semver("1.0.0"))',
-            f"the device has no attribute {b.GPU}/driverVersion",
+            f"the device has no attribute {b.GPU}/driverVersion: it has architecture",
         ),
-        (f"{OF_THE_GPU}.ecc", f"the device has no attribute {b.GPU}/ecc"),
+        (f"{OF_THE_GPU}.ecc", f"the device has no attribute {b.GPU}/ecc: it has architecture"),
     ],
 )
 def test_the_nearest_device_is_one_of_the_domain_that_is_asked_for(selector: str, why: str) -> None:
@@ -417,7 +417,7 @@ TROUBLES = [
         "a cache that does not exist",
         b.deployment(cache="qwen"),
         CacheNotFound("qwen"),
-        "ModelCache qwen not found; holding replica placement",
+        "ModelCache qwen not found; holding replica placement: make it, or take modelCacheRef out",
         cache=NoCache.NOT_FOUND,
     ),
     Trouble(

@@ -113,7 +113,16 @@ def test_a_selector_that_cannot_work_is_refused_with_the_place_and_what_to_write
             'device.attributes["resource.kubernetes.io"].pcieRoot == "pci1"',
             'resource.kubernetes.io/pcieRoot is "pci0", needs "pci1"',
         ),
-        (f'{_ATTRIBUTES}.arch == "Hopper"', "the device has no attribute gpu.nvidia.com/arch"),
+        (
+            f'{_ATTRIBUTES}.arch == "Hopper"',
+            "the device has no attribute gpu.nvidia.com/arch: it has architecture, cores, cudaComputeCapability, "
+            "driverVersion, ecc, empty and 2 more",
+        ),
+        ('device.attributes["amd.com"].arch == "Hopper"', "the device has no attribute amd.com/arch"),
+        (
+            f'{_ATTRIBUTES}.cudaComputeCapability == "10.0.0"',
+            'a version cannot be compared with a string: write .compareTo(semver("10.0.0")) == 0',
+        ),
         (f"has({_ATTRIBUTES}.arch)", "the device has no arch"),
         ('"amd.com" in device.attributes', "the device has no attributes of amd.com"),
         (f"{_ATTRIBUTES}.mig || {_ATTRIBUTES}.cores == 9", "mig is false, needs true and cores is 8, needs 9"),

@@ -4,6 +4,9 @@ Each is in a Secret of its own, numbered, made once and never changed; it signs 
 trusts all that there are. So a new one is trusted long before anything shows it, and an old one for as long as anything
 might: no request is refused while they change.
 
+Each also stands for a path to ask at. Nobody else knows it: an answer tells of the whole hub, and the port is open to
+every pod there, as nobody knows beforehand whence API servers ask.
+
     REPLACED    the newest is so old: another one is made
     SHOWN       it is trusted for so long, then every operator shows it
     KEPT        so long after that the ones before it go
@@ -12,15 +15,26 @@ might: no request is refused while they change.
 from __future__ import annotations
 
 import base64
+import hmac
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import urljoin
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
+from modelplane_operator.kube.objects import (
+    Key,
+    Manifest,
+    Section,
+    annotations_of,
+    entries,
+    is_terminating,
+    key_of,
+    section,
+)
 from modelplane_operator.planning.certificates import SKEW
 from modelplane_operator.planning.plan import Issue
 
@@ -42,6 +56,11 @@ class Shown:
     made: datetime
     certificate: str
     key: str
+
+    @property
+    def path(self) -> str:
+        """Where API servers ask: known to whoever may read the webhook's configuration, or the key."""
+        return f"/{hmac.digest(self.key.encode(), b'the path of the admission webhook', 'sha256').hex()}"
 
 
 def known(secrets: Iterable[Manifest]) -> Sequence[Shown]:
@@ -86,13 +105,21 @@ def rotation(secrets: Sequence[Manifest], name: str, now: datetime) -> Rotation:
     return Rotation(Issue(metadata, Certificate(name, "server", now - SKEW, now + VALID)), drop)
 
 
-def trusting(configuration: Manifest, trusted: str) -> Manifest | None:
-    """The webhook's configuration with another bundle; None when it has that one."""
-    hooks = entries(configuration, "webhooks")
-    if all(section(hook, "clientConfig").get("caBundle") == trusted for hook in hooks):
+def asking(configuration: Manifest, there: Sequence[Shown], now: datetime) -> Manifest | None:
+    """The webhook's configuration with whom to trust, and where to ask; None when it says so."""
+    shown = in_use(there, now)
+    if shown is None:
         return None
-    changed = [{**hook, "clientConfig": {**section(hook, "clientConfig"), "caBundle": trusted}} for hook in hooks]
-    return {**configuration, "webhooks": changed}
+    hooks = entries(configuration, "webhooks")
+    changed = [{**hook, "clientConfig": _client(section(hook, "clientConfig"), there, shown.path)} for hook in hooks]
+    return {**configuration, "webhooks": changed} if changed != hooks else None
+
+
+def _client(config: Section, there: Sequence[Shown], path: str) -> Manifest:
+    where: Manifest = {"service": {**section(config, "service"), "path": path}}
+    if url := str(config.get("url", "")):
+        where = {"url": urljoin(url, path)}
+    return {**config, **where, "caBundle": bundle(there)}
 
 
 def _read(secret: Manifest) -> Shown | None:

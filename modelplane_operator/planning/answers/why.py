@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelplane_operator.api import ModelDeployment, ModelReplica, ModelService, labels
-from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.conditions import Condition, Synced
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
@@ -91,7 +91,7 @@ def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot:
         ready=_good(deployment.conditions) and decision.settled,
         reason=state.reason if state else "NotReconciled",
         since=state.last_transition_time if state else None,
-        cause=_cause(decision, state),
+        cause=sentence(_cause(decision, state), _paused(deployment.conditions)),
         help=_helps(decision, tried, mine, state),
         desired=decision.desired,
         replicas=tuple(map(_replica, mine)),
@@ -110,14 +110,22 @@ def _cause(decision: Decision, state: Condition | None) -> str:
     return state.message or state.reason
 
 
+def _paused(conditions: Sequence[Condition]) -> str:
+    """That nothing of what is decided is done, and how it would be."""
+    synced = next((one for one in conditions if one.type == Synced.__name__), None)
+    if synced is None or synced.reason != Synced.RECONCILE_PAUSED.reason:
+        return ""
+    return f"it is paused: take the annotation {labels.PAUSED} off, and what was changed since is done"
+
+
 def _helps(
     decision: Decision, tried: Sequence[Fix], replicas: Iterable[ModelReplica], state: Condition | None
 ) -> tuple[str, ...]:
     if tried:
         return tuple(sentence(str(fix)) for fix in tried)
     if not decision.settled:
-        moving = (f"{one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
-        given = (f"{one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
+        moving = (f"for replica {one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
+        given = (f"on cluster {one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
         return tuple(map(sentence, dict.fromkeys((*given, *moving))))[:MOST]
     ill = [(one, found) for one in replicas if (found := _ill(one))]
     given = [remedy_of("ModelReplica", found) or _describe(one) for one, found in ill]

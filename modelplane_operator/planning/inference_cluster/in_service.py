@@ -111,8 +111,10 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
     pools = {pool.name: pool for pool in seen.cluster.spec.node_pools}
     few = {name: found for name, found in nodes.items() if found.nodes < _at_least(pools[name])}
     short = {name: found for name, found in nodes.items() if found.lacking}
+    own = ": label them, or correct nodeCount" if seen.cluster.spec.cluster.source == "Existing" else ""
     said = [
-        f"pool {name}: {found.nodes} of {counted(_at_least(pools[name]), 'node')} with the label {labels.POOL}={name}"
+        f"pool {name}: {found.nodes} of {counted(_at_least(pools[name]), 'node')} with the label "
+        f"{labels.POOL}={name}{own}"
         for name, found in few.items()
     ]
     said += [

@@ -18,15 +18,16 @@ def renewal(seen: Observed) -> tuple[datetime, RenewToken] | None:
     At half of its time, but not within seconds of its coming: the cluster's clock may be another than ours.
     """
     existing, token = seen.cluster.spec.cluster.existing, seen.token
-    if existing is None or existing.credential_renewal == "Never" or token is None or _out_of_reach(seen):
+    secret = existing.secret_ref if existing and existing.credential_renewal != "Never" else None
+    if secret is None or token is None or _out_of_reach(seen):
         return None
     due = token.since + token.lasts / 2
     if seen.token_seen is not None:
         due = max(due, seen.token_seen + RENEWED_LATELY)
-    where = Key(names.SYSTEM_NAMESPACE, existing.secret_ref.name)
+    where = Key(names.SYSTEM_NAMESPACE, secret.name)
     account = Key(token.namespace, token.account)
     name, seconds = seen.cluster.metadata.name, int(token.lasts.total_seconds())
-    return due, RenewToken(name, account, seconds, where, existing.secret_ref.key)
+    return due, RenewToken(name, account, seconds, where, secret.key)
 
 
 def _out_of_reach(seen: Observed) -> bool:

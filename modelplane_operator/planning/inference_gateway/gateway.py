@@ -121,7 +121,8 @@ def _began(seen: Observed) -> bool:
 
 
 def _not_served(seen: Observed) -> InferenceGatewayStatus:
-    served = f"Models are served through the InferenceGateway named {names.DEFAULT_GATEWAY}; this one does nothing"
+    other = names.DEFAULT_GATEWAY
+    served = f"Models are served through the InferenceGateway named {other}; this one does nothing: delete it"
     told = ControllerReady.NOT_SERVED.condition(seen.now, message=served)
     return InferenceGatewayStatus(conditions=(told, not_ready(KIND, told)))
 

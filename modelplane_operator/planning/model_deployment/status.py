@@ -55,7 +55,8 @@ def status(seen: Observed, course: Course) -> ModelDeploymentStatus:
         whole = Ready.AVAILABLE.condition(seen.now, message=f"{len(finished)} of {counted(desired, 'replica')} ready")
     else:
         moving = [progressing] if progressing.status == "True" else []
-        told = "; ".join(one.message for one in (*faults, *moving) if one.message)
+        more = [one for one in faults[1:] if one.reason != ReplicasReady.NO_REPLICAS_SCHEDULED.reason]
+        told = "; ".join(one.message for one in (*faults[:1], *more, *moving) if one.message)
         whole = not_ready(KIND, next(iter(faults), progressing), told)
     return ModelDeploymentStatus(
         conditions=(*needed, progressing, *_allowed(seen, course.target), whole),

@@ -29,7 +29,8 @@ def out_of_sight(seen: Observed, error: ClientError) -> Plan:
         return Plan(status=waiting(seen, str(error)).status, failure=error)
     if seen.site.serving:
         return Plan(failure=error)
-    why = f"neither cluster {seen.replica.spec.cluster_name} nor its gateway answers"
+    cluster = seen.replica.spec.cluster_name
+    why = f"neither cluster {cluster} nor its gateway answers: see ClusterReady of that InferenceCluster"
     lost = (
         ModelReady.CLUSTER_UNREACHABLE.condition(seen.now, message=why),
         Ready.UNREACHABLE.condition(seen.now, message=why),

@@ -18,10 +18,12 @@ _NAMED_BY_PODS = frozenset({RESOURCE_CLAIM_TEMPLATE, SECRET, CONFIG_MAP})
 
 
 def whole(seen: Observed) -> Context:
-    """What was seen, but for referenced objects that have lost keys of which the engines have a copy."""
-    has, lost = {child["metadata"]["name"] for child in seen.children}, _lost(seen)
-    kept = {(source.kind, source.name) for source in lost if _copy(seen, source) in has}
-    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in kept]
+    """What was seen, but for referenced objects that lack keys: engines keep the copy that they have, or wait for one.
+
+    A copy without these keys would be taken for one of before.
+    """
+    lacking = {(source.kind, source.name) for source in _lost(seen)}
+    referenced = [one for one in seen.around.referenced if (one["kind"], one["metadata"]["name"]) not in lacking]
     return replace(_around(seen), referenced=tuple(referenced))
 
 

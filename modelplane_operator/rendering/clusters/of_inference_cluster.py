@@ -178,5 +178,7 @@ def objects_of(cluster: InferenceCluster, infrastructure: Manifest | None) -> tu
 
 def driver_root_of(cluster: InferenceCluster) -> str:
     """Where its nodes have NVIDIA's driver; empty where that needs not be said."""
-    recipe = INFRASTRUCTURE.get(cluster.spec.cluster.source)
+    existing = cluster.spec.cluster.existing
+    cloud = existing.cloud if cluster.spec.cluster.source == "Existing" and existing else None
+    recipe = INFRASTRUCTURE.get("GKE" if cloud and cloud.gke else cluster.spec.cluster.source)
     return recipe.driver_root if recipe else ""

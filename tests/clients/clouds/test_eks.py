@@ -12,7 +12,8 @@ import pytest
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.errors import NotFound
 from modelplane_operator.rendering.clusters.eks import resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
@@ -286,6 +287,15 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld)
     assert decision is not None and decision.steps == ()
     assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_a_cluster_of_any_owner_is_found_by_its_name(aws: AwsWorld) -> None:
+    _made(aws, PLAIN)
+    found = aws.runner.run(aws.cloud.endpoint(name := aws.id_of("cluster")))
+
+    assert found == Endpoint(f"https://{name}.invalid", "Y2E=")
+    with pytest.raises(NotFound):
+        aws.runner.run(aws.cloud.endpoint("another"))
 
 
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:

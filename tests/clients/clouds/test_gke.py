@@ -11,7 +11,8 @@ import pytest
 
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
-from modelplane_operator.kube.cloud import Wanted
+from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.errors import NotFound
 from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
 from tests.support.cloud_life import OWNER, Life
 from tests.support.google.server import PROJECT, Fault
@@ -100,7 +101,12 @@ def _left_behind(google: GoogleWorld) -> set[str]:
     files = "locations/us-central1-a/instances/pvc-2"
     left: Mapping[str, Manifest] = {
         "global/firewalls/k8s-fw-a0123": {"name": "k8s-fw-a0123", "network": network},
-        "regions/us-central1/backendServices/a0123": {"name": "a0123"},
+        "global/firewalls/k8s2-0123-web": {"name": "k8s2-0123-web", "network": network},
+        "regions/us-central1/backendServices/k8s2-0123-web": {"name": "k8s2-0123-web"},
+        "regions/us-central1/forwardingRules/k8s2-tcp-0123-web": {
+            "name": "k8s2-tcp-0123-web",
+            "backendService": f"{LINK}/regions/us-central1/backendServices/k8s2-0123-web",
+        },
         "regions/us-central1/forwardingRules/a0123": {"name": "a0123"},
         "regions/us-central1/targetPools/a0123": {"name": "a0123"},
         f"{ZONE}/networkEndpointGroups/k8s1-0123": {"name": "k8s1-0123", "network": network},
@@ -268,6 +274,15 @@ def test_credentials_that_are_refused_are_told_and_change_nothing(google: Google
     assert decision is not None and decision.steps == ()
     assert {type(error).__name__ for _, error in decision.troubles} == {"Forbidden"}
     assert [(one.key, one.id) for one in life.records] == before
+
+
+def test_a_cluster_of_any_owner_is_found_by_its_name(google: GoogleWorld) -> None:
+    _made(google)
+    found = google.runner.run(google.cloud.endpoint(name := google.id_of("cluster")))
+
+    assert found == Endpoint(f"https://{name}.invalid", "Y2E=")
+    with pytest.raises(NotFound):
+        google.runner.run(google.cloud.endpoint("another"))
 
 
 def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:

@@ -10,8 +10,8 @@ from datetime import datetime
 from modelplane_operator.clients.clouds.eks.changes import creation, deletion, made, update
 from modelplane_operator.clients.clouds.eks.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.eks.session import Session
-from modelplane_operator.kube.cloud import Found, Owner, Seen, Wanted, token
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.cloud import Endpoint, Found, Owner, Seen, Wanted, token
+from modelplane_operator.kube.errors import ClientError, NotSettled
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,11 @@ class Aws:
     async def delete(self, found: Found) -> None:
         request = deletion(found)
         await self.session.call(request.service, request.operation, request.parameters)
+
+    async def endpoint(self, cluster: str) -> Endpoint:
+        """Of a cluster of any owner. Raises ApiError."""
+        said = (await self.session.call("eks", "describe_cluster", {"name": cluster}))["cluster"]
+        server, authority = said.get("endpoint"), said.get("certificateAuthority", {}).get("data")
+        if not server or not authority:
+            raise NotSettled(f"cluster {cluster} has no address yet")
+        return Endpoint(server, authority)

@@ -181,7 +181,8 @@ class Session:
         if isinstance(error, kinds.ClientError):
             return translated(cast(Any, error).response, asked)
         if isinstance(error, kinds.NoCredentialsError | kinds.PartialCredentialsError | kinds.CredentialRetrievalError):
-            return Unauthorized(f"{asked}: there are no credentials: {error}")
+            where = "put them into the Secret that its credentials name, or give the operator's pod an identity on AWS"
+            return Unauthorized(f"{asked}: there are no credentials ({error}): {where}")
         if isinstance(error, kinds.ParamValidationError):
             return Invalid(f"{asked}: {error}")
         if isinstance(error, kinds.BotoCoreError | OSError):

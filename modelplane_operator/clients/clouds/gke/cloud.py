@@ -10,8 +10,8 @@ from datetime import datetime
 from modelplane_operator.clients.clouds.gke.changes import Gke, Request, Where, creation, deletion, update
 from modelplane_operator.clients.clouds.gke.lists import Lister, Look, listers
 from modelplane_operator.clients.clouds.gke.session import Session
-from modelplane_operator.kube.cloud import Found, Owner, Seen, Wanted
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.cloud import Endpoint, Found, Owner, Seen, Wanted
+from modelplane_operator.kube.errors import ClientError, NotSettled
 from modelplane_operator.rendering.clusters.gke import cluster_name
 from modelplane_operator.rendering.clusters.gke import kinds as k
 
@@ -48,6 +48,13 @@ class Gcp:
 
     async def delete(self, found: Found) -> None:
         await self._send(deletion(await self._where(), found))
+
+    async def endpoint(self, cluster: str) -> Endpoint:
+        """Of a cluster of any owner. Raises ApiError."""
+        item = await self.session.gke("get_cluster", name=(await self._where()).cluster(cluster))
+        if not item.endpoint or not item.master_auth.cluster_ca_certificate:
+            raise NotSettled(f"cluster {cluster} has no address yet")
+        return Endpoint(f"https://{item.endpoint}", item.master_auth.cluster_ca_certificate)
 
     async def _where(self) -> Where:
         return Where(await self.session.found_project(), self.session.region)

@@ -237,10 +237,16 @@ async def firewalls(look: Look) -> list[Found]:
 
 def _of_balancers(kind: str, collection: str) -> Lister:
     async def listed(look: Look) -> list[Found]:
-        """Of load balancers: a firewall in our network lets each of them through and has its name."""
+        """Of load balancers: a firewall in our network lets each of them through and has its name, or that of what it
+        leads to."""
         known = {str(one["name"]).removeprefix("k8s-fw-") for one in await _firewalls(look)}
+
+        def is_ours(item: Item) -> bool:
+            led_to = str(item.get("backendService", "")).rpartition("/")[2]
+            return item["name"] in known or led_to in known or _is_inside(look, item)
+
         items = await look.session.pages("compute", f"regions/{look.where.region}/{collection}", "items")
-        return [_swept(kind, one) for one in items if one["name"] in known or _is_inside(look, one)]
+        return [_swept(kind, one) for one in items if is_ours(one)]
 
     return listed
 

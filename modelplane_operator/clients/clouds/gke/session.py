@@ -122,7 +122,7 @@ class Session:
 
     async def gke(self, operation: str, **request: Any) -> Any:
         """One request to GKE, by the SDK's own client. Raises ApiError."""
-        asked = f"container {operation}"
+        asked = f"Google's container {operation}"
         token, client = await self.token(), await self._client()
         kinds = sdk("google.api_core.exceptions")
         try:
@@ -144,7 +144,7 @@ class Session:
         query: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
         """One request to another service. `path`: within the project. Raises ApiError."""
-        asked = f"{service} {method} {path}"
+        asked = f"Google's {service} {method} {path}"
         headers = {"Authorization": f"Bearer {await self.token()}"}
         url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}"
         try:
@@ -174,7 +174,7 @@ class Session:
             if not page.get("nextPageToken"):
                 return found
             asked["pageToken"] = str(page["nextPageToken"])
-        raise ServerFault(f"{service} GET {path}: more than {PAGES} pages")
+        raise ServerFault(f"Google's {service} GET {path}: more than {PAGES} pages")
 
     async def close(self) -> None:
         if self._http is not None:

@@ -55,6 +55,7 @@ def efa(plan: Blueprint) -> Iterator[Wanted]:
 
 def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template: Wanted | None) -> Wanted:
     gpu = pool.role == "GPU" and pool.gpu
+    key = group_key(pool.name)
     said: dict[str, Any] = {
         "clusterName": plan.name(),
         "nodegroupName": _group_name(pool.name),
@@ -62,7 +63,7 @@ def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template:
         "subnets": [Ref(f"private-subnet-{one.number}") for one in subnets],
         "amiType": "AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
         "capacityType": "CAPACITY_BLOCK" if pool.capacity_block else "ON_DEMAND",
-        "scaling": {"minSize": pool.min_node_count, "maxSize": pool.max_node_count},
+        "scaling": {"minSize": pool.min_node_count, "maxSize": max(pool.max_node_count, plan.facts.nodes.get(key, 0))},
         "desiredSize": min(max(pool.node_count, pool.min_node_count), pool.max_node_count),
         "labels": {labels.POOL: pool.name, **({GPU_LABEL: gpu.accelerator_type} if gpu else {})},
         "taints": [GPU_TAINT] if gpu else [],
@@ -78,7 +79,7 @@ def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template:
     ways = (OUT, *(f"private-route-table-association-{one.number}" for one in subnets))
     needs = ("cluster", *attached_to("role-node"), *ways, *BEFORE_NODES)
     parameters, held = {**said, **machine}, frozenset(kept)
-    return Wanted(group_key(pool.name), k.NODEGROUP, parameters, needs, held, frozenset(fixed))
+    return Wanted(key, k.NODEGROUP, parameters, needs, held, frozenset(fixed))
 
 
 def _template(plan: Blueprint, pool: EKSPool) -> Wanted | None:

@@ -27,6 +27,9 @@ class Facts:
     """How many network cards an instance type has that take EFA."""
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """The zones that have an instance type, as far as that was told."""
+    nodes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many nodes the autoscaler has chosen, by the key of their group. AWS drains those above a lower bound,
+    whatever runs there, so that a bound is never below that."""
 
     @property
     def partition(self) -> str:

@@ -1,0 +1,287 @@
+"""Broken situations as users cause them, each with what has to be told of it: the cause, and what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.integration.kinds import cache, config_map, deployment, endpoint, engine, gpus, pod, secret, service
+from tests.support.manifests import Manifest
+
+DEPLOYMENT, SERVICE, ENDPOINT = "ModelDeployment", "ModelService", "ModelEndpoint"
+CACHE, INFERENCE = "ModelCache", "LLMInference"
+
+Make = Callable[[str, str], Sequence[Manifest]]
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What somebody applies, what is looked at, and what its condition has to say."""
+
+    make: Make
+    """The objects, of a namespace and under a name."""
+    says: tuple[str, ...]
+    """What the message says: the cause first, then what mends it."""
+    kind: str = DEPLOYMENT
+    runs: bool = False
+    """Whether its pods take nodes."""
+    seconds: float = 60.0
+    """After which it has to be told."""
+
+
+def asking(cel: str = "", *, count: int = 1, **more: Any) -> Make:
+    """A deployment whose engine asks for such devices; the rest goes to the deployment."""
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        one = engine()
+        one["members"][0]["nodeSelector"] = gpus(cel, count) if cel else gpus(count=count)
+        return [deployment(space, name, engines=[one], **more)]
+
+    return make
+
+
+def running(*beside: Callable[[str], Manifest], container: Mapping[str, Any] | None = None, **settings: Any) -> Make:
+    """A deployment of one engine with more in its container; the settings are the simulator's."""
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        template = pod(**settings)
+        template["spec"]["containers"][0].update(container or {})
+        one = deployment(space, name, engines=[engine(template=template)])
+        return [*(each(space) for each in beside), one, service(space, name)]
+
+    return make
+
+
+def spec_of(**more: Any) -> Make:
+    """A deployment whose pods have more in their spec."""
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        template = pod()
+        template["spec"].update(more)
+        return [deployment(space, name, engines=[engine(template=template)])]
+
+    return make
+
+
+def gang(nodes: int) -> Make:
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        leader = {"role": "Leader", "nodeSelector": gpus(), "template": pod()}
+        worker = {"role": "Worker", "worker": {"nodes": nodes - 1}, "nodeSelector": gpus(), "template": pod()}
+        return [deployment(space, name, engines=[{"name": "vllm", "members": [leader, worker]}])]
+
+    return make
+
+
+def disaggregated(*args: str) -> Make:
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        engines: list[Manifest] = []
+        for phase in ("Prefill", "Decode"):
+            one = engine(name=phase.lower(), phase=phase)
+            one["members"][0]["template"]["spec"]["containers"][0]["args"] = ["--model=org/model", *args]
+            engines.append(one)
+        return [deployment(space, name, engines=engines, serving={"mode": "PrefillDecode"})]
+
+    return make
+
+
+def of(kind: Callable[..., Manifest], *args: Any, **more: Any) -> Make:
+    return lambda space, name: [kind(space, name, *args, **more)]
+
+
+def leading(url: str, **spec: Any) -> Make:
+    """An endpoint, and a service over it."""
+    return lambda space, name: [endpoint(space, name, url, **spec), service(space, name)]
+
+
+def cached(source: str, block: Mapping[str, Any], **more: Any) -> Make:
+    field = source[0].lower() + source[1:]
+
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        return [{**cache(space, name), "spec": {"source": source, field: block, **more}}]
+
+    return make
+
+
+def env(name: str, key: str, kind: str = "secret") -> Mapping[str, Any]:
+    return {"env": [{"name": "SETTING", "valueFrom": {f"{kind}KeyRef": {"name": name, "key": key}}}]}
+
+
+def guarded(*secrets: str) -> Make:
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        one = service(space, name, (1, {"model": "nobody"}))
+        one["spec"]["auth"] = {"apiKeys": {"secretRefs": [{"name": each} for each in secrets]}}
+        return [one]
+
+    return make
+
+
+def with_credentials(name: str, key: str) -> Make:
+    return leading("https://inference.example.com", credentials={"secretRef": {"name": name, "key": key}})
+
+
+def inference(spec: Mapping[str, Any]) -> Make:
+    def make(space: str, name: str) -> Sequence[Manifest]:
+        metadata = {"name": name, "namespace": space}
+        return [
+            {"apiVersion": "inference.devopstoolkit.ai/v1alpha1", "kind": INFERENCE, "metadata": metadata, "spec": spec}
+        ]
+
+    return make
+
+
+MEMORY = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{}")) >= 0'
+HOLDS: Mapping[str, Callable[[str], Manifest]] = {
+    "settings": lambda space: config_map(space, "settings", present="yes"),
+    "token": lambda space: secret(space, "token", present="yes"),
+    "keys": lambda space: secret(space, "no-keys"),
+}
+
+SITUATIONS: Mapping[str, Situation] = {
+    # No place ---
+    "typed-value": Situation(
+        asking('device.attributes["gpu.nvidia.com"].architecture == "Hoper"'),
+        ('needs "Hoper"', "modelplane hardware"),
+    ),
+    "typed-attribute": Situation(
+        asking('device.attributes["gpu.nvidia.com"].archtecture == "Hopper"'),
+        ("has no attribute gpu.nvidia.com/archtecture: it has architecture",),
+    ),
+    "typed-driver": Situation(
+        asking('device.driver == "gpu.nvida.com"'),
+        ('driver is "gpu.nvidia.com", needs "gpu.nvida.com"', "modelplane hardware"),
+    ),
+    "no-expression": Situation(
+        asking("device.driver =="), ("1:17: the selector ends too early; complete the condition",)
+    ),
+    "memory-as-number": Situation(
+        asking('device.capacity["gpu.nvidia.com"].memory > 20'),
+        ("1:42: > cannot be applied to Quantity and int", 'write .isGreaterThan(quantity("80Gi"))'),
+    ),
+    "no-such-gpu": Situation(asking(MEMORY.format("200Gi")), ("memory is 80Gi, needs >= 200Gi", "modelplane hardware")),
+    "too-many-devices": Situation(
+        asking(count=16), ("request gpu needs 16 of device gpu, a node has 8", "ask for fewer devices per pod")
+    ),
+    "too-many-replicas": Situation(
+        asking(replicas=40), ("of 40 replicas placed", "free nodes of that pool, or enlarge it"), runs=True
+    ),
+    "large-gang": Situation(gang(9), ("needs 9 nodes of one pool", "a larger pool, or an engine of fewer nodes")),
+    "no-such-label": Situation(
+        asking(clusterSelector={"matchLabels": {"region": "eu"}}),
+        ("label region is absent, eu is asked for", "label the cluster, or select without region"),
+    ),
+    "no-such-cache": Situation(
+        asking(modelCacheRef={"name": "nowhere"}),
+        ("ModelCache nowhere not found", "make it, or take modelCacheRef out"),
+    ),
+    # Placed, and does not run ---
+    "no-secret": Situation(
+        running(container=env("token-of-nobody", "key")),
+        ("has no Secret token-of-nobody", "create what is missing"),
+        runs=True,
+    ),
+    "no-key": Situation(
+        running(HOLDS["token"], container=env("token", "absent")),
+        ("has no key absent in Secret token", "create what is missing"),
+        runs=True,
+    ),
+    "no-config-map": Situation(
+        running(container=env("settings-of-nobody", "key", "configMap")),
+        ("has no ConfigMap settings-of-nobody", "create what is missing"),
+        runs=True,
+    ),
+    "no-pull-secret": Situation(
+        spec_of(imagePullSecrets=[{"name": "registry"}]),
+        ("has no Secret registry", "create what is missing"),
+        runs=True,
+    ),
+    "crash-loop": Situation(running(crash=1), ("crash loop, exit code 1", "kubectl logs -n modelplane-"), runs=True),
+    "out-of-memory": Situation(
+        running(crash=137, crash_after_seconds=1),
+        ("exit code 137 (killed, mostly for want of memory", "kubectl logs -n modelplane-"),
+        runs=True,
+    ),
+    "hangs": Situation(
+        running(hang="true"), ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"), runs=True
+    ),
+    "slow": Situation(
+        running(startup_seconds=900),
+        ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"),
+        runs=True,
+    ),
+    "no-cache-transfer": Situation(
+        disaggregated(),
+        ("does not serve inferencepools", "install the Inference Extension there, or use mode Unified"),
+        runs=True,
+    ),
+    # Services ---
+    "selects-nothing": Situation(
+        of(service, (1, {"model": "metadat"})),
+        (
+            "No ModelEndpoints matched the configured selectors (model=metadat)",
+            "model=metadata (1)",
+            "select one of these",
+        ),
+        SERVICE,
+    ),
+    "no-api-keys": Situation(
+        guarded("keys-of-nobody"),
+        ("Secret keys-of-nobody does not exist", "make it, with an API key under each client's name"),
+        SERVICE,
+    ),
+    "empty-api-keys": Situation(
+        guarded("no-keys"), ("Secret no-keys holds no API key", "write one as a line of printable ASCII"), SERVICE
+    ),
+    # Endpoints ---
+    "no-such-host": Situation(
+        leading("https://no-such-host.invalid"),
+        ("Host no-such-host.invalid cannot be resolved", "look at the DNS of the hub"),
+        ENDPOINT,
+    ),
+    "metadata": Situation(
+        leading("http://169.254.169.254"),
+        ("169.254.169.254 is link-local, which is where a cloud's metadata is",),
+        ENDPOINT,
+    ),
+    "cluster-address": Situation(
+        leading("https://10.140.0.1"),
+        ("is an address of the hub's Services", "allow-endpoints would have to name it"),
+        ENDPOINT,
+    ),
+    "in-cluster-name": Situation(
+        leading("http://vllm.ml-team.svc.cluster.local:8000"),
+        ("is a name inside the cluster", "write a full name from outside"),
+        ENDPOINT,
+    ),
+    "no-credentials": Situation(
+        with_credentials("provider-of-nobody", "token"),
+        ("Secret provider-of-nobody does not exist", "make it, with the credentials under the key token"),
+        ENDPOINT,
+    ),
+    "no-credentials-key": Situation(
+        with_credentials("token", "absent"),
+        ("Secret token has no key absent", "put the credentials under it"),
+        ENDPOINT,
+    ),
+    # Caches ---
+    "cache-nowhere": Situation(
+        cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1}, clusterSelector={"matchLabels": {"region": "eu"}}),
+        ("No cluster matches clusterSelector", "name a storage class in spec.cluster.existing.cache"),
+        CACHE,
+    ),
+    "cache-no-claim": Situation(
+        cached("PersistentVolumeClaim", {"claimName": "weights"}),
+        ("does not exist", "make it on the cluster, with the weights in it"),
+        CACHE,
+    ),
+    "llm-no-cluster": Situation(
+        inference({"model": "org/model", "providerConfigName": "nowhere", "gpu": 1}),
+        ("There is no Secret", "the platform team does so in its spec.llmInferences"),
+        INFERENCE,
+    ),
+    "llm-no-memory": Situation(
+        inference({"model": "org/model", "placement": "Fleet", "gpu": 1}),
+        ("cannot be told by its name", "set spec.memory"),
+        INFERENCE,
+    ),
+}

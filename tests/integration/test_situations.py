@@ -1,0 +1,85 @@
+"""What is read of a broken situation in `kubectl describe` and in `modelplane why`: the cause, and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from typer.testing import CliRunner
+
+from localfleet.kubeclient import entries
+from modelplane_operator.cli.__main__ import app
+from tests.integration.harness import Stage, until
+from tests.integration.situations import CACHE, DEPLOYMENT, HOLDS, INFERENCE, SITUATIONS, Situation
+from tests.support.manifests import Manifest
+
+pytestmark = [pytest.mark.fleet, pytest.mark.long]
+
+LINES = 3  # of `why`: the state, the cause, and what would help
+
+
+async def test_what_cannot_work_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
+    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs})
+
+
+@pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.runs])
+async def test_what_runs_badly_says_why_and_what_mends_it(stage: Stage, space: str, name: str) -> None:
+    await tried(stage, space, {name: SITUATIONS[name]})
+
+
+async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -> None:
+    """Bring all of them about at once, and look at each until it says what it should."""
+    await stage.hub.apply(*(make(space) for make in HOLDS.values()))
+    for name, situation in situations.items():
+        await stage.hub.apply(*situation.make(space, name))
+    try:
+        wrong = await unexplained(stage, space, situations)
+    finally:
+        for name, situation in situations.items():
+            if situation.kind in {CACHE, INFERENCE}:
+                await stage.hub.delete(situation.kind, name, space)
+                await stage.hub.gone(situation.kind, name, space)
+    assert not wrong, "\n\n".join(wrong)
+
+
+async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situation]) -> list[str]:
+    """What each situation does not say that it should, and what it says."""
+    wrong: list[str] = []
+    for name, situation in situations.items():
+        told = ""
+
+        async def says(name: str = name, situation: Situation = situation) -> bool:
+            nonlocal told
+            told = describe(await stage.hub.get(situation.kind, name, space) or {})
+            return not lacking(situation, told)
+
+        try:
+            await until(name, says, situation.seconds)
+        except AssertionError:
+            wrong.append(f"{name} does not say {lacking(situation, told)}:\n{told}")
+            continue
+        if situation.kind == DEPLOYMENT:
+            why = await asyncio.to_thread(asked, stage, f"{space}/{name}")
+            if missing := lacking(situation, why):
+                wrong.append(f"why {name} does not say {missing}:\n{why}")
+    return wrong
+
+
+def describe(manifest: Manifest) -> str:
+    """The conditions that `kubectl describe` prints and that are not as they should be; nothing of what is Ready."""
+    troubles = [one for one in entries(manifest, "status", "conditions") if one["status"] != "True"]
+    if not any(one["type"] == "Ready" for one in troubles):
+        return ""
+    return "\n".join(f"{one['type']}={one['status']} {one['reason']}: {one.get('message', '')}" for one in troubles)
+
+
+def asked(stage: Stage, name: str) -> str:
+    """The first lines that `modelplane why` prints."""
+    runner = CliRunner(env={"COLUMNS": "1000", "NO_COLOR": "1"})
+    said = runner.invoke(app, ["why", name, f"--kubeconfig={stage.fleet.kubeconfig('hub')}"])
+    return "\n".join(said.output.splitlines()[:LINES])
+
+
+def lacking(situation: Situation, told: str) -> list[str]:
+    return [words for words in situation.says if words not in told]

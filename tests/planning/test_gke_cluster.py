@@ -1,0 +1,109 @@
+"""A cluster on GKE, as its status tells of it: its project is kept first, and it stays there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from modelplane_operator.api import labels
+from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
+from modelplane_operator.kube.cloud import Account, Found, Seen
+from modelplane_operator.kube.errors import Forbidden
+from modelplane_operator.planning.clouds.decide import LAG
+from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
+from modelplane_operator.planning.gke_cluster import Observed, account_of, plan
+from modelplane_operator.planning.plan import LET_GO
+from modelplane_operator.rendering.clusters.gke import kinds
+from tests.support.builders import EPOCH
+
+UID = "6c9f0ce4-0d4e-4f3c-8a57-6f5ad5a9f0aa"
+KEPT = GKEClusterStatus(facts=GKEFacts(project="lab-1234"))
+POOL: dict[str, Any] = {
+    "name": "l4",
+    "role": "GPU",
+    "machineType": "g2-standard-12",
+    "gpu": {"acceleratorType": "nvidia-l4"},
+    "zones": ["us-central1-a"],
+}
+
+
+def _cluster(status: GKEClusterStatus | None = None, *, going: bool = False, **spec: Any) -> GKECluster:
+    metadata: dict[str, Any] = {"name": "iowa", "namespace": "modelplane-system", "uid": UID}
+    metadata["finalizers"] = [labels.FINALIZER]
+    if going:
+        metadata["deletionTimestamp"] = EPOCH.isoformat()
+    cluster = GKECluster.parse(
+        {
+            "apiVersion": GKECluster.definition.api_version,
+            "kind": "GKECluster",
+            "metadata": metadata,
+            "spec": {"region": "us-central1", "nodePools": [POOL], **spec},
+        }
+    )
+    return cluster.model_copy(update={"status": status})
+
+
+def _seen(cluster: GKECluster, *found: Found, **changes: Any) -> Observed:
+    usual = {"seen": Seen(found, EPOCH), "process": "p", "now": EPOCH}
+    return Observed(cluster, **{**usual, **changes})
+
+
+def test_the_project_is_written_down_before_anything_is_made() -> None:
+    asked = plan(_seen(_cluster(), seen=None))
+    assert (asked.steps, asked.status) == ((), None)
+
+    kept = plan(_seen(_cluster(), seen=None, project="lab-1234"))
+    assert kept.steps == ()
+    assert isinstance(kept.status, GKEClusterStatus)
+    assert kept.status.facts == GKEFacts(project="lab-1234")
+
+    begun = plan(_seen(_cluster(kept.status)))
+    steps = [step for step in begun.steps if isinstance(step, CreateResource)]
+    assert len(steps) == len(begun.steps)
+    assert {step.wanted.kind for step in steps} == {kinds.SERVICE}, "what all else needs"
+    assert {step.account.project for step in steps} == {"lab-1234"}
+
+
+@pytest.mark.parametrize("going", [False, True])
+def test_credentials_of_another_project_look_for_it_nowhere_else(going: bool) -> None:  # noqa: FBT001
+    """Nothing of it is there: it would be made once more, or be taken for gone."""
+    cluster = _cluster(KEPT, going=going)
+    assert account_of(cluster) == Account("GKE", "us-central1", "default", "lab-1234")
+
+    words = "Google's compute GET global/networks: Required permission on project lab-1234"
+    decided = plan(_seen(cluster, seen=None, error=Forbidden(words), project="another-1"))
+
+    assert decided.steps == ()
+    assert isinstance(decided.status, GKEClusterStatus)
+    assert decided.status.facts == KEPT.facts
+    told = {one.type: one for one in decided.status.conditions}
+    assert (told["CredentialsValid"].reason, told["Ready"].status) == ("NotAccepted", "False")
+    assert words.partition(": ")[2] in (told["CredentialsValid"].message or "")
+
+
+def test_a_list_that_is_refused_lets_nothing_go() -> None:
+    late = EPOCH + 2 * LAG
+    status = KEPT.model_copy(update={"gone_since": EPOCH})
+
+    def decided(**unseen: Any) -> Any:
+        return plan(_seen(_cluster(status, going=True), seen=Seen((), late, unseen), now=late)).steps
+
+    assert decided() == (LET_GO,)
+    assert decided(**{kinds.DISK: Forbidden("no right")}) == ()
+
+
+def test_a_zone_of_another_region_is_told_before_anything_is_made() -> None:
+    wrong = plan(_seen(_cluster(KEPT, region="europe-west4")))
+
+    assert wrong.steps == ()
+    assert isinstance(wrong.status, GKEClusterStatus)
+    told = {one.type: one.message or "" for one in wrong.status.conditions}
+    assert "us-central1-a is no zone of region europe-west4" in told["Stalled"]
+
+
+def test_what_is_wrong_with_the_spec_keeps_nothing_from_going() -> None:
+    network = Found("network", kinds.NETWORK, "iowa-0123", "Ready", UID)
+    decided = plan(_seen(_cluster(KEPT, going=True, region="europe-west4"), network))
+
+    assert [type(step) for step in decided.steps] == [DeleteResource]
