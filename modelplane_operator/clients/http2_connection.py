@@ -189,9 +189,9 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(exc or ConnectionResetError())
         self._transport = None
         self.closed.set_result(None)
+        self._fail(exc or ConnectionResetError())
 
     def pause_writing(self) -> None:
         self._writable = False
