@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+from modelplane_operator.api.bounds import HOST_OR_WILDCARD
 from modelplane_operator.api.llm_inference_grant import is_reserved
 from modelplane_operator.clients.clouds.gke.session import HOSTS
 from modelplane_operator.clients.limits import GIB, KIB, MIB
@@ -115,6 +116,15 @@ def grants(text: str) -> tuple[tuple[str, str], ...]:
     granted = tuple(sorted({(dns_label(source), dns_label(to)) for source, _, to in pairs}))
     if wrong := [to for _, to in granted if is_reserved(to)]:
         raise ValueError(f"{wrong[0]} is Kubernetes' or the operator's own namespace: models are elsewhere")
+    return granted
+
+
+def hosts(text: str) -> tuple[tuple[str, str], ...]:
+    """Namespaces and hosts, or wildcards for these, between commas: NAMESPACE=HOST."""
+    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
+    granted = tuple(sorted({(dns_label(source), host) for source, _, host in pairs}))
+    if wrong := [host for _, host in granted if not re.fullmatch(HOST_OR_WILDCARD, host)]:
+        raise ValueError(f"{wrong[0]!r} is no host, and no wildcard such as *.example.com")
     return granted
 
 

@@ -132,6 +132,11 @@ class Settings:
         values.grants,
         "NAMESPACE=TARGET, by commas: whose LLMInferences with `incluster` may be in which namespaces of the hub",
     )
+    llm_inference_hosts_on_hub: tuple[tuple[str, str], ...] = _option(
+        (),
+        values.hosts,
+        "NAMESPACE=HOST, by commas: which hosts their Ingresses may have there, such as *.team-a.example.com",
+    )
     chart_mirror: str = _option("", str, "where all charts are instead: a folder, a repository's URL, or oci://...")
     chart_digests: str = _option(
         "checked",

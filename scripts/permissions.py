@@ -18,6 +18,7 @@ HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
 TENANTS = ROOT / "charts/modelplane-operator/templates/tenants.yaml"
 HUB_GATEWAY = ROOT / "charts/modelplane-operator/templates/hub-gateway.yaml"
 TRAEFIK = ROOT / "charts/modelplane-operator/templates/traefik.yaml"
+LLM_INFERENCES = ROOT / "charts/modelplane-operator/templates/llm-inferences.yaml"
 KEYS = ROOT / "charts/modelplane-operator/templates/keys.yaml"
 CLUSTER = ROOT / "examples/access/own-software.yaml"
 TABLES = {
@@ -26,6 +27,7 @@ TABLES = {
     "system namespace": (HUB, "Role"),
     "hub gateway": (HUB_GATEWAY, "ClusterRole"),
     "hub gateway namespaces": (HUB_GATEWAY, "Role"),
+    "llm inferences": (LLM_INFERENCES, "Role"),
     "traefik": (TRAEFIK, "ClusterRole", "modelplane-traefik"),
     "traefik tenants": (TRAEFIK, "ClusterRole", "modelplane-traefik-tenant"),
     "keys": (KEYS, "ClusterRole"),

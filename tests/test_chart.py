@@ -104,6 +104,12 @@ async def test_every_value_ends_where_it_belongs() -> None:
     assert "--hub-gateway=own" in await arguments(OWN)
     assert "--hub-gateway=own" not in await arguments(OWN, BY_ENVOY_GATEWAY)
     assert "--tenant-namespaces=a,b" in await arguments("tenantNamespaces={b,a,b}")
+    on_hub = await arguments(
+        "llmInferences.onHub.team={models,more}", r"llmInferences.hostsOnHub.team={*.team\.example}"
+    )
+    assert {"--llm-inferences-on-hub=team=models,team=more", "--llm-inference-hosts-on-hub=team=*.team.example"} <= {
+        *on_hub
+    }
 
 
 def reaches(policy: Manifest, address: str, port: int) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from scripts.permissions import Rule, placed, rules
+import pytest
+import yaml
+
+from scripts.permissions import LLM_INFERENCES, ROOT, Rule, placed, rules
+
+PARTS = ("apiGroups", "resources", "verbs", "resourceNames")
 
 ROLE = """
 kind: Role
@@ -86,3 +91,13 @@ def test_a_table_stands_in_its_place() -> None:
 def test_a_page_that_has_lost_a_place_or_has_it_twice_is_refused(page: str) -> None:
     with pytest.raises(SystemExit, match="'keys' once"):
         placed(page, "keys", "new\n")
+
+
+@pytest.mark.parametrize("file", ["llminferences.yaml", "tenant-cluster.yaml"])
+def test_a_cluster_gives_for_llm_inferences_what_the_hub_gives(file: str) -> None:
+    of_cluster = yaml.safe_load_all((ROOT / "examples/access" / file).read_text())
+    role = next(one for one in of_cluster if one["kind"] == "Role")
+
+    assert [Rule("", *(tuple(one.get(part, ())) for part in PARTS)) for one in role["rules"]] == [
+        replace(one, why="") for one in rules(LLM_INFERENCES.read_text(), "Role")
+    ]

@@ -16,10 +16,12 @@ from localfleet.fleet import Fleet, FleetError
 from modelplane_operator.api import names
 from tests.integration import kinds
 from tests.support.hub import SYSTEM, Hub
+from tests.support.manifests import ROOT
 from tests.support.permissions import (
     ACCESS,
     CLOUDS,
     HUB_RIGHTS,
+    LLM_RIGHTS,
     OF_STACKS,
     ON_CLUSTERS,
     ON_HUB,
@@ -39,6 +41,7 @@ from tests.support.permissions import (
     webhook,
 )
 from tests.support.processes import REAL, operating
+from tests.support.vllm import DEFINITION
 
 Manifest = dict[str, Any]
 
@@ -74,6 +77,8 @@ POOL_DEFINITION: Manifest = {
 }
 
 
+MODELS = "inference-large"  # as in examples/access/llminferences.yaml
+PLACES = {"incluster": "hub", "worker-1": "worker-1"}
 OF_CLOUDS = ("aksclusters", "eksclusters", "gkeclusters", "nebiusclusters", "vultrclusters")
 INFERENCE = "inference.devopstoolkit.ai"
 # What the scenario may leave unused, and why the operator may do it all the same.
@@ -105,8 +110,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
     "what comes again is counted, which nothing did within a minute: tests/controllers/test_events.py": every(
         "update", "", "events"
     ),
-    "an LLMInference that names a cluster has something there: tests/controllers/test_llm_inference.py": [
-        *every("patch", INFERENCE, "llminferences"),
+    "an LLMInference that leaves the fleet: tests/controllers/test_llm_inference.py": [
         *every("delete", OURS, "modeldeployments", "modelservices"),
     ],
     "stacks are there only with a Helm: tests/controllers/test_joining.py": OF_STACKS,
@@ -168,27 +172,35 @@ IDLE: Mapping[str, Iterable[str]] = {
 def test_the_operator_is_refused_nothing_and_needs_what_it_has(audited: Fleet, tmp_path: Path) -> None:  # noqa: F811
     hub = Hub(audited)
     hub.learn()
-    for namespace in (SYSTEM, TEAM):
+    for namespace in (SYSTEM, TEAM, MODELS):
         hub.kubectl("create", "namespace", namespace)
-    hub.kubectl("apply", "-f-", documents=accounts("hubGateway.traefik=false"))
+    hub.kubectl("create", "namespace", MODELS, on="worker-1")
+    hub.kubectl(
+        "apply", "-f-", documents=accounts("hubGateway.traefik=false", f"llmInferences.onHub.{TEAM}={{{MODELS}}}")
+    )
     bring(hub, "worker-1", "own-software.yaml", named="worker-1-kubeconfig")
+    hub.kubectl("apply", "-f", str(ROOT / "examples/access/llminferences.yaml"), on="worker-1")
+    for on in ("hub", "worker-1"):
+        hub.kubectl("apply", "-f-", documents=DEFINITION, on=on)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(as_operator(hub))
     hub.apply(webhook())
 
-    with operating(kubeconfig, tmp_path, *QUICK, module=REAL) as operator:
+    on_the_hub = (f"--llm-inferences-on-hub={TEAM}={MODELS}", f"--llm-inference-hosts-on-hub={TEAM}=*")
+    with operating(kubeconfig, tmp_path, *QUICK, *on_the_hub, module=REAL) as operator:
         is_kept_in(hub)
         comes(hub)
         changes(hub)
         picks(hub)
         is_one_model(hub)
+        are_where_they_are_let_in(hub)
         goes(hub)
         log = operator.running.command.log.read_text()
 
     on_hub, on_cluster = audited.audit("hub"), audited.audit("worker-1")
     assert (refused(on_hub, ON_HUB), refused(on_cluster, ON_CLUSTERS), "orbidden" in log) == ([], [], False)
-    assert idle(on_hub, ON_HUB, HUB_RIGHTS, IDLE_ON_HUB) == []
-    assert idle(on_cluster, ON_CLUSTERS, RIGHTS, IDLE) == []
+    assert idle(on_hub, ON_HUB, HUB_RIGHTS | LLM_RIGHTS, IDLE_ON_HUB) == []
+    assert idle(on_cluster, ON_CLUSTERS, RIGHTS | LLM_RIGHTS, IDLE) == []
 
 
 def is_kept_in(hub: Hub) -> None:
@@ -229,6 +241,40 @@ def is_one_model(hub: Hub) -> None:
     hub.kubectl("delete", "llmi", "large", "-n", TEAM)
     left = ("get", "md,ms", "-n", TEAM, "-oname", "--field-selector=metadata.name=large")
     hub.until(lambda: hub.kubectl(*left) == "", "them to go with it")
+
+
+def are_where_they_are_let_in(hub: Hub) -> None:
+    """LLMInferences of both runtimes in a namespace of the hub and in one of the cluster, and nothing else there."""
+    grant = {"namespace": TEAM, "targetNamespaces": [MODELS], "ingressHosts": ["*.example.com"]}
+    change(hub, "ic/worker-1", {"llmInferences": [grant]})
+    named = {
+        f"{where}-{runtime.lower()}": (where, runtime) for where in PLACES for runtime in ("VLLMRuntime", "Deployment")
+    }
+    for name, (where, runtime) in named.items():
+        hub.apply(
+            {
+                "apiVersion": f"{INFERENCE}/v1alpha1",
+                "kind": "LLMInference",
+                "metadata": {"name": name, "namespace": TEAM},
+                "spec": {
+                    "model": "a/b",
+                    "runtime": runtime,
+                    "ingressHost": f"{name}.example.com",
+                    "providerConfigName": where,
+                    "targetNamespace": MODELS,
+                },
+            }
+        )
+    for name, (where, runtime) in named.items():
+        there = ("get", f"{runtime.lower()}s,ingresses", name, "-n", MODELS, "-oname", "--ignore-not-found")
+        hub.until(
+            lambda args=there, on=PLACES[where]: len(hub.kubectl(*args, on=on).split()) == 2, f"{name} to be there"
+        )
+    stolen = kinds.secret(MODELS, "mine")
+    hub.until(lambda: "modelplane-access' with binding" in refusal(hub, stolen), "the policy to refuse it")
+    hub.kubectl("delete", "llmi", "--all", "-n", TEAM, "--timeout=120s")
+    for on in PLACES.values():
+        assert hub.kubectl("get", "vllmruntimes,deployments,services,ingresses", "-n", MODELS, "-oname", on=on) == ""
 
 
 def comes(hub: Hub) -> None:

@@ -3,10 +3,11 @@
 #   examples/access/kubeconfig.sh https://berlin.example.com:6443 > berlin.yaml
 # SERVER is the address at which the hub reaches the cluster. The token ends after DURATION (24h); the operator renews it
 # where `credentialRenewal: TokenRequest` says so. TOKEN is one of your own, for example that of eternal-token.yaml.
+# NAMESPACE is the account's (modelplane-access): inference-small for that of tenant-cluster.yaml.
 set -eu
 umask 077
 server=${1:?"say the address of the cluster's API server: kubeconfig.sh https://HOST:PORT"}
-account="--namespace=modelplane-access"
+account="--namespace=${NAMESPACE:-modelplane-access}"
 authority=$(kubectl get configmap kube-root-ca.crt "$account" -o 'go-template={{index .data "ca.crt"}}' | base64 | tr -d '\n')
 token=${TOKEN:-$(kubectl create token modelplane-operator "$account" --duration="${DURATION:-24h}")}
 cat <<END

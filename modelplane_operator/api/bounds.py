@@ -21,6 +21,8 @@ from modelplane_operator.api.model import Rule, must
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"^{_LABEL}(\.{_LABEL})*$"
+HOST_OR_WILDCARD: Final = rf"^(\*|(\*\.)?{_LABEL}(\.{_LABEL})*)$"
+"""One host, `*.` before a domain for all that are below it, or `*` for every host."""
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=SUBDOMAIN)]
 """Name of an object: a Secret, a ConfigMap, a StorageClass, a DeviceClass, ..."""

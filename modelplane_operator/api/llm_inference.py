@@ -10,7 +10,7 @@ from modelplane_operator.api.base import Column, Definition, Resource, Summarize
 from modelplane_operator.api.bounds import SUBDOMAIN, NamespaceName, ObjectName
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
-from modelplane_operator.api.model import ATOMIC, Model, Rule, needed
+from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
 
 INFERENCE = "inference.devopstoolkit.ai"
 IN_CLUSTER = "incluster"
@@ -20,6 +20,11 @@ ModelName = Annotated[
     str, Field(min_length=1, max_length=192, pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?$")
 ]
 Memory = Annotated[str, Field(max_length=7, pattern="^[1-9][0-9]{0,4}Gi$")]
+RUNTIME_STAYS = Rule(
+    "self == oldSelf",
+    "The runtime of an LLMInference cannot change, since both have the same names on the cluster: make another "
+    "LLMInference beside it, or delete it and create it again.",
+)
 
 
 class LLMInferenceSpec(Spec):
@@ -55,6 +60,9 @@ class LLMInferenceSpec(Spec):
     """Host name under which an Ingress serves the model, for example `qwen.example.com`. Without it there is none."""
     ingress_class_name: ObjectName | None = None
     """Class of that Ingress; without it the cluster's default."""
+    runtime: Annotated[Literal["VLLMRuntime", "Deployment"], must(RUNTIME_STAYS)] = "VLLMRuntime"
+    """What runs the engine on that cluster. `VLLMRuntime`: the vLLM production-stack operator. `Deployment`: Kubernetes
+    itself, with shared memory and time to start by the number of GPUs. It cannot change."""
     memory: Memory | None = None
     """GPU memory that the model needs on all its GPUs together, for example `40Gi`. It counts with
     `placement: Fleet`, where it is needed if the model's name does not tell; MemoryKnown says what is assumed."""
@@ -104,6 +112,12 @@ class TargetResolved(ConditionType):
         "No Secret of that name is here, and nobody lets this namespace use that one there; see how.",
         WARNING,
     )
+    HOST_NOT_GRANTED = (
+        "HostNotGranted",
+        "False",
+        "The cluster lets this namespace in, but not with the host that `spec.ingressHost` names; see how.",
+        WARNING,
+    )
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
     NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."
@@ -121,17 +135,18 @@ class RuntimeAvailable(ConditionType):
 
     AVAILABLE = "Available", "True", "It does."
     NOT_INSTALLED = "NotInstalled", "False", "It does not; the message says what to install.", WARNING
-    NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `placement: Fleet`."
+    NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `runtime: Deployment` or `placement: Fleet`."
     NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not asked.", STEP
 
 
 class ModelReady(ConditionType):
-    """Whether the model answers, as its VLLMRuntime or its ModelService says."""
+    """Whether the model answers, as its VLLMRuntime, its Deployment or its ModelService says."""
 
     READY = "Ready", "True", "It does.", NEWS
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
+    NAME_TAKEN = "NameTaken", "False", "Something else has its name there, and is left alone; see what.", WARNING
     UNKNOWN = "Unknown", "Unknown", "Nobody says, as when the vLLM production-stack operator does not run there.", STEP
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
 
-from modelplane_operator.api.bounds import NamespaceName
+from modelplane_operator.api.bounds import HOST_OR_WILDCARD, NamespaceName
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must
 
 RESERVED = ("kube-", "modelplane-")
@@ -27,8 +28,20 @@ class LLMInferenceGrant(Model):
     ]
     """Namespaces on this cluster in which they may have a model; make them, with the quotas and policies that you
     want around it."""
+    ingress_hosts: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=253, pattern=HOST_OR_WILDCARD)], ...],
+        Field(max_length=32),
+        ATOMIC,
+    ] = ()
+    """Hosts that their Ingresses may have, for example `qwen.example.com`, or `*.team-a.example.com` for all below
+    that. Without it they may have none."""
 
 
 def is_reserved(namespace: str) -> bool:
     """Whether a namespace is Kubernetes' or the operator's own, whoever has let somebody into it."""
     return namespace.startswith(RESERVED)
+
+
+def is_among(host: str, hosts: Iterable[str]) -> bool:
+    """Whether one of these is the host, or a wildcard for it."""
+    return any(one in ("*", host) or (one.startswith("*.") and host.endswith(one[1:])) for one in hosts)

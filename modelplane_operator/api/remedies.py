@@ -272,6 +272,10 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.TargetResolved.NOT_GRANTED: Remedy(
         "Correct the name, or have the platform team let the namespace in.", "llminference.md#whom-a-cluster-lets-in"
     ),
+    inferences.TargetResolved.HOST_NOT_GRANTED: Remedy(
+        "Choose another ingressHost, or have the platform team let the namespace have this one.",
+        "llminference.md#whom-a-cluster-lets-in",
+    ),
     inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a kubeconfig that can be used into the Secret."),
     inferences.TargetResolved.UNREACHABLE: Remedy("Mend the way to the cluster that the message names."),
     inferences.TargetResolved.CONNECTING: Remedy(_WAIT),
@@ -282,6 +286,10 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     inferences.ModelReady.UPDATING: Remedy(_WAIT),
     inferences.ModelReady.NOT_READY: Remedy("Wait; if it lasts, look at what the message names."),
     inferences.ModelReady.NOT_CREATED: Remedy("Do as TargetResolved or MemoryKnown says."),
+    inferences.ModelReady.NAME_TAKEN: Remedy(
+        "Delete what the message names, or give the LLMInference another name.",
+        "llminference.md#whom-a-cluster-lets-in",
+    ),
     inferences.ModelReady.UNKNOWN: Remedy("See whether the vLLM production-stack operator runs on that cluster."),
     inferences.OldCopiesRemoved.REMOVING: Remedy(_WAIT),
     inferences.OldCopiesRemoved.LEFT_BEHIND: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),

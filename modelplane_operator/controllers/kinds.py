@@ -85,7 +85,9 @@ def kinds(world: World) -> Controllers:
         model_service.controller(
             referenced, settings.keys_address, model_service.checks(Asker(now), world.wake, world.checked)
         ),
-        llm_inference.controller(referenced, tenants, settings.llm_inferences_on_hub),
+        llm_inference.controller(
+            referenced, tenants, settings.llm_inferences_on_hub, settings.llm_inference_hosts_on_hub
+        ),
         *((serving_stack.controller(on_cluster, fabrics, connections),) if with_helm else ()),
         eks_cluster.controller(on_clouds),
         gke_cluster.controller(on_clouds),

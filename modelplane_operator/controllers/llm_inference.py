@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelDeployment, ModelService, labels
 from modelplane_operator.api.llm_inference import IN_CLUSTER, Location, TargetResolved
-from modelplane_operator.api.llm_inference_grant import is_reserved
+from modelplane_operator.api.llm_inference_grant import is_among, is_reserved
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, secret_of
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, key_of, section
-from modelplane_operator.kube.resources import HUB, INGRESS, SECRET, VLLM_RUNTIME
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -23,10 +23,10 @@ from modelplane_operator.runtime.wiring import owner_of_kind
 
 INFERENCES, CLUSTERS = of(LLMInference), of(InferenceCluster)
 DEPLOYMENTS, SERVICES = of(ModelDeployment), of(ModelService)
-KINDS = (VLLM_RUNTIME, INGRESS)
+KINDS = {"VLLMRuntime": (VLLM_RUNTIME, INGRESS), "Deployment": (DEPLOYMENT, SERVICE, INGRESS)}
 
 Grants = Collection[tuple[str, str]]
-"""Pairs of namespaces of the hub: whose LLMInferences may be in which."""
+"""Pairs: a namespace of the hub, and one of the hub's in which its LLMInferences may be, or a host of theirs there."""
 
 
 def _places(inference: Manifest) -> tuple[str, ...]:
@@ -40,16 +40,16 @@ INDEXES: Indexes = {INFERENCES: {"place": _places}}
 
 
 def controller(
-    referenced: ReferencedObjects, tenants: TenantClusters, on_hub: Grants
+    referenced: ReferencedObjects, tenants: TenantClusters, on_hub: Grants, hosts: Grants
 ) -> Controller[LLMInference, Observed]:
-    """`referenced`: Secrets of tenants, read by name; `on_hub`: who may be where with `incluster`."""
+    """`referenced`: Secrets of tenants, read by name; `on_hub`: who may be where with `incluster`, `hosts`: how."""
 
     async def observe(inference: LLMInference, clients: Clients) -> Observed:
         uid, homes = inference.metadata.uid or "", (inference.key.namespace,)
         terminating = inference.metadata.deletion_timestamp is not None
         target = None
         if inference.spec.placement == "Cluster" and not terminating:
-            target = await _target(inference, clients, referenced, tenants, on_hub)
+            target = await _target(inference, clients, referenced, tenants, on_hub, hosts=hosts)
         wanted = (target,) if isinstance(target, Location) else ()
         return Observed(
             inference,
@@ -84,12 +84,16 @@ async def _target(
     referenced: ReferencedObjects,
     tenants: TenantClusters,
     on_hub: Grants,
+    *,
+    hosts: Grants,
 ) -> Location | Refused:
     """Where it is to be. One that is somewhere stays with what led there, whatever else comes to have that name."""
     name, home, there = inference.spec.provider_config_name or "", inference.key.namespace, inference.target_namespace
     if name == IN_CLUSTER:
         if (home, there) in on_hub and not is_reserved(there):
-            return Location(target="Hub", name=name, namespace=there)
+            given = [host for source, host in hosts if source == home]
+            refused = _host_refused(inference, given, "The hub", "the chart's llmInferences.hostsOnHub")
+            return refused or Location(target="Hub", name=name, namespace=there)
         words = f"LLMInferences of namespace {home} may not be in namespace {there} of the hub: the platform team lets "
         return Refused(TargetResolved.NOT_GRANTED, f"{words}them by {home}={there} in the chart's llmInferences.onHub")
     before = {one.target for one in inference.locations if one.name == name}
@@ -112,14 +116,28 @@ async def _target(
         return Refused(TargetResolved.NOT_FOUND, words)
     cluster = find(clients.hub, CLUSTERS, Key("", name))
     grants = InferenceCluster.parse(cluster).spec.llm_inferences if cluster else ()
-    if any(one.namespace == home and there in one.target_namespaces for one in grants) and not is_reserved(there):
-        return Location(target="InferenceCluster", name=name, namespace=there)
+    grant = next((one for one in grants if one.namespace == home and there in one.target_namespaces), None)
+    if grant is not None and not is_reserved(there):
+        where = "ingressHosts of its spec.llmInferences"
+        refused = _host_refused(inference, grant.ingress_hosts, f"InferenceCluster {name}", where)
+        return refused or Location(target="InferenceCluster", name=name, namespace=there)
     # The same whether there is such a cluster or not: which there are is not for every tenant to find out.
     words = (
         f"There is no Secret {secret}, and no InferenceCluster {name} that lets namespace {home} have LLMInferences in "
         f"its namespace {there}: the platform team does so in its spec.llmInferences"
     )
     return Refused(TargetResolved.NOT_GRANTED, words)
+
+
+def _host_refused(inference: LLMInference, given: Iterable[str], cluster: str, where: str) -> Refused | None:
+    """Why its Ingress would be somebody else's, on a cluster that others share."""
+    host, home = inference.spec.ingress_host, inference.key.namespace
+    if not host or is_among(host, given):
+        return None
+    words = (
+        f"{cluster} lets LLMInferences of namespace {home} have no host {host}: the platform team does so in {where}"
+    )
+    return Refused(TargetResolved.HOST_NOT_GRANTED, words)
 
 
 async def _site(
@@ -141,10 +159,14 @@ async def _site(
         cluster = clients.cluster(name)
         kube = cluster.kube
         runtimes = VLLM_RUNTIME.kind in await kube.serves(VLLM_RUNTIME.api_version)
-        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in KINDS[not runtimes :]]
+        kinds = [one for one in KINDS[inference.spec.runtime] if runtimes or one != VLLM_RUNTIME]
+        found = [await kube.find(kind, Key(place.namespace, inference.key.name)) for kind in kinds]
         mine = tuple(one for one in found if one is not None and ours(one, inference))
-        token = await _token(kube, place.namespace, mine)
-        return Site(name, runtimes=runtimes, children=mine, token=token)
+        others = tuple(one for one in found if one is not None and not ours(one, inference))
+        token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
+        if runtimes and not mine:
+            others += await _engine_of_another(kube, Key(place.namespace, inference.key.name), inference.spec.runtime)
+        return Site(name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified)
     except ClientError as error:
         return Site(name, error, connecting=_connecting(clients, name))
 
@@ -179,6 +201,21 @@ async def _token(kube: Kube, namespace: str, children: Iterable[Manifest]) -> bo
         runtimes = (one for one in children if one["kind"] == VLLM_RUNTIME.kind)
         return any(section(one, "spec", "model").get("hfTokenSecret") for one in runtimes)
     return secret is not None and TOKEN_KEY in section(secret, "data")
+
+
+async def _engine_of_another(kube: Kube, key: Key, runtime: str) -> tuple[Manifest, ...]:
+    """The engine of that name that another has by the other runtime.
+
+    The production stack makes a Deployment of its VLLMRuntime's name, and would make one of ours its own.
+    """
+    with suppress(Forbidden):  # then none was made with this account
+        if runtime == "Deployment":
+            found = await kube.find(VLLM_RUNTIME, key)
+            return (found,) if found else ()
+        found = await kube.find(DEPLOYMENT, key)
+        if found and labels_of(found).get(labels.OWNER_KIND) == LLMInference.definition.kind:
+            return (found,)
+    return ()
 
 
 # Who is woken ---------------------------------------------------------------------------------------------------------

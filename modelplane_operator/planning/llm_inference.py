@@ -26,11 +26,13 @@ from modelplane_operator.api.llm_inference import (
     TargetResolved,
 )
 from modelplane_operator.api.reasons import not_ready
+from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Manifest, labels_of, section
-from modelplane_operator.kube.resources import HUB
-from modelplane_operator.kube.words import counted
+from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, VLLM_RUNTIME
+from modelplane_operator.kube.words import counted, listed
+from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from modelplane_operator.rendering.model_memory import memory_need
@@ -38,13 +40,6 @@ from modelplane_operator.rendering.model_memory import memory_need
 AT_ONCE: Final = 0.1  # what was only written down is made
 LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
 AT_REST: Final = 60.0
-MOST_REPLICAS: Final = 2**31 - 1
-
-_RUNTIME: Final[Mapping[object, ModelReady]] = {
-    "Ready": ModelReady.READY,
-    "Updating": ModelReady.UPDATING,
-    "NotReady": ModelReady.NOT_READY,
-}
 INSTALL: Final = "install the vLLM production-stack operator there, which brings the kind VLLMRuntime"
 
 
@@ -62,8 +57,12 @@ class Site:
     """Whether the cluster knows VLLMRuntimes."""
     children: tuple[Manifest, ...] = ()
     """What is there of the object's name and is ours."""
+    others: tuple[Manifest, ...] = ()
+    """What is there of that name and is not."""
     token: bool = False
     """Whether there is a Hugging Face token, or was one when nobody lets us look."""
+    unverified: str = ""
+    """Why nobody can tell whether it is that cluster who answers; empty when it proves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +99,22 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
     inference, now, known = seen.inference, seen.now, seen.inference.locations
     if isinstance(target, Refused):
         judged = target.reason.condition(now, message=target.message)
-        unasked = RuntimeAvailable.NOT_KNOWN.condition(now)
-        return Plan(status=_status(seen, known, judged, unasked, _unknown(seen, target.message)), requeue_after=AT_REST)
+        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
+        return Plan(status=told, requeue_after=AT_REST)
     site = seen.sites[target]
     if site.error is not None:
         reason = TargetResolved.CONNECTING if site.connecting else TargetResolved.UNREACHABLE
         judged = reason.condition(now, message=str(site.error))
-        unasked = RuntimeAvailable.NOT_KNOWN.condition(now)
-        told = _status(seen, known, judged, unasked, _unknown(seen, str(site.error)))
+        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, str(site.error)))
         return Plan(status=told, requeue_after=LOOK_AGAIN)
-    resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}")
+    wanted = render_on_cluster(inference, token=site.token)
+    kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
+    if taken := [f"{one['kind']} {key_of(one)}" for one in site.others if type_of(one) in kinds]:
+        words = f"{listed(taken)} in {target} is not this LLMInference's: delete it, or give this one another name"
+        judged = ModelReady.NAME_TAKEN.condition(now, message=words)
+        return Plan(status=_status(seen, known, judged), requeue_after=LOOK_AGAIN)
+    doubt = f"; anybody on the way there can take its place: {site.unverified}" if site.unverified else ""
+    resolved = TargetResolved.RESOLVED.condition(now, message=f"The model is in {target}{doubt}")
     if target not in known:
         kept = tuple(one for one in known if not (site.children and _moved(one, target)))
         if len(kept) >= LOCATIONS:
@@ -118,50 +123,35 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
             return Plan(status=_status(seen, kept, full), requeue_after=AT_REST)
         return Plan((KEEP,), _status(seen, (*kept, target), resolved), AT_ONCE)
     old = tuple(one for one in known if one != target)
-    if not site.runtimes:
+    if inference.spec.runtime == "VLLMRuntime" and not site.runtimes:
         words = f"The cluster does not know VLLMRuntimes: {INSTALL}"
         lacking = RuntimeAvailable.NOT_INSTALLED.condition(now, message=words)
-        return Plan((KEEP,), _status(seen, known, resolved, lacking, _not_created(now)), LOOK_AGAIN)
-    wanted = render_on_cluster(inference, token=site.token)
+        return Plan((KEEP,), _status(seen, known, resolved, lacking, model_ready(None, now)), LOOK_AGAIN)
     steps: list[Step] = [KEEP, *(Apply(one, site.cluster) for one in wanted)]
     steps += prune(site.children, wanted, owner=_uid(seen), cluster=site.cluster)
     left = _still_there(seen, old)
-    runtime = next((one for one in site.children if one["kind"] == "VLLMRuntime"), None)
-    if runtime is not None:
+    engine = next((one for one in site.children if one["kind"] == inference.spec.runtime), None)
+    if engine is not None:
         steps += _removed(seen, left)
         steps += [delete(one) for one in seen.in_fleet]
-    available = RuntimeAvailable.AVAILABLE.condition(now)
-    ready = _model_ready(runtime, now)
+    available = _runtime_available(seen, RuntimeAvailable.AVAILABLE)
+    ready = model_ready(engine, now)
     at_rest = not left and not seen.in_fleet and ready.status == "True"
     status = _status(seen, (target, *left), resolved, available, ready, old=old)
     ingress = next((one for one in site.children if one["kind"] == "Ingress"), None)
     host = inference.spec.ingress_host
-    replicas = section(runtime or {}, "status").get("replicas")
-    return Plan(
-        tuple(steps),
-        status.model_copy(
-            update={
-                "url": f"http://{host}" if host and ingress else None,
-                "replicas": replicas if _is_count(replicas) else None,
-            }
-        ),
-        AT_REST if at_rest else LOOK_AGAIN,
-    )
+    url = f"http://{host}" if host and ingress else None
+    told = status.model_copy(update={"url": url, "replicas": replicas(engine)})
+    return Plan(tuple(steps), told, AT_REST if at_rest else LOOK_AGAIN)
 
 
-def _model_ready(runtime: Manifest | None, now: datetime) -> Condition:
-    if runtime is None:
-        return _not_created(now)
-    name = runtime["metadata"]["name"]
-    told = section(runtime, "status").get("modelStatus")
-    reason = _RUNTIME.get(told, ModelReady.UNKNOWN) if isinstance(told, str) else ModelReady.UNKNOWN
-    if reason is ModelReady.READY:
-        return reason.condition(now)
-    return reason.condition(now, message=f"VLLMRuntime {name}: its modelStatus is not Ready")
+def _unasked(seen: Observed) -> Condition:
+    return _runtime_available(seen, RuntimeAvailable.NOT_KNOWN)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_REPLICAS
+def _runtime_available(seen: Observed, reason: RuntimeAvailable) -> Condition:
+    needed = seen.inference.spec.runtime == "VLLMRuntime"
+    return (reason if needed else RuntimeAvailable.NOT_NEEDED).condition(seen.now)
 
 
 # The fleet ------------------------------------------------------------------------------------------------------------
@@ -195,7 +185,7 @@ def _fleet(seen: Observed) -> Plan:
 
 def _in_fleet(seen: Observed) -> Condition:
     if len(seen.in_fleet) < 2:
-        return _not_created(seen.now)
+        return ModelReady.NOT_CREATED.condition(seen.now)
     for one in seen.in_fleet:
         ready = condition(one, Ready.__name__)
         if not ready.is_true:
@@ -300,10 +290,6 @@ def _not_needed(seen: Observed) -> list[Condition]:
 
 def _unknown(seen: Observed, message: str) -> Condition:
     return ModelReady.UNKNOWN.condition(seen.now, message=message)
-
-
-def _not_created(now: datetime) -> Condition:
-    return ModelReady.NOT_CREATED.condition(now)
 
 
 def _where(places: Iterable[Location]) -> str:

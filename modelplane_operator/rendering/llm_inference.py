@@ -1,4 +1,4 @@
-"""What follows from an LLMInference: a VLLMRuntime and an Ingress, or a ModelDeployment and a ModelService."""
+"""What follows from an LLMInference: a VLLMRuntime or a Deployment, or what the fleet makes one of."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.kube.resources import INGRESS, VLLM_RUNTIME
+from modelplane_operator.rendering.llm_deployment import IMAGE, SELECTING, render_deployment, render_service
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 
 TOKEN_SECRET: Final = "huggingface-token"  # noqa: S105 - the name of a Secret
 TOKEN_KEY: Final = "token"  # noqa: S105
-SELECTING: Final = "inference.devopstoolkit.ai/llminference"
-IMAGE: Final = "vllm/vllm-openai:v0.11.0"
 _SPAWN: Final = {"name": "VLLM_WORKER_MULTIPROC_METHOD", "value": "spawn"}
 
 
 def render_on_cluster(inference: LLMInference, *, token: bool) -> Sequence[Manifest]:
     """What is applied to the cluster that is named; `token`: whether its namespace has a Hugging Face token."""
     ingress = (_ingress(inference),) if inference.spec.ingress_host else ()
+    if inference.spec.runtime == "Deployment":
+        metadata, env = _metadata(inference), _env(inference)
+        return (render_service(metadata), render_deployment(inference, metadata, _args(inference), env), *ingress)
     return (_runtime(inference, token=token), *ingress)
 
 
@@ -104,19 +106,23 @@ def _deployment(inference: LLMInference, memory: int) -> Manifest:
 
 
 def _pod(inference: LLMInference) -> Manifest:
-    gpu = inference.spec.gpu
-    token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
-    engine = {
-        "name": "engine",
-        "image": IMAGE,
-        "args": [
-            f"--model={inference.spec.model}",
-            "--gpu-memory-utilization=0.9",
-            *([f"--tensor-parallel-size={gpu}"] if gpu > 1 else []),
-        ],
-        "env": [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if gpu > 1 else [])],
+    return {
+        "containers": [{"name": "engine", "image": IMAGE, "args": _args(inference), "env": _env(inference)}],
     }
-    return {"containers": [engine]}
+
+
+def _args(inference: LLMInference) -> Sequence[str]:
+    gpu = inference.spec.gpu
+    return [
+        f"--model={inference.spec.model}",
+        "--gpu-memory-utilization=0.9",
+        *([f"--tensor-parallel-size={gpu}"] if gpu > 1 else []),
+    ]
+
+
+def _env(inference: LLMInference) -> Sequence[Manifest]:
+    token = {"secretKeyRef": {"name": TOKEN_SECRET, "key": TOKEN_KEY, "optional": True}}
+    return [{"name": "HF_TOKEN", "valueFrom": token}, *([_SPAWN] if inference.spec.gpu > 1 else [])]
 
 
 def _service(inference: LLMInference) -> Manifest:

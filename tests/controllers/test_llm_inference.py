@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,20 +28,22 @@ from modelplane_operator.controllers import llm_inference
 from modelplane_operator.controllers.llm_inference import INDEXES, INFERENCES
 from modelplane_operator.kube.errors import NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.resources import HUB, INGRESS, NAMESPACE, SECRET, VLLM_RUNTIME
+from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, NAMESPACE, SECRET, SERVICE, VLLM_RUNTIME
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Clients, Controller, reconcile
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.wiring import PER_CONCURRENCY_KEY, WORKERS, runner
 from tests.support.step_by_step import define, message, reason
 from tests.support.vllm import DEFINITION, say
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("there")]
 
 OURS = (LLMInference, InferenceCluster, ModelDeployment, ModelService)
 WRITES = {"apply", "create", "delete", "replace", "replace_status", "set_finalizers"}
 CLUSTER = "production"
+MADE = (VLLM_RUNTIME, DEPLOYMENT, SERVICE, INGRESS)
+"""What may be made on a cluster."""
 
 
 @dataclass
@@ -63,8 +65,12 @@ class Operator:
 
     def may_write(self) -> None:
         self.writes += 1
-        if self.writes == self.end_at:
+        if self.has_ended:
             raise NotLeading("ended here")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.end_at is not None and self.writes >= self.end_at
 
     async def step(self) -> None:
         clients = Clients(self.hub, self.fleet.cluster, self.may_write, lambda: datetime.now(UTC), executors={**KUBE})
@@ -74,13 +80,18 @@ class Operator:
         """Reconcile again and again until it looks like that; what is gone is an empty one."""
         found: Manifest = {}
         try:
-            async with asyncio.timeout(60):
-                while not holds(found := await self.kube.find(INFERENCES, self.key) or {}):
+            async with asyncio.timeout(SECONDS):
+                while not holds(found := await self.kube.find(INFERENCES, self.key) or {}) and not self.has_ended:
                     await self.step()
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            pytest.fail(f"waited 60 s for {what}, in vain: {found.get('status')}")
+            pytest.fail(f"waited {SECONDS:g} s for {what}, in vain: {found.get('status')}")
         return found
+
+    async def until_ended(self, holds: Callable[[Manifest], object]) -> Manifest:
+        """The same, unless it is killed before."""
+        await self.until(holds, "that, or the write at which it is killed")
+        return await self.kube.find(INFERENCES, self.key) or {}
 
     async def make(self, name: str = "qwen", namespace: str = "", **spec: Any) -> None:
         wanted = {"model": "Qwen/Qwen2.5-1.5B-Instruct", **spec}
@@ -98,7 +109,8 @@ class Operator:
     async def delete(self) -> None:
         live = await self.kube.get(INFERENCES, self.key)
         await self.kube.delete(INFERENCES, self.key, uid=live["metadata"]["uid"])
-        await until(lambda: "deletionTimestamp" in (self._informed() or live)["metadata"], "the watch to show it")
+        gone = {"metadata": {"deletionTimestamp": ""}}  # at once, where nothing was made
+        await until(lambda: "deletionTimestamp" in (self._informed() or gone)["metadata"], "the watch to show it")
 
     async def _seen(self, stored: Manifest) -> None:
         key, version = key_of(stored), int(stored["metadata"]["resourceVersion"])
@@ -116,7 +128,7 @@ class Operator:
 
     async def runtimes(self) -> list[str]:
         """The namespaces that have one."""
-        return sorted(one["metadata"]["namespace"] for one in (await self.kube.list(VLLM_RUNTIME)).items)
+        return [where for kind, where in await there_are(self.kube) if kind == VLLM_RUNTIME.kind]
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +143,8 @@ async def operating(
     home: str,
     reach: Reach,
     grants: frozenset[tuple[str, str]] = frozenset(),
+    *,
+    hosts: frozenset[tuple[str, str]] = frozenset(),
 ) -> AsyncIterator[Operator]:
     loop = asyncio.get_running_loop()
     store, calls = Store(loop.time), list[Call]()
@@ -145,7 +159,7 @@ async def operating(
     fleet.beside(tenants.fleet)
     fleet.set(CLUSTER, access)
     referenced = ReferencedObjects(lambda: kube, loop.time, 0.0)
-    controller = llm_inference.controller(referenced, tenants, grants)
+    controller = llm_inference.controller(referenced, tenants, grants, hosts)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.run()) for one in (hub, fleet, tenants)]
         await until(lambda: hub.synced and hub.health.answers, "the first lists")
@@ -161,11 +175,10 @@ async def there(kube: Kube) -> AsyncIterator[None]:
         await define(kube, OURS)
     await _runtimes(kube)
     yield
-    for kind in (VLLM_RUNTIME, INGRESS):
+    for kind in MADE:
         for one in (await kube.list(kind)).items:
-            await kube.delete(
-                kind, Key(one["metadata"]["namespace"], one["metadata"]["name"]), uid=one["metadata"]["uid"]
-            )
+            if one["metadata"]["name"] != "kubernetes":
+                await kube.delete(kind, key_of(one), uid=one["metadata"]["uid"])
 
 
 async def _runtimes(kube: Kube) -> None:
@@ -230,6 +243,41 @@ async def test_a_secret_of_the_tenant_leads_there_and_the_copy_follows_the_names
         assert await operator.runtimes() == []
 
 
+async def test_kubernetes_runs_the_engine_where_it_is_asked_to_and_nothing_of_that_stays(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(
+            providerConfigName="dev", targetNamespace=first, runtime="Deployment", gpu=2, ingressHost="a.example.com"
+        )
+        found = await operator.until(lambda one: reason(one, "ModelReady") == "NotReady", "the engine to be made")
+        assert reason(found, "RuntimeAvailable") == "NotNeeded"
+        assert await there_are(kube) == [(kind, first) for kind in ("Deployment", "Ingress", "Service")]
+
+        live = await kube.get(DEPLOYMENT, Key(first, "qwen"))
+        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), 1)
+        # Unlike a Deployment's controller we take its annotations away with this: they are applied again, which counts.
+        observed = {"observedGeneration": live["metadata"]["generation"] + 1}
+        await kube.replace_status({**live, "status": {**observed, **counts}})
+        found = await operator.until(is_ready, "the model")
+        assert (found["status"]["url"], found["status"]["replicas"]) == ("http://a.example.com", 1)
+        operator.writes = 0
+        await operator.step()
+        assert operator.writes == 0
+
+        await operator.ask(targetNamespace=second, ingressHost=None)
+        await operator.until(lambda one: reason(one, "OldCopiesRemoved") == "Removed", "the old copy to go")
+        assert await there_are(kube) == [(kind, second) for kind in ("Deployment", "Service")]
+        await operator.delete()
+        await operator.until(lambda one: not one, "the end")
+        assert await there_are(kube) == []
+
+
 async def test_a_cluster_of_the_fleet_takes_those_that_it_lets_in(
     access: Access,
     kube: Kube,
@@ -250,10 +298,20 @@ async def test_a_cluster_of_the_fleet_takes_those_that_it_lets_in(
         assert "llmInferences" in message(refused, "TargetResolved")
         assert await operator.runtimes() == []
 
-        grants = [{"namespace": namespace, "targetNamespaces": [target]}]
+        grants: list[dict[str, Any]] = [{"namespace": namespace, "targetNamespaces": [target]}]
         await kube.replace({**stored, "spec": {**stored["spec"], "llmInferences": grants}})
         await operator.until(is_made, "the runtime")
         assert await operator.runtimes() == [target]
+
+        await operator.ask(ingressHost="qwen.team.example.com")
+        refused = await operator.until(lambda one: reason(one, "TargetResolved") == "HostNotGranted", "the refusal")
+        assert "ingressHosts" in message(refused, "TargetResolved")
+        assert await there_are(kube) == [("VLLMRuntime", target)]
+        live = await kube.get(of(InferenceCluster), Key("", CLUSTER))
+        grants[0]["ingressHosts"] = ["*.team.example.com"]
+        await kube.replace({**live, "spec": {**live["spec"], "llmInferences": grants}})
+        await operator.until(is_made, "the runtime")
+        assert await there_are(kube) == [("Ingress", target), ("VLLMRuntime", target)]
 
         await operator.ask(targetNamespace="kube-system")
         await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
@@ -270,17 +328,20 @@ async def test_the_hub_itself_is_open_only_where_the_settings_say_so(
     reached: Reach,
 ) -> None:
     target = await another(kube)
-    async with operating(access, kube, namespace, reached, frozenset({(namespace, target)})) as operator:
+    grants, hosts = frozenset({(namespace, target)}), frozenset({(namespace, "qwen.example.com")})
+    async with operating(access, kube, namespace, reached, grants, hosts=hosts) as operator:
         await operator.make(providerConfigName="incluster")
         await operator.until(lambda one: reason(one, "TargetResolved") == "NotGranted", "the refusal")
         for closed in ("modelplane-system", "kube-system", "default"):
             await operator.ask(targetNamespace=closed)
             await operator.until(lambda one, closed=closed: closed in message(one, "TargetResolved"), "the refusal")
-        assert await operator.runtimes() == []
+        await operator.ask(targetNamespace=target, ingressHost="console.example.com")
+        await operator.until(lambda one: reason(one, "TargetResolved") == "HostNotGranted", "the refusal")
+        assert await there_are(kube) == []
 
-        await operator.ask(targetNamespace=target)
+        await operator.ask(ingressHost="qwen.example.com")
         await operator.until(is_made, "the runtime")
-        assert await operator.runtimes() == [target]
+        assert await there_are(kube) == [("Ingress", target), ("VLLMRuntime", target)]
         await operator.delete()
         await operator.until(lambda one: not one, "the end")
         assert await operator.runtimes() == []
@@ -300,6 +361,73 @@ async def test_a_secret_of_another_namespace_leads_nowhere(
         assert list(operator.tenants.fleet) == []
 
 
+async def test_secrets_of_one_name_in_two_namespaces_lead_each_to_its_own_cluster(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    mine, theirs = await another(kube), await another(kube)
+    async with silent() as (server, asked), operating(access, kube, namespace, reached) as operator:
+        operator.tenants.plain_http = True
+        await give(kube, access, namespace)
+        await give(kube, Access(server, token="t"), theirs)  # noqa: S106 - nobody asks for it
+        await operator.make(providerConfigName="dev", targetNamespace=mine)
+        await operator.make(namespace=theirs, providerConfigName="dev", targetNamespace=mine)
+        await operator.until(is_made, "the runtime")
+        operator.home = theirs
+        await operator.until(lambda _: asked, "the other's cluster to be asked")
+        runtime = await kube.get(VLLM_RUNTIME, Key(mine, "qwen"))
+        assert runtime["metadata"]["labels"][labels.OWNER_NAMESPACE] == namespace
+        assert all("production-stack" in one for one in asked)
+        servers = {one.name: one.server for one in operator.tenants.fleet}
+        assert servers == {f"llminference:{namespace}/dev": access.server, f"llminference:{theirs}/dev": server}
+
+
+async def test_who_comes_second_to_a_name_on_a_cluster_takes_nothing_from_the_first(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    target, theirs = await another(kube), await another(kube)
+    for home in (namespace, theirs):
+        await give(kube, access, home)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target, ingressHost="a.example.com")
+        await operator.until(is_made, "the runtime")
+        before = [await kube.get(kind, Key(target, "qwen")) for kind in (VLLM_RUNTIME, INGRESS)]
+        operator.home = theirs
+        for runtime in ("VLLMRuntime", "Deployment"):
+            spec = {"runtime": runtime, "targetNamespace": target, "ingressHost": "b.example.com"}
+            await operator.make(providerConfigName="dev", **spec)
+            found = await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
+            for kind in ("VLLMRuntime", "Ingress"):
+                assert f"{kind} {target}/qwen" in message(found, "ModelReady")
+            await operator.delete()
+            await operator.until(lambda one: not one, "the end")
+        assert [await kube.get(kind, Key(target, "qwen")) for kind in (VLLM_RUNTIME, INGRESS)] == before
+
+
+async def test_the_production_stack_does_not_get_the_deployment_of_another(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+) -> None:
+    """It makes a Deployment of its runtime's name, and would take what is there."""
+    target, theirs = await another(kube), await another(kube)
+    for home in (namespace, theirs):
+        await give(kube, access, home)
+    async with operating(access, kube, namespace, reached) as operator:
+        await operator.make(providerConfigName="dev", targetNamespace=target, runtime="Deployment")
+        await operator.until(lambda one: reason(one, "ModelReady") == "NotReady", "the engine to be made")
+        operator.home = theirs
+        await operator.make(namespace=theirs, providerConfigName="dev", targetNamespace=target)
+        await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
+        assert await there_are(kube) == [("Deployment", target), ("Service", target)]
+
+
 async def test_a_kubeconfig_that_leads_inside_is_not_followed(
     access: Access,
     kube: Kube,
@@ -316,20 +444,29 @@ async def test_a_kubeconfig_that_leads_inside_is_not_followed(
 @asynccontextmanager
 async def silent() -> AsyncIterator[tuple[str, list[str]]]:
     """An API server that says that it is ready, and nothing else; its address, and what it was asked."""
-    asked, over = list[str](), asyncio.Event()
+    asked, serving, over = list[str](), set[asyncio.Task[Any]](), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):
+        if task := asyncio.current_task():
+            serving.add(task)
+        try:
             while b"/readyz" in (head := await reader.readuntil(b"\r\n\r\n")):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             asked.append(head.split(b" ")[1].decode())
             await over.wait()
-        writer.close()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
-        over.set()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def test_clusters_of_one_namespace_that_do_not_answer_hold_up_no_other_namespace(
@@ -380,7 +517,7 @@ async def test_what_others_have_under_that_name_is_left_alone(
     await give(kube, access, namespace)
     async with operating(access, kube, namespace, reached) as operator:
         await operator.make(providerConfigName="dev", targetNamespace=target)
-        await operator.until(lambda one: reason(one, "Synced") == "ReconcileError", "the error")
+        await operator.until(lambda one: reason(one, "ModelReady") == "NameTaken", "the refusal")
         await operator.delete()
         await operator.until(lambda one: not one, "the end")
         assert await kube.get(VLLM_RUNTIME, Key(target, "qwen")) == theirs
@@ -437,41 +574,72 @@ async def test_the_fleet_takes_over_and_gives_back(
         assert await kube.find(of(ModelService), key) is None
 
 
-@pytest.mark.parametrize("write", range(1, 12))
+Act = Callable[[Operator], Awaitable[None]]
+
+
+def life(runtime: str, first: str, second: str) -> Iterator[tuple[Act, Callable[[Manifest], object]]]:
+    """Make it, have it go elsewhere, delete it; and what each of these leads to."""
+    spec = {"providerConfigName": "dev", "ingressHost": "a.example.com", "runtime": runtime}
+    yield lambda one: one.make(targetNamespace=first, **spec), lambda one: one.get("status", {}).get("url")
+    yield lambda one: one.ask(targetNamespace=second), lambda one: reason(one, "OldCopiesRemoved") == "Removed"
+    yield Operator.delete, lambda one: not one
+
+
+@pytest.mark.parametrize("runtime", ["VLLMRuntime", "Deployment"])
+async def test_operators_that_end_after_each_write_leave_nothing_behind(
+    access: Access,
+    kube: Kube,
+    namespace: str,
+    reached: Reach,
+    *,
+    runtime: str,
+) -> None:
+    first, second = await another(kube), await another(kube)
+    await give(kube, access, namespace)
+    operators = 0
+    for act, holds in life(runtime, first, second):
+        found: Manifest = {}
+        begun = False
+        while not (begun and holds(found)):
+            operators += 1
+            assert operators < 40, f"they come to no end: {found}"
+            async with operating(access, kube, namespace, reached) as operator:
+                if not begun:
+                    await act(operator)
+                begun, operator.end_at = True, 2
+                found = await operator.until_ended(holds)
+    assert await there_are(kube) == []
+    assert operators > 6  # else none of them was ended
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("runtime", ["VLLMRuntime", "Deployment"])
+@pytest.mark.parametrize("write", range(1, 14))
 async def test_an_operator_that_ends_at_any_write_leaves_nothing_behind(
     access: Access,
     kube: Kube,
     namespace: str,
     reached: Reach,
+    *,
     write: int,
+    runtime: str,
 ) -> None:
-    """Make it, have it go elsewhere, delete it; the first operator is ended at that write, and another goes on."""
+    """The first operator is ended at that write, and another goes on."""
     first, second = await another(kube), await another(kube)
     await give(kube, access, namespace)
-    acts: list[Callable[[Operator], Any]] = [
-        lambda one: one.make(providerConfigName="dev", targetNamespace=first, ingressHost="a.example.com"),
-        lambda one: one.ask(targetNamespace=second),
-        lambda one: one.delete(),
-    ]
-    done: list[Callable[[Manifest], object]] = [
-        lambda one: one.get("status", {}).get("url"),
-        lambda one: reason(one, "OldCopiesRemoved") == "Removed",
-        lambda one: not one,
-    ]
     before = 0
-    for act, holds in zip(acts, done, strict=True):
+    for act, holds in life(runtime, first, second):
         async with operating(access, kube, namespace, reached) as operator:
-            operator.end_at = write - before
             await act(operator)
-            async with asyncio.timeout(60):
-                while operator.writes != operator.end_at and not holds(await kube.find(INFERENCES, operator.key) or {}):
-                    await operator.step()
-                    await asyncio.sleep(0.05)
+            operator.end_at = write - before if write > before else None
+            await operator.until_ended(holds)
             before += operator.writes
         async with operating(access, kube, namespace, reached) as operator:
             await operator.until(holds, "what the one before had begun")
-    assert [one for one in await kube_runtimes(kube) if one in {first, second}] == []
+    assert await there_are(kube) == []
 
 
-async def kube_runtimes(kube: Kube) -> list[str]:
-    return [one["metadata"]["namespace"] for kind in (VLLM_RUNTIME, INGRESS) for one in (await kube.list(kind)).items]
+async def there_are(kube: Kube) -> list[tuple[str, str]]:
+    """What is made, kind and namespace."""
+    made = [(kind.kind, key_of(one)) for kind in MADE for one in (await kube.list(kind)).items]
+    return sorted((kind, key.namespace) for kind, key in made if key.name != "kubernetes")

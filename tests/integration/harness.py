@@ -79,6 +79,8 @@ PLURALS = {
     "LLMInference": "inference.devopstoolkit.ai/v1alpha1/llminferences",
     "ServingStack": "infrastructure.modelplane.ai/v1alpha1/servingstacks",
     "EKSCluster": "infrastructure.modelplane.ai/v1alpha1/eksclusters",
+    "VLLMRuntime": "production-stack.vllm.ai/v1alpha1/vllmruntimes",
+    "Ingress": "networking.k8s.io/v1/ingresses",
     "GKECluster": "infrastructure.modelplane.ai/v1alpha1/gkeclusters",
     "Deployment": "apps/v1/deployments",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1/leaderworkersets",

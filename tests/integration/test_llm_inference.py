@@ -60,7 +60,7 @@ async def test_it_answers_on_the_cluster_that_it_names_where_an_operator_runs_it
 
         async def answers() -> bool:
             pods = kubectl(on, "get", "pods", f"-n={target}", "-oname").split()
-            return bool(pods) and "org/model" in _asked(stage, on, target, pods[0].removeprefix("pod/"))
+            return bool(pods) and "org/model" in _asked(stage, on, f"{target}/pods/{pods[0].removeprefix('pod/')}:8000")
 
         await until("the engine to answer", answers)
         status = json.dumps({"status": {"modelStatus": "Ready", "replicas": 1}})
@@ -74,12 +74,44 @@ async def test_it_answers_on_the_cluster_that_it_names_where_an_operator_runs_it
         kubectl(on, "delete", "namespace", target, "--wait=false")
 
 
-def _asked(stage: Stage, on: str, namespace: str, pod: str) -> str:
+async def test_it_answers_on_the_cluster_that_it_names_where_kubernetes_runs_it(stage: Stage, space: str) -> None:
+    """The test is the device plugin: it says that a node has two GPUs."""
+    target, on = f"{space}-models", "worker-1"
+    kubectl = stage.fleet.kubectl
+    kubectl(on, "create", "namespace", target)
+    grants = [{"namespace": space, "targetNamespaces": [target], "ingressHosts": ["model.example.com"]}]
+    await stage.hub.patch("InferenceCluster", on, spec={"llmInferences": grants})
+    node = kubectl(on, "get", "nodes", "-oname").split()[0]
+
+    def has(gpus: str | None) -> None:
+        status = json.dumps({"status": {what: {"nvidia.com/gpu": gpus} for what in ("capacity", "allocatable")}})
+        kubectl(on, "patch", node, "--subresource=status", "--type=merge", f"-p={status}")
+
+    has("2")
+    try:
+        spec = {"runtime": "Deployment", "gpu": 2, "ingressHost": "model.example.com"}
+        await stage.hub.apply(inference(space, providerConfigName=on, targetNamespace=target, **spec))
+        await stage.hub.ready("LLMInference", "model", space)
+        assert "org/model" in _asked(stage, on, f"{target}/services/model:80")
+        found = await stage.hub.get("LLMInference", "model", space)
+        assert found
+        assert (found["status"]["url"], found["status"]["replicas"]) == ("http://model.example.com", 1)
+        (pod,) = json.loads(kubectl(on, "get", "pods", f"-n={target}", "-ojson"))["items"]
+        assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+        kubectl("hub", "delete", "llmi", "model", f"-n={space}")
+        kinds = "deployments,services,ingresses"
+        assert kubectl(on, "get", kinds, f"-n={target}", "--ignore-not-found", "-oname").split() == []
+    finally:
+        has(None)
+        await stage.hub.patch("InferenceCluster", on, spec={"llmInferences": None})
+        kubectl(on, "delete", "namespace", target, "--wait=false")
+
+
+def _asked(stage: Stage, on: str, what: str) -> str:
     """What an engine says that it serves, asked by way of the cluster's API server."""
     try:
-        return stage.fleet.kubectl(
-            on, "get", "--raw", f"/api/v1/namespaces/{namespace}/pods/{pod}:8000/proxy/v1/models"
-        )
+        return stage.fleet.kubectl(on, "get", "--raw", f"/api/v1/namespaces/{what}/proxy/v1/models")
     except Exception:  # noqa: BLE001 - it does not answer yet
         return ""
 

@@ -98,6 +98,14 @@ def applies(decided: Plan) -> list[tuple[str, str]]:
 BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:ml-team/dev")]
 
 
+def test_a_way_on_which_anybody_could_answer_is_told() -> None:
+    judged = {
+        one.type: one for one in seen(inference(DEV), {DEV: site(unverified="it says insecure")}).status.conditions
+    }
+    assert "anybody on the way there can take its place: it says insecure" in (judged["TargetResolved"].message or "")
+    assert judged["Ready"].status == "True"
+
+
 def test_a_place_is_written_down_before_anything_is_made_there() -> None:
     decided = seen(inference(), {DEV: site(children=False)})
 
@@ -152,6 +160,104 @@ def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
 
     assert applies(decided) == []
     assert reasons(decided)["RuntimeAvailable"] == reasons(decided)["Ready"] == "NotInstalled"
+
+
+DEPLOYMENT = {**SPEC, "runtime": "Deployment"}
+UP = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
+
+
+def engine(status: Any, generation: Any = 2) -> Site:
+    """A cluster without VLLMRuntimes, on which Kubernetes runs the engine."""
+    made = render_on_cluster(inference(spec=DEPLOYMENT), token=False)
+    children = tuple(
+        {
+            **one,
+            "metadata": {**one["metadata"], "uid": f"its-{one['kind']}", "generation": generation},
+            **({"status": status} if one["kind"] == "Deployment" else {}),
+        }
+        for one in made
+    )
+    return Site("llminference:ml-team/dev", runtimes=False, children=children)
+
+
+def test_an_engine_without_the_production_stack_has_a_service_and_an_ingress() -> None:
+    decided = seen(inference(DEV, spec=DEPLOYMENT), {DEV: site(children=False, runtimes=False)})
+
+    assert [kind for kind, _ in applies(decided)] == ["Service", "Deployment", "Ingress"]
+    assert reasons(decided)["RuntimeAvailable"] == "NotNeeded"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (UP, "Ready", ""),
+        ({**UP, "observedGeneration": 1}, "Updating", "Deployment qwen: its controller has not seen the latest change"),
+        ({**UP, "updatedReplicas": 0}, "Updating", "Deployment qwen: 0 of 1 copy updated"),
+        ({**UP, "readyReplicas": 0}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
+        ({}, "NotReady", "Deployment qwen: its controller has not seen the latest change"),
+        (
+            {
+                "observedGeneration": 2,
+                "conditions": [
+                    {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"},
+                    {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
+                ],
+            },
+            "NotReady",
+            "Deployment qwen: 0 of 1 copy ready; FailedCreate: exceeded quota",
+        ),
+        (
+            {**UP, "readyReplicas": 0, "conditions": [{"type": "Progressing", "status": "False", "reason": "Late"}]},
+            "NotReady",
+            "Deployment qwen: 0 of 1 copy ready; Late",
+        ),
+        ({**UP, "readyReplicas": "1"}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
+        ({**UP, "readyReplicas": 2**40}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
+    ],
+)
+def test_a_deployment_tells_whether_the_model_is_ready(status: Manifest, reason: str, words: str) -> None:
+    decided = seen(inference(DEV, spec=DEPLOYMENT), {DEV: engine(status)})
+
+    (told,) = (one for one in _conditions(decided) if one.type == "ModelReady")
+    assert (told.reason, told.message or "") == (reason, words)
+    assert (applies(decided)[1][0], deletions(decided)) == ("Deployment", [])
+
+
+@pytest.mark.parametrize(("told", "replicas"), [(1, 1), (0, 0), ("1", None), (True, None), (2**40, None), (-1, None)])
+def test_the_copies_that_run_are_counted_if_they_are_a_count(told: Any, replicas: int | None) -> None:
+    of_runtime = Site("x", children=tuple({**one, "status": {"replicas": told}} for one in site().children))
+    as_deployment = inference(DEV, spec=DEPLOYMENT)
+
+    assert seen(inference(DEV), {DEV: of_runtime}).status.replicas == replicas  # type: ignore[union-attr]
+    assert seen(as_deployment, {DEV: engine({"readyReplicas": told})}).status.replicas == replicas  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Ingress"])
+def test_nothing_is_made_over_what_others_have(kind: str) -> None:
+    others = [one for one in engine(UP).children if one["kind"] == kind]
+
+    decided = seen(inference(OLD), {DEV: site(children=False, others=tuple(others)), OLD: site(name="old")})
+
+    assert (decided.steps, locations(decided), decided.requeue_after) == ((), (OLD,), 20)
+    assert (reasons(decided)["ModelReady"], reasons(decided)["Ready"]) == ("NameTaken", "NameTaken")
+    assert f"{kind} models/qwen" in str(decided.status)
+
+
+def test_no_deployment_is_made_for_the_operator_of_another_s_runtime_to_take() -> None:
+    others = tuple(one for one in site().children if one["kind"] == "VLLMRuntime")
+
+    decided = seen(inference(spec=DEPLOYMENT), {DEV: site(children=False, others=others)})
+
+    assert (decided.steps, reasons(decided)["ModelReady"]) == ((), "NameTaken")
+
+
+def test_an_ingress_of_others_is_nobody_s_concern_without_a_host_name() -> None:
+    spec = {name: value for name, value in SPEC.items() if name != "ingressHost"}
+    others = tuple(one for one in site().children if one["kind"] == "Ingress")
+
+    decided = seen(inference(DEV, spec=spec), {DEV: site(children=False, others=others)})
+
+    assert applies(decided) == BOTH[:1]
 
 
 def test_old_copies_go_once_the_new_one_is_there() -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from localfleet import binaries
 from localfleet.fleet import Fleet, Options
-from scripts.permissions import CLUSTER, HUB, TENANTS, rules
+from scripts.permissions import CLUSTER, HUB, LLM_INFERENCES, TENANTS, rules
 from tests.integration import kinds
 from tests.support.chart import rendered, rights
 from tests.support.hub import SYSTEM, Hub
@@ -103,6 +103,7 @@ def refused(events: Iterable[Manifest], user: str) -> list[str]:
 
 
 HUB_RIGHTS = granted(HUB, "ClusterRole") | granted(TENANTS, "ClusterRole") | granted(HUB, "Role", SYSTEM)
+LLM_RIGHTS = granted(LLM_INFERENCES, "Role", "inference-large")
 RIGHTS = granted(CLUSTER, "ClusterRole") | granted(CLUSTER, "Role", ACCESS)
 
 

@@ -124,7 +124,7 @@ def render_pod(
                     "name": "engine",
                     **_command(replica, pod.containers[0], serves=serves),
                     **({"env": env} if env else {}),
-                    **({"ports": [_port(part.port)], **_probes(part.port, lifecycle, revision)} if serves else {}),
+                    **({"ports": [_port(part.port)], **probes(part.port, lifecycle, revision)} if serves else {}),
                     "lifecycle": drain(lifecycle),
                     **_resources(pod.containers[0], member, claims),
                     "volumeMounts": [
@@ -308,7 +308,7 @@ def _port(number: int) -> Manifest:
 PROBE_GRACE: Manifest = {"terminationGracePeriodSeconds": 10}
 
 
-def _probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
+def probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
     """Started once it has answered; ready while it answers; restarted after five minutes of silence.
 
     Nothing waits before the first question: until an engine has started, only the startup probe asks.

@@ -1,0 +1,74 @@
+"""What the engine of an LLMInference is said to be by what runs it: a VLLMRuntime or a Deployment.
+
+Whoever gives us a kubeconfig decides what is said, and in which shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from modelplane_operator.api.conditions import Condition
+from modelplane_operator.api.llm_inference import ModelReady
+from modelplane_operator.kube.conditions import condition
+from modelplane_operator.kube.objects import Manifest, section
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.symptoms import LENGTH, unfinished
+
+MOST: Final = 2**31 - 1
+_COUNTS: Final = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")
+_TOLD: Final[Mapping[object, ModelReady]] = {
+    "Ready": ModelReady.READY,
+    "Updating": ModelReady.UPDATING,
+    "NotReady": ModelReady.NOT_READY,
+}
+
+
+def model_ready(engine: Manifest | None, now: datetime) -> Condition:
+    if engine is None:
+        return ModelReady.NOT_CREATED.condition(now)
+    return (_deployment if engine["kind"] == "Deployment" else _runtime)(engine, now)
+
+
+def replicas(engine: Manifest | None) -> int | None:
+    """How many copies run, as far as that is told."""
+    name = "readyReplicas" if engine and engine["kind"] == "Deployment" else "replicas"
+    return _counts(section(engine or {}, "status")).get(name)
+
+
+def _runtime(runtime: Manifest, now: datetime) -> Condition:
+    told = section(runtime, "status").get("modelStatus")
+    reason = _TOLD.get(told, ModelReady.UNKNOWN) if isinstance(told, str) else ModelReady.UNKNOWN
+    if reason is ModelReady.READY:
+        return reason.condition(now)
+    return reason.condition(now, message=f"VLLMRuntime {runtime['metadata']['name']}: its modelStatus is not Ready")
+
+
+def _deployment(deployment: Manifest, now: datetime) -> Condition:
+    counts = _counts(section(deployment, "status"))
+    generation = _counts(section(deployment, "metadata"), ("generation",))
+    lacking = unfinished({"metadata": generation, "status": {"observedGeneration": 0, **counts}}, 1)
+    if not lacking:
+        return ModelReady.READY.condition(now)
+    reason = ModelReady.UPDATING if counts.get("readyReplicas") else ModelReady.NOT_READY
+    words = sentence(f"Deployment {deployment['metadata']['name']}: {lacking}", _refusal(deployment))
+    return reason.condition(now, message=words)
+
+
+def _refusal(deployment: Manifest) -> str:
+    """Why no pod is made, or why none comes up in time."""
+    failed, progressing = (condition(deployment, kind) for kind in ("ReplicaFailure", "Progressing"))
+    if failed.is_true:
+        return failed.why[:LENGTH]
+    return progressing.why[:LENGTH] if progressing.status == "False" else ""
+
+
+def _counts(said: Mapping[str, object], names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:
+    """Those that are numbers, and no larger than the API's."""
+    found = {name: said.get(name) for name in names}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
+    }
