@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import cel, curves, report, schedule
-from benchmarks.live import at_rest, hub_gateway, mutual_tls, outages, reactions
+from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -89,6 +89,8 @@ BENCHMARKS = (
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
     _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
           sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
+    _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
+          sizes=(1, 10), quick_sizes=(1,), sized="GB"),
 )  # fmt: skip
 
 TARGETS = (
@@ -128,6 +130,7 @@ TARGETS = (
     Target("B13", "resident, with all of it", 250, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
+    Target("B18", "resident at most", 300),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from modelplane_operator import logs
 from modelplane_operator.api import KINDS, crd
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.channel import speak_http2
 from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.limits import OF_HUB
-from modelplane_operator.clients.wire import shrink_tls_buffers
+from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.errors import ClientError
@@ -58,7 +59,7 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     why.add_argument("--every-cluster", action="store_true", help="say of each cluster why it takes no replica more")
     Settings.add_flags(why, "kubeconfig")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
-    Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "log_level", "log_format")
+    Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
     asked = parser.parse_args()
     return parser, asked
 
@@ -67,6 +68,7 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     from modelplane_operator.runtime.host import host  # noqa: PLC0415 - other commands do without Kopf
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
+    speak_http2(settings.http2 == "on")
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
@@ -77,6 +79,7 @@ def _keys(settings: Settings, access: Access) -> None:
     from modelplane_operator.controllers import key_service  # noqa: PLC0415 - other commands serve nothing
 
     logs.configure(level=settings.log_level, json=settings.logs_json)
+    speak_http2(settings.http2 == "on")
     asyncio.run(key_service.run(settings.listen, access))
 
 

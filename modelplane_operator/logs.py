@@ -15,11 +15,11 @@ import structlog
 
 Fields = MutableMapping[str, Any]
 
-# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request; botocore
-# tells of each answer, keys of an assumed role included.
+# Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request, hpack of
+# every header; botocore tells of each answer, keys of an assumed role included.
 QUIET = {
     "kopf": logging.ERROR,
-    **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "urllib3"), logging.WARNING),
+    **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "hpack", "urllib3"), logging.WARNING),
 }
 
 

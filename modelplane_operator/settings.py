@@ -70,6 +70,11 @@ class Settings:
         values.one_of("refused", "allowed"),
         "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
     )
+    http2: str = _option(
+        "off",
+        values.one_of("on", "off"),
+        "whether API servers that speak HTTP/2 are asked over it: one connection for all, and not one for each watch",
+    )
     log_level: str = _option(
         "info", values.one_of("debug", "info", "warning", "error"), "the least severe level that is logged"
     )

@@ -36,15 +36,18 @@ from localfleet.errors import FleetError
 from localfleet.fleet import Fleet, Options, default_folder, path
 from localfleet.kubeclient import APPLY, ApiError, KubeClient, Manifest, connect, entries, section
 from localfleet.processes import tail
+from modelplane_operator.api.names import remote_namespace
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.serving_stack import STACK
-from scripts import chart
+from scripts import chart, demo_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
+CACHE = ROOT / "examples" / "models" / "made-up.yaml"
 GUARDED = ROOT / "examples" / "models" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
+CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
 KEYS_PORT = 8081
@@ -382,14 +385,38 @@ async def run(console: Console) -> None:
             with display.step("A question, through the hub gateway") as say:
                 replies = [await first_reply(url, say), await chat(url, stream=True)]
             seconds = time.monotonic() - began
+            with display.step("The weights of a made-up model, and a replica that starts from them") as say:
+                apply(fleet, CACHE)
+                await fill_cache(fleet, hub, say)
+                await hub.ready(say, "modeldeployments", CACHED, namespace=NAMESPACE)
             replicas = (await hub.get("modelreplicas", namespace=NAMESPACE))["items"]
     console.print()
     for manifest in replicas:
-        print(f"replica {manifest['metadata']['name']} runs on {manifest['spec']['clusterName']}")
+        weights = section(manifest, "spec", "modelCacheRef").get("name")
+        rest = f", from the weights of ModelCache {weights}" if weights else ""
+        print(f"replica {manifest['metadata']['name']} runs on {manifest['spec']['clusterName']}{rest}")
     for kind, reply in zip(("answered", "streamed"), replies, strict=True):
         print(f"\n{kind} by pod {reply.pod} on {reply.cluster}:\n  {reply.text}")
     print(suggestions(fleet, url))
     print(f"answered in {seconds:.0f} s")
+
+
+async def fill_cache(fleet: Fleet, hub: Hub, say: Say) -> None:
+    """Fill the volume as a node would, and say how far it is; nothing is done when it is full from the last time."""
+
+    async def staged() -> bool:
+        return holds(await hub.get("modelcaches", CACHED, NAMESPACE), "Ready")
+
+    async with connect(fleet.kubeconfig(WITH_STORAGE)) as worker, asyncio.TaskGroup() as group:
+        group.create_task(demo_cache.filled(fleet, WITH_STORAGE, worker, remote_namespace(NAMESPACE), staged))
+        said, deadline = "", time.monotonic() + DEADLINE
+        while not await staged():
+            told = section(await hub.get("modelcaches", CACHED, NAMESPACE), "status", "summary")
+            if (news := f"{told.get('progress') or '0%'} of {told.get('source') or CACHED}") != said:
+                say(said := news)
+            if time.monotonic() > deadline:
+                raise DemoError(f"waited {DEADLINE:g} s in vain for the cache: kubectl describe mc -n {NAMESPACE}")
+            await asyncio.sleep(LOOK_AGAIN)
 
 
 def definitions() -> Sequence[Manifest]:
@@ -468,6 +495,7 @@ Look:
   kubectl get servingstacks -A -o yaml
   kubectl get modeldeployments,modelreplicas,modelendpoints -n {NAMESPACE}
   kubectl describe modeldeployment {NAME} -n {NAMESPACE}
+  kubectl get modelcaches -n {NAMESPACE} -o wide
 
 Scale:
   kubectl scale modeldeployment {NAME} -n {NAMESPACE} --replicas=4

@@ -31,8 +31,9 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from localfleet import http2
 from localfleet.kubeclient import MERGE, ApiError, Key, KubeClient, Manifest, Mirror, read_kubeconfig
-from modelplane_operator.clients.wire import shrink_tls_buffers
+from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.rendering import cluster_gateway, traefik
 
 SEPARATOR = "--"
@@ -452,7 +453,8 @@ async def run(given: argparse.Namespace) -> None:
         await runner.setup()
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(given.certificate)
-        await web.TCPSite(runner, "127.0.0.1", given.port, ssl_context=tls, backlog=4096).start()
+        server = http2.front(runner.server, tls) if runner.server else None
+        await asyncio.get_running_loop().create_server(server, "127.0.0.1", given.port, ssl=tls, backlog=4096)
         for player in _players(clients, given):
             group.create_task(player.run(), name=player.plural)
         print("ready", flush=True)

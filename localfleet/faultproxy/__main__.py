@@ -17,6 +17,7 @@ import yaml
 from aiohttp import web
 
 import localfleet.faultproxy
+from localfleet import http2
 from localfleet.faultproxy.book import Book
 from localfleet.faultproxy.calls import UNCOUNTED
 from localfleet.faultproxy.control import control
@@ -65,7 +66,7 @@ async def serve(
     front = web.Server(
         proxy.forward, handler_cancellation=True, access_log=None, max_line_size=65536, max_field_size=65536
     )
-    listener = await loop.create_server(front, listen, port, ssl=tls, backlog=1024)
+    listener = await loop.create_server(http2.front(front, tls), listen, port, ssl=tls, backlog=1024)
     runner = web.AppRunner(control(proxy), access_log=None)
     await runner.setup()
     await _control_site(runner, control_socket).start()

@@ -15,7 +15,10 @@ from modelplane_operator.api.model import Model, Rule, needed
 from modelplane_operator.api.shared import ClusterSelector
 
 Source = Literal["HuggingFace", "S3", "GoogleCloudStorage", "OCI", "HTTP", "PersistentVolumeClaim"]
+Sharing = Literal["Namespace"]
 Phase = Literal["Pending", "Hydrating", "Ready", "Failed"]
+UserName = Annotated[str, Field(max_length=270)]
+MOST_USERS = 16
 Count = Annotated[int | None, Field(json_schema_extra={"format": "int64"})]
 
 
@@ -53,6 +56,9 @@ class ModelCacheSpec(Spec):
     """Files on any web server, named by a manifest."""
     persistent_volume_claim: PersistentVolumeClaim | None = None
     """A claim that is there already on each cluster, and is mounted as it is."""
+    sharing: Sharing | None = None
+    """`Namespace`: on each cluster one volume is filled for all caches of the namespace that have the same content and
+    say so too. Without it, the cache has a volume of its own."""
     cluster_selector: ClusterSelector | None = None
     """Which clusters hold the weights. Without it, every cluster that has storage for caches."""
 
@@ -64,6 +70,8 @@ class CacheSummary(Model):
     """Where the weights come from: `Qwen/Qwen3-8B`, `s3://models/qwen3-8b`."""
     ready: str | None = None
     """Clusters that hold the weights, of those that shall: `2/3`."""
+    size: Annotated[str | None, Field(max_length=64)] = None
+    """Size of the volume on each cluster: `20Gi`."""
     progress: Annotated[str | None, Field(max_length=64)] = None
     """How far the clusters are that the weights come to, taken together: `41%`. Without any, it is absent."""
 
@@ -96,6 +104,10 @@ class CachedCluster(Model):
     """Since when it is in this phase, by the operator's clock."""
     attempts: int | None = None
     """How often staging these weights was begun: a hydration that fails is begun again after a while."""
+    refusals: int | None = None
+    """How often in a row the cluster has refused what the operator wanted to write there; `message` has its words."""
+    next_attempt: datetime | None = None
+    """When staging that has failed, or what the cluster has refused, is tried again."""
     progress: CacheProgress | None = None
     """How far it is."""
     volume: Annotated[str | None, Field(max_length=63)] = None
@@ -103,6 +115,12 @@ class CachedCluster(Model):
     absent."""
     revision: Annotated[str | None, Field(max_length=253)] = None
     """Commit of which that volume holds all files."""
+    volume_of: Annotated[str | None, Field(max_length=253)] = None
+    """ModelCache whose volume it starts from, or waits for, when it is not its own: `spec.sharing`."""
+    used_by: Annotated[tuple[UserName, ...] | None, Field(max_length=MOST_USERS)] = None
+    """Who starts from its volumes there: `ModelReplica/a`, and caches that share one, `ModelCache/b`. The first 16."""
+    users: int | None = None
+    """How many those are."""
 
 
 class ModelCacheStatus(Status):
@@ -143,8 +161,11 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
         scope="Namespaced",
         columns=(
             Column("SOURCE", ".status.summary.source"),
+            Column("SIZE", ".status.summary.size"),
+            Column("PHASE", ".status.conditions[?(@.type=='ArtifactReady')].reason"),
             Column("STAGED", ".status.summary.ready"),
             Column("PROGRESS", ".status.summary.progress"),
+            Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True),
         ),
         conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
     )

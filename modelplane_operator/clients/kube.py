@@ -24,8 +24,8 @@ from modelplane_operator.clients.errors import from_event, translated
 from modelplane_operator.clients.limits import Limits, Share, shown
 from modelplane_operator.clients.lists import Listing, Lists
 from modelplane_operator.clients.resolver import Refuse, unrefused
+from modelplane_operator.clients.transport import CONNECT_SECONDS
 from modelplane_operator.clients.wire import (
-    CONNECT_SECONDS,
     JSON,
     OnCall,
     Request,

@@ -101,10 +101,14 @@ class Share:
     bucket: Bucket
     _turn: int = field(default=0, init=False)
 
+    def charge(self, events: float) -> float:
+        """Take so many events that have been looked at; answers for how long nothing more should be."""
+        now = self.now()
+        return self.bucket.take(now, events) - now
+
     async def take(self, size: int, *, events: float = 1.0) -> None:
         """Wait until so many more events, and bytes, may be looked at."""
-        now = self.now()
-        wait = self.bucket.take(now, events + size / CHARGED_AS_ONE) - now
+        wait = self.charge(events + size / CHARGED_AS_ONE)
         self._turn += 1
         if wait > 0 or self._turn >= A_TURN:
             self._turn = 0

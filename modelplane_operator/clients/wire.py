@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import re
-import socket
-import ssl
 import time
-from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from weakref import WeakSet
 
-import aiohttp
 import orjson
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.channel import Channel, open_channel
 from modelplane_operator.clients.errors import pause, refusal, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
-from modelplane_operator.clients.resolver import OwnThreads, Refuse, unrefused
+from modelplane_operator.clients.resolver import Refuse, unrefused
+from modelplane_operator.clients.transport import Answer, NotHttp, Outgoing
 from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
 JSON = "application/json"
 
 DEADLINE = 15.0  # of one request: long for an API server, short for whoever waits behind it
-CONNECT_SECONDS = 5.0
 TOKEN_SECONDS = 60.0  # how long the content of a token file is trusted; a kubelet renews it minutes before it ends
-IDLE_SECONDS = 45.0  # a connection is kept from one beat to the next: TLS costs more than all that a beat asks
-ENDING_TURNS = 10  # so often asyncio may look at a socket that has ended until it is closed
-CONNECTIONS = 64  # a watch holds one, so this bounds the requests under way to a few dozen
 OF_A_REFUSAL = 256 * KIB  # what a server says beyond that, of why it refuses, nobody would read
 A_CHUNK = 1 / 64  # of an event, in what it costs
 
@@ -77,7 +68,7 @@ class Wire:
     def __init__(
         self,
         access: Access,
-        session: aiohttp.ClientSession,
+        channel: Channel,
         on_call: OnCall,
         limits: Limits,
         share: Share | None,
@@ -86,7 +77,9 @@ class Wire:
         self.limits = limits
         self.offence: asyncio.Future[Misbehaving] = asyncio.get_running_loop().create_future()
         """Resolved as soon as the server has said what no API server says."""
-        self._session = session
+        self.closed = False
+        self._channel = channel
+        channel.on_broken = lambda words: self._broken("HTTP/2", words)
         self._on_call = on_call
         self._share = share
         self._token = ""
@@ -105,21 +98,25 @@ class Wire:
         """The same; None when the answer is longer than that."""
         with self._counted(request), translated(asked):
             async with asyncio.timeout(deadline):
-                response = await self._send(request)
-                async with response:
+                response = await self._send(request, asked)
+                try:
                     if response.status >= 300:
                         raise await self._refused(response, asked)
                     answer = await self._read(response, limit)
                     return answer if len(answer) <= limit else None
+                finally:
+                    response.cut()
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """The lines of an answer that goes on for long; `silence` is how long none may come."""
         with self._counted(request), translated(asked):  # how long the stream then goes on says nothing
             async with asyncio.timeout(DEADLINE):
-                response = await self._send(request)
+                response = await self._send(request, asked, stays=True)
                 if response.status >= 300:
-                    async with response:
+                    try:
                         raise await self._refused(response, asked)
+                    finally:
+                        response.cut()
         clock, limit, rest = asyncio.get_running_loop().time, self.limits.answer, bytearray()
         try:
             with translated(asked):
@@ -135,7 +132,7 @@ class Wire:
                         until = clock() + silence
                     self._of_size(rest, limit, asked)
         finally:
-            _cut(response)
+            response.cut()
 
     def parsed(self, answer: bytes | bytearray, *, asked: str, at_most: int | None = None) -> Any:
         """The JSON of an answer; raises ServerFault when it is none, and Misbehaving when it is made to fill memory."""
@@ -164,6 +161,9 @@ class Wire:
 
     def misbehaves(self, asked: str, words: str) -> Misbehaving:
         """The error to raise for an answer that no API server gives; whoever made the connection hears of it."""
+        return self._broken(asked, words)
+
+    def _broken(self, asked: str, words: str) -> Misbehaving:
         error = Misbehaving(f"{asked}: {words}")
         if not self.offence.done():
             self.offence.set_result(error)
@@ -174,59 +174,49 @@ class Wire:
             raise self.misbehaves(asked, f"an event has more than the {shown(limit)} that are allowed")
         return line
 
-    async def _read(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
+    async def _read(self, response: Answer, limit: int) -> bytes:
         """An answer's body up to a limit; what comes beyond shows that there is more, and is not waited for."""
         parts, size = list[bytes](), 0
-        while size <= limit and (chunk := await response.content.readany()):
+        while size <= limit and (chunk := await response.chunk()):
             parts.append(chunk)
             size += len(chunk)
             await self._take(len(chunk), events=A_CHUNK)
         return b"".join(parts)
 
-    async def _refused(self, response: aiohttp.ClientResponse, asked: str) -> ApiError:
+    async def _refused(self, response: Answer, asked: str) -> ApiError:
         said = (await self._read(response, OF_A_REFUSAL))[:OF_A_REFUSAL]
-        retry_after = pause(response.headers.get("Retry-After"), now=datetime.now(UTC))
+        retry_after = pause(response.header("retry-after"), now=datetime.now(UTC))
         return refusal(response.status, said, asked=asked, retry_after=retry_after)
 
     async def _take(self, size: int, *, events: float = 1.0) -> None:
         if self._share is not None:
             await self._share.take(size, events=events)
 
-    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, asked: str, *, stays: bool = False) -> Answer:
         token = self._identity()
-        response = await self._send_as(token, request)
+        response = await self._send_as(token, request, asked, stays=stays)
         if response.status == 401 and self.access.token_file:
             self._token_read = None
             if (renewed := self._identity()) != token:
-                response.release()
-                return await self._send_as(renewed, request)
+                response.cut()
+                return await self._send_as(renewed, request, asked, stays=stays)
         return response
 
-    async def _send_as(self, token: str, request: Request) -> aiohttp.ClientResponse:
-        if self._session.closed:  # whoever asks still held on to a client that is being replaced
+    async def _send_as(self, token: str, request: Request, asked: str, *, stays: bool) -> Answer:
+        if self.closed:  # whoever asks still held on to a client that is being replaced
             raise Unreachable(f"{request.verb} {request.resource}: the connection was closed")
-        payload = request.payload
+        headers = {
+            "accept": request.accept,
+            "user-agent": "modelplane-operator",
+            **({"authorization": f"Bearer {token}"} if token else {}),
+            **({"content-type": request.content_type} if request.payload is not None else {}),
+        }
         try:
-            return await self._session.request(
-                request.method,
-                self._url(request),
-                data=None if payload is None else io.BytesIO(payload),
-                headers={
-                    "Accept": request.accept,
-                    **({"Authorization": f"Bearer {token}"} if token else {}),
-                    **({"Content-Type": request.content_type} if payload is not None else {}),
-                },
-                server_hostname=self.access.server_name,
-                proxy=self.access.proxy,
-                allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
+            return await self._channel.send(
+                Outgoing(request.method, self._url(request), headers, request.payload, stays=stays)
             )
-        except aiohttp.ClientResponseError as error:
-            if not isinstance(error.__cause__, HttpProcessingError):
-                raise
-            asked = f"{request.verb} {request.resource}".rstrip()
-            raise self.misbehaves(
-                asked, f"the answer is not HTTP, or its headers are too long: {error.message[:100]}"
-            ) from error
+        except NotHttp as error:
+            raise self._broken(asked, str(error)) from error
 
     def _url(self, request: Request) -> URL:
         """Where a request goes: the path byte by byte as it is, for yarl would follow its dots and read its escapes."""
@@ -266,61 +256,12 @@ async def open_wire(
     access: Access, on_call: OnCall, limits: Limits, share: Share | None = None, refuse: Refuse = unrefused
 ) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
-    sockets = WeakSet[socket.socket]()
-
-    def opened(address: tuple[Any, ...]) -> socket.socket:
-        sockets.add(made := _socket(address))
-        return made
-
-    try:
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                ssl=_tls(access),
-                limit=CONNECTIONS,
-                keepalive_timeout=IDLE_SECONDS,
-                socket_factory=opened,
-                resolver=OwnThreads(refuse=refuse),
-            ),
-            headers={"User-Agent": "modelplane-operator"},
-            cookie_jar=aiohttp.DummyCookieJar(),  # no API server needs them, and one that is hostile could fill a jar
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),  # the rest is ours to bound
-        ) as session:
-            yield Wire(access, session, on_call, limits, share)
-    finally:
-        await _ended(sockets)
-
-
-# A watch says nothing for minutes while nothing happens. So the kernel asks whether the other side is still there: it
-# costs no turn of ours, and a cluster that is cut off is noticed within some ten seconds.
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (
-            ("TCP_KEEPIDLE", 5),
-            ("TCP_KEEPINTVL", 2),
-            ("TCP_KEEPCNT", 3),
-            ("TCP_USER_TIMEOUT", 10_000),
-        )
-        if hasattr(socket, name)  # not everywhere; without them it is the beat that notices
-    ),
-)
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    made = socket.socket(*address[:3])
-    for option in _KEEPALIVE:
-        made.setsockopt(*option)
-    return made
-
-
-def shrink_tls_buffers() -> None:
-    """Have asyncio read TLS by the record; for the whole process, so `__main__` calls it once.
-
-    It keeps 256 KiB for every connection, and a watch is one: 2.6 MB for a cluster with six watches, 0.8 MB with this.
-    A record is at most 16 KiB long, so a read gets no more than that anyway.
-    """
-    SSLProtocol.max_size = 16 * 1024
+    async with open_channel(access, share, refuse) as channel:
+        wire = Wire(access, channel, on_call, limits, share)
+        try:
+            yield wire
+        finally:
+            wire.closed = True
 
 
 DEEPEST = 300  # of the JSON of an object: more than orjson writes, so that nobody takes the rest for the whole
@@ -347,35 +288,10 @@ def shallow(text: bytes) -> bytes:
     return b"".join((*kept, text[begin:]))
 
 
-def _tls(access: Access) -> ssl.SSLContext | bool:
-    return access.tls() if access.server.startswith("https:") else True
-
-
-def _cut(response: aiohttp.ClientResponse) -> None:
-    """End an answer that goes on for ever. A TLS farewell would wait for the other side's, which may be long gone."""
-    if (connection := response.connection) is not None and (transport := connection.transport) is not None:
-        transport.abort()
-    response.close()
-
-
-async def _ended(sockets: Iterable[socket.socket]) -> None:
-    """End what aiohttp has given up already: it waits half a minute for the other side's TLS farewell."""
-    for _ in range(ENDING_TURNS):
-        left = [one for one in sockets if one.fileno() >= 0]
-        for one in left:
-            with suppress(OSError):  # it was not connected yet
-                one.shutdown(socket.SHUT_RDWR)
-        if not left:
-            return
-        await asyncio.sleep(0)
-
-
-async def _chunk(response: aiohttp.ClientResponse, until: float, silence: float) -> bytes:
+async def _chunk(response: Answer, until: float, silence: float) -> bytes:
     """What comes next. Bytes that make no line are silence too, however many, so `until` is the last line's."""
     try:
         async with asyncio.timeout_at(until):
-            return await response.content.readany()
+            return await response.chunk()
     except TimeoutError:
         raise TimeoutError(f"silent for {silence:g} s") from None
-    except RuntimeError as error:  # aiohttp's word for a connection that ended between two reads
-        raise aiohttp.ServerDisconnectedError from error

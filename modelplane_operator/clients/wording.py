@@ -15,6 +15,8 @@ from collections.abc import Mapping
 
 import aiohttp
 
+from modelplane_operator.clients.transport import BrokenOff, Dead, NotConnected, Unprocessed
+
 _REMEDIES = {
     errno.ECONNREFUSED: "nothing listens there; look at the server in the kubeconfig, and whether the API server runs",
     errno.EHOSTUNREACH: "look at the server in the kubeconfig, and at routes and firewalls on the way",
@@ -30,12 +32,14 @@ _TLS = {
 }
 _SILENT = "no answer in time; look at whether the API server runs, and at firewalls on the way"
 _PLAIN: Mapping[tuple[type[BaseException], ...], str] = {
-    (aiohttp.ConnectionTimeoutError,): (
+    (aiohttp.ConnectionTimeoutError, NotConnected): (
         "no connection in time; look at the server in the kubeconfig, and at firewalls on the way"
     ),
     (aiohttp.ServerTimeoutError,): _SILENT,
     (aiohttp.ServerDisconnectedError, ConnectionResetError): "the connection was closed",
-    (aiohttp.ClientPayloadError,): "the answer broke off",
+    (aiohttp.ClientPayloadError, BrokenOff): "the answer broke off",
+    (Dead,): "the connection is dead: the server answers no PING",
+    (Unprocessed,): "the server ends its connections before it looks at what it is asked",
     (aiohttp.InvalidURL,): "the server in the kubeconfig is not a URL",
 }
 """Of the errors of libraries that are of several types, the first counts."""
@@ -47,8 +51,9 @@ def why(error: BaseException) -> str:
     if words := _plainly(error):
         return words
     match error:
-        case aiohttp.ClientConnectorCertificateError():
-            said = getattr(error.certificate_error, "verify_message", "") or "it names another server"
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            found = getattr(error, "certificate_error", error)
+            said = getattr(found, "verify_message", "") or "it names another server"
             return (
                 f"the server's certificate is not trusted: {said}; look at certificate-authority-data and "
                 "tls-server-name in the kubeconfig"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -51,14 +52,24 @@ def main() -> int:
     except Broken as error:
         return _failed(word, str(error), PASSING)
     except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return _failed(word, "the volume is full before all files are there: raise sizeGiB", PERMANENT)
         told = f"the volume cannot be written by user {os.getuid()}: {error.strerror or type(error).__name__}"
         return _failed(word, told, PASSING)
+    except Exception as error:  # noqa: BLE001 - its text may quote a token, or whatever a server has said
+        return _failed(
+            word, f"the hydrator has failed with {type(error).__name__}: the source may be at fault", PASSING
+        )
 
 
 def _source(asked: argparse.Namespace) -> Source:
     """What there is to have; raises Refused for what makes no sense."""
     patterns = {"allow": tuple(asked.allow), "ignore": tuple(asked.ignore)}
-    given, anywhere = os.environ.get, asked.any_address
+    anywhere = asked.any_address
+
+    def given(name: str) -> str:
+        return os.environ.get(name, "").strip()  # what comes of a file ends in a newline
+
     revision = asked.revision or ""
     match asked.source:
         case "S3":
@@ -67,24 +78,24 @@ def _source(asked: argparse.Namespace) -> Source:
             where = (asked.bucket, asked.prefix, asked.region, asked.endpoint or "", revision)
             return _class("s3.S3")(*where, **patterns, credentials=keys, anywhere=anywhere)
         case "GoogleCloudStorage":
-            key, at = given("GOOGLE_CREDENTIALS", ""), asked.endpoint
+            key, at = given("GOOGLE_CREDENTIALS"), asked.endpoint
             web = _web(f"gs://{asked.bucket}/{asked.prefix}".rstrip("/"), bool(key), anywhere)
             return GoogleCloudStorage(
                 asked.bucket, web, asked.prefix, revision, **patterns, credentials=key, endpoint=at or GOOGLE
             )
         case "OCI":
-            file = given("REGISTRY_CREDENTIALS", "")
+            file = given("REGISTRY_CREDENTIALS")
             web = _web(f"oci://{asked.reference}", bool(file), anywhere)
             return oci(asked.reference, web, insecure=asked.insecure, credentials=file, revision=revision, **patterns)
         case "HTTP":
-            token = given("HTTP_TOKEN", "")
+            token = given("HTTP_TOKEN")
             web = _web(asked.manifest.partition("?")[0], bool(token), anywhere)
             headers = {"Authorization": f"Bearer {token}"} if token else None
             return Manifest(asked.manifest, web, asked.sha256, revision, **patterns, headers=headers)
         case _:
             at = asked.endpoint or "https://huggingface.co"
             return _class("hugging_face.HuggingFace")(
-                at, asked.repo, asked.revision, **patterns, token=given("HF_TOKEN")
+                at, asked.repo, asked.revision, **patterns, token=given("HF_TOKEN") or None
             )
 
 

@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, below, path_of, pinned, selected
+from modelplane_operator.hydrate.source import PAGES, Broken, File, Listing, Refused, below, path_of, pinned, selected
 from modelplane_operator.hydrate.web import Web
 
 GOOGLE: Final = "https://storage.googleapis.com"
@@ -50,7 +50,7 @@ class GoogleCloudStorage:
 
     def _listed(self) -> Iterator[File]:
         page = ""
-        while True:
+        for _ in range(PAGES):
             asked = f"prefix={quote(below(self.prefix), safe='')}&pageToken={quote(page, safe='')}"
             fields = "fields=nextPageToken,items(name,size,crc32c,generation)"
             url = f"{self.endpoint}/storage/v1/b/{self.bucket}/o?{asked}&{fields}"
@@ -66,6 +66,7 @@ class GoogleCloudStorage:
             page = str(told.get("nextPageToken") or "")
             if not page:
                 return
+        raise Refused(f"{self.web.named} is a list of more than {PAGES} pages")
 
     def _headers(self) -> Mapping[str, str]:
         if not self.credentials:

@@ -52,7 +52,7 @@ class Manifest:
         try:
             told: Any = json.loads(content)
             entries = [(one["path"], one["size"], one["sha256"], one.get("url")) for one in told["files"]]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Refused(f"{self.web.named} {_SHAPE}") from error
         for path, size, sha256, url in entries:
             known = isinstance(path, str) and type(size) is int and size >= 0 and isinstance(sha256, str)

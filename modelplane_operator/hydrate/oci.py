@@ -91,14 +91,15 @@ class Oci:
 
     def listing(self) -> Listing:
         manifest, digest = self._manifest(self.wanted)
-        if manifest.get("mediaType") == INDEX or "manifests" in manifest:
-            children = manifest.get("manifests") or ()
-            if len(children) != 1:
-                raise Refused(f"{self._named} is an index of {len(children)} artifacts: name one of them by its digest")
-            manifest, digest = self._manifest(str(children[0]["digest"]))
         try:
+            if manifest.get("mediaType") == INDEX or "manifests" in manifest:
+                children = manifest.get("manifests") or ()
+                if len(children) != 1:
+                    count = len(children)
+                    raise Refused(f"{self._named} is an index of {count} artifacts: name one of them by its digest")
+                manifest, digest = self._manifest(str(children[0]["digest"]))
             files = selected(self._files(manifest), self.allow, self.ignore, self._named)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise Refused(f"{self._named} is no manifest of an artifact") from error
         return Listing(digest, files)
 
@@ -121,7 +122,7 @@ class Oci:
             raise Broken(f"{self._named} has come with another content than its digest")
         try:
             found = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refused(f"{self._named} is no manifest of an artifact") from error
         if not isinstance(found, dict):
             raise Refused(f"{self._named} is no manifest of an artifact")

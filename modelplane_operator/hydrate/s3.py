@@ -16,7 +16,7 @@ from botocore import UNSIGNED  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from botocore.exceptions import BotoCoreError, ClientError  # pyright: ignore[reportMissingTypeStubs]
 
-from modelplane_operator.hydrate.source import Broken, File, Listing, below, path_of, pinned, selected
+from modelplane_operator.hydrate.source import PAGES, Broken, File, Listing, Refused, below, path_of, pinned, selected
 from modelplane_operator.hydrate.web import answered, check_host, resumed, write
 
 HEADS: Final = 8  # at once: an object's checksum is not in the list
@@ -80,9 +80,10 @@ class S3:
         return self._clients[0]
 
     def _listed(self) -> Iterator[File]:
-        for page in self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=below(self.prefix)
-        ):
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below(self.prefix))
+        for number, page in enumerate(pages):
+            if number == PAGES:
+                raise Refused(f"{self._named} is a list of more than {PAGES} pages")
             for one in page.get("Contents", ()):
                 if path := path_of(one["Key"], self.prefix):
                     yield File(path, int(one["Size"]), "", one["Key"], one["ETag"])

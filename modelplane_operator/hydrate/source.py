@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 MOST: Final = 20_000  # files of a model
+PAGES: Final = 200  # of a list: a bucket has a thousand names on each, and folders among them
 CHANGED: Final = (
     "holds another content than the one that another cluster has staged: put a new content under a name of its own"
 )

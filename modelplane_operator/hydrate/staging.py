@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ HOME: Final = ".modelplane"  # in the volume: what is ours
 MARKER: Final = "complete.json"
 AT_ONCE: Final = 4  # files: more fill no disk sooner, and each takes some 30 MB
 TRIES: Final = 4  # of one file, in this process; then Kubernetes starts another
+LONGEST: Final = 255  # bytes of a file's name
 SPARE: Final = 64 << 20  # bytes that file systems need for themselves
 LAST: Final = ("config.json", "model_index.json")  # what engines look for first is put in its place last
 
@@ -63,8 +64,7 @@ class Staging:
     def fill(self, source: Source) -> Listing:
         """Bring the volume to the content; raises Refused, Broken, and OSError for what is the volume's."""
         listing = source.listing()
-        for file in listing.files:
-            _check(file)
+        _check(listing.files)
         self.done.listing = listing
         self.folder.mkdir(parents=True, exist_ok=True)
         self._check_room(listing)
@@ -141,11 +141,21 @@ class Staging:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _check(file: File) -> None:
-    """That a path that a server names leads nowhere else."""
-    parts = PurePosixPath(file.path).parts
-    if not parts or file.path.startswith("/") or "\\" in file.path or {"..", "."} & {*parts} or parts[0] == HOME:
-        raise Refused(f"the source names a file that leads out of the volume: {file.path[:100]!r}")
+def _check(files: Iterable[File]) -> None:
+    """That what a server names are files of this volume, each of them once."""
+    places = dict[PurePosixPath, bool]()  # whether it is a file, and no folder
+    for file in files:
+        place, told = PurePosixPath(file.path), repr(file.path[:100])
+        parts = place.parts
+        if not parts or file.path.startswith("/") or "\\" in file.path or {"..", "."} & {*parts} or parts[0] == HOME:
+            raise Refused(f"the source names a file that leads out of the volume: {told}")
+        if not file.path.isprintable() or any(len(part.encode(errors="replace")) > LONGEST for part in parts):
+            raise Refused(f"the source names a file as none can be called: {told}")
+        if file.size < 0:
+            raise Refused(f"the source says that file {told} has {file.size} bytes")
+        if place in places or any(places.get(above) for above in place.parents):
+            raise Refused(f"the source names file {told} twice, or another below it")
+        places |= dict.fromkeys(place.parents, False) | {place: True}
 
 
 def _verify(file: File, path: Path) -> None:

@@ -13,21 +13,24 @@ from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, named, source_of
 
 TOLD: Final = 3  # clusters and replicas that a message names
+REMEDY: Final = "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
 
 
 def judged(
-    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, secret_missing: bool
+    cache: ModelCache, meant: Sequence[CachedCluster], now: datetime, *, left_out: Sequence[str], secret_missing: bool
 ) -> tuple[Condition, Condition]:
-    """Whether there are clusters for it, and whether the weights are on all of them."""
+    """Whether there are clusters for it, and whether the weights are on all of them. `left_out`: those that it selects,
+    and that have no storage for caches."""
     source = source_of(cache)
     if not meant:
-        why = _nowhere(cache)
+        why = _nowhere(cache, left_out)
         return (
             ClustersMatched.NO_CLUSTERS.condition(now, message=why),
             ArtifactReady.NO_CLUSTERS.condition(now, message=why),
         )
     clusters, these = counted(len(meant), "cluster"), listed((one.name for one in meant), TOLD)
-    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {these}")
+    others = f". {_without(left_out)}" if left_out else ""
+    matched = ClustersMatched.MATCHED.condition(now, message=f"{clusters}: {these}{others}")
     ready = [one for one in meant if one.phase == "Ready"]
     broken = [one for one in meant if one.phase == "Failed"]
     asked = credentials(source)
@@ -47,12 +50,15 @@ def judged(
     return matched, (ArtifactReady.PARTIAL if ready else ArtifactReady.HYDRATING).condition(now, message=told)
 
 
-def _nowhere(cache: ModelCache) -> str:
-    matches = "matches clusterSelector" if cache.spec.cluster_selector else ""
-    if claim_of(cache):
-        return f"No cluster {matches or 'is there'}: label one, or correct it"
-    stores = "has storage for caches: name a storage class in spec.cluster.existing.cache of an InferenceCluster"
-    return f"No cluster {' and '.join(filter(None, (matches, stores)))}"
+def _nowhere(cache: ModelCache, left_out: Sequence[str]) -> str:
+    if left_out:
+        return f"{_without(left_out)}: {REMEDY}"
+    matches = "matches clusterSelector" if cache.spec.cluster_selector else "is there"
+    return f"No cluster {matches}: label one, or correct it"
+
+
+def _without(left_out: Sequence[str]) -> str:
+    return f"Clusters without storage for caches are left out: {listed(left_out, TOLD)}"
 
 
 def ready_of(meant: Sequence[CachedCluster]) -> str:
@@ -69,9 +75,14 @@ def is_meant(cache: Manifest, cluster: Manifest) -> bool:
     """Whether a cluster is to hold the weights of a cache."""
     fetched = cache["spec"].get("source") != "PersistentVolumeClaim"
     storage = not fetched or section(cluster, "status", "cache").get("storageClassName")
+    return bool(storage) and is_selected(cache, cluster)
+
+
+def is_selected(cache: Manifest, cluster: Manifest) -> bool:
+    """Whether a cluster is one of those that a cache names, with storage or without."""
     wanted = section(cache, "spec", "clusterSelector", "matchLabels")
     matches = all(labels_of(cluster).get(key) == value for key, value in wanted.items())
-    return bool(storage) and not is_terminating(cluster) and matches
+    return matches and not is_terminating(cluster)
 
 
 def awaited(cache: Manifest, cluster: Manifest) -> str:

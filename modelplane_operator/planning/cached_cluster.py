@@ -13,21 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.cache_sources import HuggingFace
+from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.isolation import Isolation
-from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
+from modelplane_operator.api.model_cache import MOST_USERS, CachedCluster, ModelCache, Phase
+from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.kube.ownership import was_applied
 from modelplane_operator.kube.resources import JOB, PERSISTENT_VOLUME_CLAIM, SECRET
-from modelplane_operator.planning.hydration import attempt, failed, reported, succeeded, trouble
-from modelplane_operator.planning.plan import Apply, Step, delete, prune
-from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, fetched_by, source_of
+from modelplane_operator.planning.hydration import attempt, failed, reported, silence, succeeded, trouble
+from modelplane_operator.planning.plan import Apply, Failure, Step, delete, prune
+from modelplane_operator.rendering.cache_sources import content_of, credentials, fetched_by, source_of
 from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
@@ -41,11 +43,28 @@ UNNAMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A replica that starts from the cache."""
+    """Who starts from the cache: a replica, or another cache that shares a volume of it."""
 
     name: str
     volume: str
     """Which of its claims."""
+    kind: str = ModelReplica.definition.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another cache of the namespace, as far as it may share its volumes on a cluster."""
+
+    cache: ModelCache
+    content: str
+    """Of which content its volumes are to be; empty when it fetches none."""
+    meant: bool
+    """Whether it is to be on that cluster."""
+    claims: tuple[Manifest, ...] = ()
+    """Its volumes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,8 @@ class Site:
     """What we applied there for this cache."""
     pods: tuple[Manifest, ...] = ()
     fences: tuple[Manifest, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    """Caches whose volumes there it may share, or does."""
     existing: Manifest | None = None
     """The claim that is to be mounted as it is."""
     namespace: Manifest | None = None
@@ -88,6 +109,10 @@ class Observed:
     """When the Secret is to be read again."""
     crowded: bool = False
     """Whether its namespace has as many older ones as it may have."""
+    left_out: tuple[str, ...] = ()
+    """Clusters that it selects, and that have no storage for it."""
+    refusals: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
+    """What clusters have just refused, by cluster."""
 
     @property
     def secret_missing(self) -> bool:
@@ -103,27 +128,27 @@ class Look:
     steps: tuple[Step, ...] = ()
     again: float | None = None
     counts: bool = True
-
-
-def look(seen: Observed, site: Site) -> Look | None:
-    last = seen.cache.on(site.name)
-    if not site.connected:
-        why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
-        told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
-        told = told.model_copy(update={"message": why[:1000]}) if site.error else told
-        return Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
-    if not site.meant and not site.users:
-        return _leaving(site, last)
-    if claim_of(seen.cache):
-        return existing(seen, site, last)
-    present = _Present(seen, site)
-    if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return Look(last, counts=False) if last else None
-    return present.look(last)
+    """Whether it is one of those that the cache is meant for."""
+    why: str = ""
+    """What the cache waits for there, when it is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Present:
+class _Course:
+    """How it goes with a volume."""
+
+    phase: Phase
+    message: str = ""
+    retry: datetime | None = None
+    """When a Job that has failed is begun again."""
+    again: datetime | None = None
+    """When to look again without any news."""
+    needed: Sequence[Manifest] = ()
+    """What is needed besides the volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
     """One cluster on which the cache is to be."""
 
     seen: Observed
@@ -154,10 +179,7 @@ class _Present:
         """The volume that replicas start from: of the present content, or, while that comes, of the one before."""
         if self.staged:
             return self.claim
-        last = self.seen.cache.on(self.site.name)
-        complete = [one for one in self.claims if labels.STAGED in annotations_of(one) and not is_terminating(one)]
-        complete.sort(key=lambda one: (key_of(one).name != (last.volume if last else None), key_of(one)))
-        return next(iter(complete), None)
+        return before(self.seen, self.site)
 
     def look(self, last: CachedCluster | None) -> Look:
         job, cluster, now = self.job, self.site.name, self.seen.now
@@ -168,57 +190,59 @@ class _Present:
         revision = self.staged or ((told and told.revision) or asked or "unnamed" if ended else "")
         volume = self._volume(revision)
         base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.site.isolation), volume]
-        phase, message, again, more = self._course(job, staged=bool(revision), last=last)
-        steps: list[Step] = [Apply(one, cluster) for one in (*base, *more)]
+        course = self._course(job, staged=bool(revision), last=last)
+        steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
         # Until the mark is on the volume the Job is what tells of it.
         done = bool(self.staged)
-        keep = [*base, *more, *(() if done else self._hydration()), *volumes_in_use(self.site, self.serving)]
+        keep = [*base, *course.needed, *(() if done else self._hydration()), *volumes_in_use(self.site, self.serving)]
         steps += prune(self.site.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
         steps += prune(self.site.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
-        retry = again is not None and again <= now
+        retry = course.retry is not None and (course.retry <= now or edited(self.seen.cache))
         if job and not done and (retry or self._has_other_token(job)):
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
-        was = last.since if last and last.phase == phase else None
+        was = last.since if last and last.phase == course.phase else None
+        again = None if retry else course.retry or course.again
         return Look(
             CachedCluster(
                 name=cluster,
-                phase=phase,
-                message=message[:1000] or None,
+                phase=course.phase,
+                message=course.message[:1000] or None,
                 since=was or now,
                 attempts=attempt(job) if job else last.attempts if last else None,
+                next_attempt=course.retry,
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
                 revision=annotations_of(serving)[labels.STAGED] if serving else None,
+                volume_of=owner_of(serving, self.site) if serving else None,
+                **used(self.site),
             ),
             tuple(steps),
-            max((again - now).total_seconds(), 1.0) if again and not retry else None,
+            max((again - now).total_seconds(), 1.0) if again else None,
             counts=self.site.meant,
         )
 
-    def _course(
-        self, job: Manifest | None, *, staged: bool, last: CachedCluster | None
-    ) -> tuple[Phase, str, datetime | None, Sequence[Manifest]]:
-        """The phase, what is said of it, when a failed Job is begun again, and what is needed besides the volume."""
+    def _course(self, job: Manifest | None, *, staged: bool, last: CachedCluster | None) -> _Course:
         bound = section(self.claim or {}, "status").get("phase")
         if bound == "Lost":
-            return "Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim", None, ()
+            return _Course("Failed", f"volume {key_of(self.claim or {}).name} is lost: delete its claim")
         if staged:
-            return "Ready", "", None, ()
+            return _Course("Ready")
         if job and failed(job):
             since = last.since if last and last.phase == "Failed" and last.since else self.seen.now
             pause = min(PAUSE * 2 ** min(attempt(job) - 1, 10), LONGEST)
-            return "Failed", trouble(self.site.pods) or _why(job), since + pause, ()
+            return _Course("Failed", trouble(self.site.pods) or _why(job), retry=since + pause)
         phase: Phase = "Hydrating" if bound == "Bound" else "Pending"
         if job is None and self.seen.secret_missing:
-            return phase, "", None, ()
+            return _Course(phase)
         if job is None and not self.seen.hydrator.image:
-            return phase, UNNAMED, None, ()
+            return _Course(phase, UNNAMED)
         token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
-        more = [*token, *render_account(self.seen.cache)]
+        needed = [*token, *render_account(self.seen.cache)]
         if job is None:
-            before = last.attempts or 0 if last else 0
-            more.append(
+            again = last is not None and last.phase != "Ready" and self.claim is not None
+            before = last.attempts or 0 if last and again else 0  # of these weights, and not of those before
+            needed.append(
                 render_job(
                     self.seen.cache,
                     self._volume("")["metadata"]["name"],
@@ -227,9 +251,10 @@ class _Present:
                     revision=_found_elsewhere(self.seen),
                 )
             )
-            return phase, "", None, more
-        message = trouble(self.site.pods) if self.site.pods else "" if bound == "Bound" else self._unbound()
-        return phase, message, None, more
+            return _Course(phase, needed=needed)
+        silent, again = silence(job, self.site.pods, self.seen.now)
+        message = trouble(self.site.pods) or silent or ("" if bound == "Bound" else self._unbound())
+        return _Course(phase, message, again=again, needed=needed)
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
@@ -261,9 +286,42 @@ class _Present:
         return any(not was_applied(one, wanted) for one in copies)
 
 
+def edited(cache: ModelCache) -> bool:
+    """Whether somebody has changed the cache since it was last reconciled."""
+    conditions = cache.status.conditions if cache.status else ()
+    of = next((one.observed_generation for one in conditions if one.type == Synced.__name__), None)
+    return of != cache.metadata.generation
+
+
+def settled(told: CachedCluster) -> CachedCluster:
+    """What was last said of a cluster, without what it has refused."""
+    return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
+
+
 def claims(site: Site) -> Sequence[Manifest]:
     """The volumes that the cache has made on a cluster."""
     return [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
+
+
+def before(seen: Observed, site: Site) -> Manifest | None:
+    """The complete volume that replicas started from until now, its own or a neighbour's."""
+    last = seen.cache.on(site.name)
+    named = last.volume if last else None
+    lent = [one for neighbour in site.neighbours for one in neighbour.claims if key_of(one).name == named]
+    alive = [one for one in (*claims(site), *lent) if not is_terminating(one)]
+    complete = [one for one in alive if labels.STAGED in annotations_of(one)]
+    return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
+
+
+def owner_of(claim: Manifest, site: Site) -> str | None:
+    """The neighbour whose claim it is."""
+    return next((one.cache.key.name for one in site.neighbours if claim in one.claims), None)
+
+
+def used(site: Site) -> dict[str, Any]:
+    """Who starts from it there, for its status."""
+    every = sorted(map(str, site.users))
+    return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 
 def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Manifest]:
@@ -272,34 +330,12 @@ def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Mani
     return (one for one in claims(site) if key_of(one).name in used)
 
 
-def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
-    """A cluster on which the cache is a claim that somebody else has made."""
-    name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
-    fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
-    keep = [*fences, *volumes_in_use(site)]
-    steps: list[Step] = [Apply(one, site.name) for one in fences] if site.meant else []
-    steps += prune(site.children, keep, owner=seen.cache.metadata.uid or "", cluster=site.name)
-    bound = section(site.existing or {}, "status").get("phase")
-    phase: Phase = "Ready" if bound == "Bound" else "Pending"
-    unbound = f"is not bound: `kubectl describe pvc -n {home} {name}` on the cluster says why"
-    missing = "does not exist: make it on the cluster, with the weights in it" if site.existing is None else unbound
-    why = f"PersistentVolumeClaim {home}/{name} {missing}"
-    was = last.since if last and last.phase == phase else None
-    told = CachedCluster(
-        name=site.name,
-        phase=phase,
-        message=None if phase == "Ready" else why,
-        since=was or seen.now,
-        volume=name if phase == "Ready" else None,
-    )
-    return Look(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
-
-
 def _found_elsewhere(seen: Observed) -> str:
     """The commit that a branch was on the first cluster that has found it out: all are to hold the same."""
     wanted = content_of(seen.cache)
     for site in seen.sites:
-        for one in site.children:
+        lent = (claim for neighbour in site.neighbours for claim in neighbour.claims)
+        for one in (*site.children, *lent):
             staged = annotations_of(one).get(labels.STAGED)
             of_claim = type_of(one) == PERSISTENT_VOLUME_CLAIM and annotations_of(one).get(labels.CONTENT) == wanted
             if staged and of_claim:
@@ -312,14 +348,3 @@ def _found_elsewhere(seen: Observed) -> str:
 
 def _why(job: Manifest) -> str:
     return f"the Job has failed: {condition(job, 'Failed').why or 'no reason given'}"
-
-
-def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
-    """The cache has nothing to do on a cluster any more."""
-    steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
-    if site.children:
-        told = last or CachedCluster(name=site.name)
-        return Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
-    if last is None or site.namespace is None:
-        return None
-    return Look(last, (delete(site.namespace, cluster=site.name),), counts=False)

@@ -10,14 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
 from modelplane_operator.api import labels
+from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, section
+from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.planning.symptoms import symptoms, told
 
 MOST: Final = 1 << 53  # of anything that is counted
 FARTHEST: Final = 10**7  # seconds: nobody waits for a third of a year
 SHOWN: Final = 600  # characters of what a cluster says
+UNBEGUN: Final = timedelta(minutes=2)  # for a Job to have a pod
+SILENT: Final = timedelta(minutes=10)  # for a pod to say how far it is: it does so four times a minute
 REVISION: Final = re.compile(r"[\w][-\w./:@+]{0,252}", re.ASCII)
 
 
@@ -46,7 +49,7 @@ def attempt(job: Manifest) -> int:
 def reported(job: Manifest, pods: Iterable[Manifest]) -> Reported:
     """The last word of the pod that has succeeded, or what stands on the Job."""
     words = [_last_word(pod) for pod in pods if section(pod, "status").get("phase") == "Succeeded"]
-    for text in (*words, annotations_of(job).get(labels.PROGRESS, "")):
+    for text in (*words, _annotated(job)):
         if facts := _read(text):
             return _reported(facts)
     return Reported()
@@ -57,16 +60,45 @@ def trouble(pods: Sequence[Manifest]) -> str:
     alive = [pod for pod in pods if section(pod, "status").get("phase") in {"Pending", "Running"}]
     said = [word for pod in _latest_last(pods) if not is_terminating(pod) and (word := _last_word(pod))]
     before = f"tried again after: {said[-1]}" if said and alive else said[-1] if said else ""
-    return "; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN]
+    return legible("; ".join(filter(None, (before, told(symptoms(alive)) if alive else "")))[:SHOWN])
+
+
+def silence(job: Manifest, pods: Sequence[Manifest], now: datetime) -> tuple[str, datetime | None]:
+    """That a Job does not go on, and nobody says why; until that is so, when it would be."""
+    key, running = key_of(job), [pod for pod in pods if section(pod, "status").get("phase") == "Running"]
+    if pods:
+        heard = [_began(pod, "running") for pod in running] + [str(_read(_annotated(job)).get("at"))] * bool(running)
+        last = max((found for text in heard if (found := _moment(text))), default=None)
+        due = last + SILENT if last else None
+        told = f"nothing is heard of the hydrator: see `kubectl logs -n {key.namespace} job/{key.name}` on the cluster"
+    else:
+        since = _moment(job["metadata"].get("creationTimestamp") or "")
+        due = since + UNBEGUN if since else None
+        where = f"`kubectl describe job -n {key.namespace} {key.name}` on the cluster"
+        told = f"the Job has no pod: {where} says why; it may be a quota"
+    return (told, None) if due and due <= now else ("", due)
+
+
+def _annotated(job: Manifest) -> str:
+    return annotations_of(job).get(labels.PROGRESS, "")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _began(pod: Manifest, state: str) -> str:
+    """When the last of its containers in that state has begun."""
+    states = (section(one, "state", state) for one in entries(pod, "status", "containerStatuses"))
+    return max((str(one.get("startedAt") or "") for one in states), default="")
 
 
 def _latest_last(pods: Iterable[Manifest]) -> list[Manifest]:
-    def began(pod: Manifest) -> str:
-        states = (section(one, "state", "terminated") for one in entries(pod, "status", "containerStatuses"))
-        return max((str(state.get("startedAt") or "") for state in states), default="")
-
     failed = [pod for pod in pods if section(pod, "status").get("phase") == "Failed"]
-    return sorted(failed, key=lambda pod: (began(pod), pod["metadata"]["name"]))
+    return sorted(failed, key=lambda pod: (_began(pod, "terminated"), pod["metadata"]["name"]))
 
 
 def _last_word(pod: Manifest) -> str:
@@ -108,8 +140,5 @@ def _estimate(at: Any, left: int, rate: int) -> datetime | None:
     """To the minute: it is a guess."""
     if left <= 0 or rate <= 0 or left / rate > FARTHEST or not isinstance(at, str):
         return None
-    try:
-        moment = datetime.fromisoformat(at).astimezone(UTC) + timedelta(seconds=left / rate)
-    except (ValueError, OverflowError):
-        return None
-    return moment.replace(second=0, microsecond=0)
+    moment = _moment(at)
+    return (moment + timedelta(seconds=left / rate)).replace(second=0, microsecond=0) if moment else None

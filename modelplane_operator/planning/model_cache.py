@@ -5,19 +5,21 @@ Each cluster's steps are a strand; what is done on one is in `cached_cluster`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Ready
-from modelplane_operator.api.model_cache import ArtifactReady, CacheSummary, ModelCache, ModelCacheStatus
+from modelplane_operator.api.model_cache import ArtifactReady, CachedCluster, CacheSummary, ModelCache, ModelCacheStatus
 from modelplane_operator.api.reasons import not_ready
-from modelplane_operator.kube.objects import is_terminating
-from modelplane_operator.kube.words import counted, listed
+from modelplane_operator.kube.objects import is_terminating, key_of
+from modelplane_operator.kube.words import listed
+from modelplane_operator.planning.cache_looks import look
+from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
-from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, claims, look
-from modelplane_operator.planning.plan import LET_GO, Plan, Step, delete
-from modelplane_operator.rendering.cache_sources import claim_of, credentials, shown, source_of
+from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, settled, used
+from modelplane_operator.planning.plan import LET_GO, Plan, delete
+from modelplane_operator.rendering.cache_sources import claim_of, credentials, fetched_by, shown, source_of
 
 KIND = ModelCache.definition.kind
 MOST: Final = 100  # caches of a namespace: each is seven objects on each of its clusters, of which one may have 20,000
@@ -31,25 +33,36 @@ def plan(seen: Observed) -> Plan:
         return Plan(requeue_after=REQUEUE_SOON)
     if seen.crowded and not _holds_anything(seen):
         return Plan(status=_crowded(seen), requeue_after=PAUSE.total_seconds())
-    looks = [one for site in seen.sites if (one := look(seen, site))]
+    looks = [paced(seen, one) for site in seen.sites if (one := look(seen, site))]
     again = [one.again for one in looks if one.again is not None]
     if credentials(source_of(seen.cache)) and any(one.told.phase != "Ready" for one in looks):
         again.append(seen.recheck)
     steps = tuple(step for one in looks for step in one.steps)
-    return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None))
+    return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None), refused=_refused(looks))
 
 
 def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
-    matched, artifact = judged(seen.cache, meant, seen.now, secret_missing=seen.secret_missing)
+    waiting = [one for one in meant if one.phase != "Ready"]
+    shared = bool(waiting) and all(one.volume_of for one in waiting)  # whoever fills those has the credentials
+    matched, artifact = judged(
+        seen.cache, meant, seen.now, left_out=seen.left_out, secret_missing=seen.secret_missing and not shared
+    )
     whole = Ready.AVAILABLE.condition(seen.now, message=artifact.message or "")
     return ModelCacheStatus(
         conditions=(matched, artifact, whole if artifact.status == "True" else not_ready(KIND, artifact)),
         summary=CacheSummary(
-            source=shown(source_of(seen.cache))[:2048], ready=ready_of(meant), progress=progress_of(meant)
+            source=shown(source_of(seen.cache))[:2048],
+            ready=ready_of(meant),
+            size=None if claim_of(seen.cache) else f"{fetched_by(seen.cache).size_gib}Gi",
+            progress=progress_of(meant),
         ),
         clusters=tuple(one.told for one in looks),
     )
+
+
+def _refused(looks: Iterable[Look]) -> str:
+    return "; ".join(filter(None, (one.told.message for one in looks if one.told.refusals)))
 
 
 def _holds_anything(seen: Observed) -> bool:
@@ -69,27 +82,43 @@ def _teardown(seen: Observed) -> Plan:
     """Nothing is fetched any more at once; volumes go when nobody starts from them."""
     if labels.FINALIZER not in seen.cache.metadata.finalizers:
         return Plan()
-    steps: list[Step] = []
-    why: list[str] = []
-    again: float | None = None
-    for site in seen.sites:
-        if not site.connected:
-            why.append(f"cluster {site.name} does not answer; what is there is deleted when it does")
-            again = again if site.error else REQUEUE_SOON
-            continue
-        volumes = claims(site)
-        rest = [one for one in site.children if one not in volumes]
-        going = rest if site.users else [*rest, *volumes]
-        steps += [delete(one, cluster=site.name) for one in going if not is_terminating(one)]
-        if site.users and (volumes or claim_of(seen.cache)):
-            users = listed((user.name for user in site.users), TOLD)
-            why.append(f"replicas on cluster {site.name} start from the cache: {users}")
-        elif site.children:
-            why.append(f"waiting for {counted(len(site.children), 'object')} on cluster {site.name} to go")
-        elif site.namespace is not None and not is_terminating(site.namespace):
-            steps.append(delete(site.namespace, cluster=site.name))
+    looks = [paced(seen, one) for one in (_leaving(seen, site) for site in seen.sites)]
+    steps = tuple(step for one in looks for step in one.steps)
+    why = [why for one in looks if (why := one.told.message if one.told.refusals else one.why)]
     if not why:
         return Plan((*steps, LET_GO))
+    known = {one.name for one in seen.cache.status.clusters} if seen.cache.status else set[str]()
+    rows = tuple(one.told for one in looks if one.told.name in known or one.told.refusals)
     told = Ready.DELETING.condition(seen.now, message="; ".join(why[:TOLD]))
-    known = seen.cache.status or ModelCacheStatus()
-    return Plan(tuple(steps), known.model_copy(update={"conditions": (told,)}), requeue_after=again)
+    status = (seen.cache.status or ModelCacheStatus()).model_copy(update={"conditions": (told,), "clusters": rows})
+    again = min((one.again for one in looks if one.again is not None), default=None)
+    return Plan(steps, status, requeue_after=again, refused=_refused(looks))
+
+
+def _leaving(seen: Observed, site: Site) -> Look:
+    """What is deleted on one cluster, and what that waits for."""
+    told = seen.cache.on(site.name) or CachedCluster(name=site.name)
+    if not site.connected:
+        why = f"cluster {site.name} does not answer; what is there is deleted when it does"
+        return Look(settled(told) if site.error else told, again=None if site.error else REQUEUE_SOON, why=why)
+    volumes = claims(site)
+    rest = [one for one in site.children if one not in volumes]
+    going = rest if site.users else [*rest, *volumes]
+    steps = tuple(delete(one, cluster=site.name) for one in going if not is_terminating(one))
+    why = ""
+    if site.users and (volumes or claim_of(seen.cache) or told.volume_of):
+        why = _users(site)
+    elif site.children:
+        left = listed((f"{one['kind']} {key_of(one).name}" for one in site.children), TOLD)
+        why = f"waiting for what is on cluster {site.name} to go: {left}"
+    elif site.namespace is not None and not is_terminating(site.namespace):
+        steps = (*steps, delete(site.namespace, cluster=site.name))
+    return Look(settled(told).model_copy(update=used(site)), steps, why=why)
+
+
+def _users(site: Site) -> str:
+    replicas, caches = (
+        listed([one.name for one in site.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
+    )
+    told = [f"replicas on cluster {site.name} start from the cache: {replicas}"] if replicas else []
+    return "; ".join(told + ([f"caches on cluster {site.name} share its volume: {caches}"] if caches else []))

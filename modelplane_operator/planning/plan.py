@@ -208,6 +208,19 @@ class Plan:
     requeue_after: float | None = None
     failure: ClientError | None = None
     """What keeps us from doing more; it is told and tried again like a step that failed."""
+    refused: str = ""
+    """What clusters have refused, where the plan says itself when each of them is asked again; `Synced` tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The step that failed, and why."""
+
+    step: Step | None
+    error: ClientError
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.error}" if self.step else str(self.error)
 
 
 def target(step: Step) -> str:

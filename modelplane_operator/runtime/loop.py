@@ -38,11 +38,11 @@ from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.answers.questions import Answer
 from modelplane_operator.planning.glance import glance
-from modelplane_operator.planning.plan import Plan
+from modelplane_operator.planning.plan import Failure, Plan, target
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.reading import Cluster, find
 from modelplane_operator.runtime.reads import Reads
-from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Failure, Turn, ended_by, outcome, told
+from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Turn, ended_by, outcome, told
 
 R = TypeVar("R", bound=Resource[Any, Any])
 O = TypeVar("O")
@@ -144,6 +144,9 @@ class Controller(Generic[R, O]):
     kind: type[R]
     observe: Callable[[R, Clients], Awaitable[O]]
     plan: Callable[[O], Plan]
+    with_refusals: Callable[[O, Mapping[str, Failure]], O] | None = None
+    """What was observed, and what clusters have just refused, by cluster: for a kind whose plan says when each of its
+    clusters is asked again. Such a failure then is that cluster's, and the object is not tried later for it."""
     serial: bool = False
     """Whether its objects take turns to decide and to act, because each decision counts on the ones before."""
     watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
@@ -212,13 +215,20 @@ async def reconcile(
             if trouble and not failed:
                 failed = (Failure(None, Defect(trouble.why)),)
             done = Synced.RECONCILE_PAUSED if paused else Synced.RECONCILE_SUCCESS
-            reason = Synced.RECONCILE_ERROR if failed else done
+            reason = Synced.RECONCILE_ERROR if failed or plan.refused else done
             message = f"{PAUSES}, but {message}" if paused else ""
     news = [one for one in failed if failures >= QUIET_CONFLICTS or not isinstance(one.error, Conflict)]
     if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
         return Failed()
     try:
-        await report(informer, manifest, plan, clients, reason=reason, message=told(news) or message)
+        await report(
+            informer,
+            manifest,
+            plan,
+            clients,
+            reason=reason,
+            message="; ".join(filter(None, (told(news), plan.refused))) or message,
+        )
     except ClientError as error:
         return Failed(at_least=error.retry_after)
     except Exception as error:  # noqa: BLE001 - a status that cannot be written is this object's trouble, too
@@ -241,13 +251,14 @@ async def _attempt(
         clients.may_write()
         wrote = True
 
-    async def decided(resource: Resource[Any, Any]) -> Plan:
+    async def decided(resource: Resource[Any, Any], refusals: Mapping[str, Failure]) -> Plan:
         async with ended_by(end):
-            return controller.plan(await controller.observe(resource, clients))
+            observed = await controller.observe(resource, clients)
+        return controller.plan(controller.with_refusals(observed, refusals) if controller.with_refusals else observed)
 
     try:
         resource, beyond = _read(controller.kind, manifest)
-        plan = await decided(resource)
+        plan = await decided(resource, {})
         if beyond:
             return replace(plan, steps=()), (Failure(None, Defect(beyond)),)
         turn = Turn(controller.type, key, clients.cluster, may_write)
@@ -255,10 +266,11 @@ async def _attempt(
         for one in failed:
             if isinstance(one.error.__cause__, Exception) and isinstance(one.error, Defect):
                 _tell("reconcile failed", controller, key, clients, one.error.__cause__)
-        if wrote and not failed and (live := find(clients.hub, controller.type, key)) is not None:
+        refusals = _refusals(failed if controller.with_refusals else ())
+        failed = tuple(one for one in failed if one not in refusals.values())
+        if (refusals or (wrote and not failed)) and (live := find(clients.hub, controller.type, key)) is not None:
             # What we wrote is seen at once, so the status tells of after it: one write, not one of before, too.
-            after = await decided(controller.kind.parse(live))
-            plan = replace(plan, status=after.status, requeue_after=after.requeue_after, failure=after.failure)
+            plan = replace(await decided(controller.kind.parse(live), refusals), steps=plan.steps)
         return plan, (*failed, Failure(None, plan.failure)) if plan.failure else failed
     except ClientError as error:
         return plan, (Failure(None, error),)
@@ -267,6 +279,15 @@ async def _attempt(
     except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
         _tell("reconcile failed", controller, key, clients, error)
         return plan, (Failure(None, Defect.by(error)),)
+
+
+def _refusals(failed: Iterable[Failure]) -> Mapping[str, Failure]:
+    """What clusters have failed in, by cluster; what is tried again soon from what is seen by then is none of it."""
+    return {
+        target(one.step): one
+        for one in failed
+        if one.step and target(one.step) != HUB and not isinstance(one.error, Conflict | NotLeading)
+    }
 
 
 def _tell(what: str, controller: Controller[Any, Any], key: Key, clients: Clients, error: Exception) -> None:

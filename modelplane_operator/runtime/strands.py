@@ -17,7 +17,7 @@ from modelplane_operator.kube.errors import ClientError, Conflict, Defect, Unrea
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
-from modelplane_operator.planning.plan import Apply, Create, Delete, Replace, Step, only_begins, strands
+from modelplane_operator.planning.plan import Apply, Create, Delete, Failure, Replace, Step, only_begins, strands
 from modelplane_operator.runtime.queue import Failed
 from modelplane_operator.runtime.reading import Cluster, find
 
@@ -50,17 +50,6 @@ class Executor(Protocol):
 
 Executors = Mapping[type[Any], Executor]
 """Who carries out the steps of each type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The step that failed, and why."""
-
-    step: Step | None
-    error: ClientError
-
-    def __str__(self) -> str:
-        return f"{self.step}: {self.error}" if self.step else str(self.error)
 
 
 def told(failures: Iterable[Failure]) -> str:

@@ -30,8 +30,9 @@ ModelDeployment   modeldeployments   md    Namespaced  REPLICAS=.status.replicas
 ModelReplica      modelreplicas      mr    Namespaced  CLUSTER=.spec.clusterName NODES=.status.nodes POOL=.status.pool
 ModelEndpoint     modelendpoints     me    Namespaced  URL=.spec.url STATE=.status.conditions[?(@.type=='Ready')].reason
 ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address ENDPOINTS=.status.endpointCount
-ModelCache        modelcaches        mc    Namespaced  SOURCE=.status.summary.source STAGED=.status.summary.ready \
-    PROGRESS=.status.summary.progress
+ModelCache        modelcaches        mc    Namespaced  SOURCE=.status.summary.source SIZE=.status.summary.size \
+    PHASE=.status.conditions[?(@.type=='ArtifactReady')].reason STAGED=.status.summary.ready \
+    PROGRESS=.status.summary.progress MESSAGE=.status.conditions[?(@.type=='Ready')].message
 ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address
 GKECluster        gkeclusters        gke   Namespaced  REGION=.spec.region
 EKSCluster        eksclusters        eks   Namespaced  REGION=.spec.region
@@ -157,7 +158,7 @@ def test_definition_is_the_one_users_know(row: str) -> None:
         "MESSAGE=.status.conditions[?(@.type=='Ready')].message",
     ]
     assert [column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")] == [
-        *(["MODEL"] if name == "ModelDeployment" else []),
+        *(["MODEL"] if name == "ModelDeployment" else ["MESSAGE"] if name == "ModelCache" else []),
         *(["SUMMARY"] if name != "ModelCache" else []),
         "MESSAGE",
     ]

@@ -14,10 +14,22 @@ from localfleet.faultproxy.calls import read_call
 from localfleet.faultproxy.client import FaultProxy, start
 from localfleet.faultproxy.floods import flood
 from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.channel import Channel
 from modelplane_operator.clients.kube import Kube, connect
 from tests.support.api import Api
 
 Manifest = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is spoken to servers that speak it: these tests are about HTTP/2 unless they say something else."""
+    protocol = getattr(request, "param", "h2")
+    monkeypatch.setattr(Channel, "http2", protocol == "h2")
+    return protocol
+
+
+BOTH = pytest.mark.parametrize("protocol", ["h2", "http/1.1"], indirect=True)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.prober import Health, Pace
 from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.sockets import shrink_tls_buffers
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
-from modelplane_operator.clients.wire import shrink_tls_buffers
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehaving, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Key, key_of

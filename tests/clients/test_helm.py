@@ -24,6 +24,7 @@ from modelplane_operator.clients.access import Access, read_kubeconfig, write_ku
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm, digest_of, located
 from modelplane_operator.clients.helm_command import CPU_SECONDS, OF_A_FILE, HelmError
+from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
@@ -428,10 +429,10 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_
 @pytest.mark.fleet
 async def test_a_server_that_is_gone_is_said_and_nothing_else_happens(scene: Scene, access: Access) -> None:
     (port,) = free_ports(1)
-    kube = scene.cluster.kube
-    kube.renew(replace(access, server=f"https://127.0.0.1:{port}"))
-    run = await scene.install()
-    kube.renew(access)
+    async with connect(replace(access, server=f"https://127.0.0.1:{port}")) as gone:
+        kube, scene.cluster._kube = scene.cluster._kube, gone
+        run = await scene.install()
+        scene.cluster._kube = kube
 
     assert "Unreachable" in run.error or "refused" in run.error.lower(), run.error
     assert not (scene.folder / "argv").exists()

@@ -29,6 +29,7 @@ from localfleet.faultproxy.rules import (
     Truncate,
 )
 from modelplane_operator.clients.access import Access, read_kubeconfig
+from modelplane_operator.clients.http2_frames import settings
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import Limits
 from modelplane_operator.clients.wire import Call
@@ -50,7 +51,7 @@ from modelplane_operator.kube.errors import (
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET
 from tests.api.contract import rich
-from tests.clients.conftest import ConfigMap, Manifest
+from tests.clients.conftest import BOTH, ConfigMap, Manifest
 from tests.support.api import Api
 from tests.support.manifests import change, find
 from tests.support.waiting import SECONDS
@@ -326,6 +327,7 @@ async def test_a_watch_that_falls_silent_is_unreachable(kube: Kube, namespace: s
             await anext(events)
 
 
+@BOTH
 def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     async def gives_up() -> None:
         async with connect(access) as kube, aclosing(_watch(kube, "0", "default")) as events:
@@ -337,20 +339,22 @@ def test_a_watch_that_is_given_up_leaves_no_socket_open(access: Access) -> None:
     assert _descriptors() == open_before
 
 
-def test_a_request_that_is_given_up_leaves_no_socket_open() -> None:
+@BOTH
+def test_a_request_that_is_given_up_leaves_no_socket_open(protocol: str) -> None:
     async def gives_up(access: Access) -> None:
         async with connect(access) as kube:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.5):
                     await kube.list(CONFIG_MAP)
 
-    with silent() as access:
+    with silent(protocol) as access:
         open_before = _descriptors()
         asyncio.run(gives_up(access))
 
         assert _descriptors() == open_before + 1, "the server's own"
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -456,13 +460,21 @@ def _deployment(namespace: str) -> Manifest:
 
 
 @contextmanager
-def silent() -> Iterator[Access]:
+def silent(protocol: str) -> Iterator[Access]:
     """A server that says nothing any more once it is connected, not even farewell."""
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols([protocol])
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         address = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        accepted = pool.submit(lambda: context.wrap_socket(listener.accept()[0], server_side=True))
+
+        def accept() -> ssl.SSLSocket:
+            taken = context.wrap_socket(listener.accept()[0], server_side=True)
+            if protocol == "h2":
+                taken.sendall(settings({}))
+            return taken
+
+        accepted = pool.submit(accept)
         try:
             yield Access(address, authority.cert_pem.bytes().decode())
         finally:

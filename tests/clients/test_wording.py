@@ -16,6 +16,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
 from modelplane_operator.clients.errors import refusal, translated
+from modelplane_operator.clients.transport import BrokenOff, Dead, NotConnected, Unprocessed
 from modelplane_operator.clients.wording import tls, why
 from modelplane_operator.kube.errors import Unauthorized, Unreachable
 
@@ -59,6 +60,7 @@ def unproven(message: str) -> ssl.SSLCertVerificationError:
             aiohttp.ClientConnectorCertificateError(PLACE, unproven("self-signed certificate")),
             "not trusted: self-signed",
         ),
+        (unproven("self-signed certificate"), "not trusted: self-signed"),
         (aiohttp.ClientConnectorCertificateError(PLACE, ssl.CertificateError("x")), "it names another server; look"),
         (aiohttp.ClientConnectorSSLError(PLACE, ssl_error("WRONG_VERSION_NUMBER")), "speaks no TLS at that port; look"),
         (aiohttp.ClientConnectorSSLError(PLACE, ssl_error("SOME_NEW_THING")), "TLS fails: some new thing"),
@@ -74,6 +76,10 @@ def unproven(message: str) -> ssl.SSLCertVerificationError:
         (aiohttp.ClientPayloadError("<Response 0x7f>"), "the answer broke off"),
         (aiohttp.InvalidURL("https://secret.example"), "is not a URL"),
         (aiohttp.ClientConnectionError("Connector is closed."), "the connection failed (ClientConnectionError)"),
+        (NotConnected(), "no connection in time; look"),
+        (BrokenOff(), "the answer broke off"),
+        (Dead(), "answers no PING"),
+        (Unprocessed(), "before it looks at what it is asked"),
         (ConnectionResetError(), "the connection was closed"),
         (TimeoutError(), "no answer in time"),
         (TimeoutError("silent for 60 s"), "silent for 60 s"),

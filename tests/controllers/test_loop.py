@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP
-from modelplane_operator.planning.plan import Apply, Create, Delete, Plan, Replace, Step, prune
+from modelplane_operator.planning.plan import Apply, Create, Delete, Failure, Plan, Replace, Step, prune
 from modelplane_operator.runtime import loop, strands
-from modelplane_operator.runtime.loop import Controller, its_deletion, reconcile
+from modelplane_operator.runtime.loop import Clients, Controller, its_deletion, reconcile
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.wiring import owner_of_kind, runner
 from tests.api.contract import rich
@@ -164,6 +164,30 @@ async def test_after_a_failure_siblings_and_other_clusters_go_on_and_no_further_
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "third")) is not None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "fourth")) is None
     assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "far")) is not None
+
+
+async def test_what_a_cluster_refuses_delays_only_that_cluster_where_the_plan_says_when_it_is_asked_again(
+    world: World,
+) -> None:
+    await world.cache()
+
+    def planner(seen: tuple[Seen, Mapping[str, Failure]]) -> Plan:
+        first, refusals = seen
+        steps = Apply(child(first, "far", room="no-such-namespace"), WORKER), Apply(child(first, "near"))
+        refused = "; ".join(f"{cluster} has refused it" for cluster in refusals)
+        return replace(available(first, *steps), requeue_after=7.0 if refused else None, refused=refused)
+
+    async def observe(cache: ModelCache, clients: Clients) -> tuple[Seen, Mapping[str, Failure]]:
+        return await world.controller.observe(cache, clients), {}
+
+    controller = Controller(
+        ModelCache, observe, planner, with_refusals=lambda seen, refusals: (seen[0], {**seen[1], **refusals})
+    )
+    outcome = await reconcile(controller, Key(world.namespace, "subject"), world.clients)
+
+    assert outcome == Done(7.0), "and not Failed, after which the whole object would wait"
+    assert world.synced(await world.live()) == ("False", "ReconcileError", f"{WORKER.capitalize()} has refused it")
+    assert await world.kube.find(CONFIG_MAP, Key(world.namespace, "near")) is not None
 
 
 async def test_a_plan_that_throws_is_a_condition_without_its_words_and_others_go_on(world: World) -> None:

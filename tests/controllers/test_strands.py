@@ -26,6 +26,7 @@ from modelplane_operator.planning.plan import (
     LET_GO,
     Apply,
     Delete,
+    Failure,
     HelmStep,
     KubeStep,
     RenewToken,
@@ -34,7 +35,7 @@ from modelplane_operator.planning.plan import (
     Uninstall,
 )
 from modelplane_operator.runtime.queue import Failed
-from modelplane_operator.runtime.strands import SLOW, Actor, Failure, Turn, outcome, told
+from modelplane_operator.runtime.strands import SLOW, Actor, Turn, outcome, told
 from tests.support.waiting import SECONDS
 
 

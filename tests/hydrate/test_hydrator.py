@@ -21,9 +21,11 @@ FILES = {
 }
 
 
-def hydrate(hub: ModelHub, folder: Path, *more: str, token: str = "", repo: str = "org/model") -> Ended:
+def hydrate(
+    hub: ModelHub, folder: Path, *more: str, token: str = "", repo: str = "org/model", mounted: str = ""
+) -> Ended:
     secret = {"HF_TOKEN": token} if token else {}
-    return run(folder, f"--repo={repo}", f"--endpoint={hub.url}", *more, secret=secret)
+    return run(folder, f"--repo={repo}", f"--endpoint={hub.url}", *more, secret=secret, mounted=mounted)
 
 
 def test_a_volume_holds_all_files_and_a_marker_that_names_the_commit(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_a_gated_repository_is_not_tried_again_and_the_remedy_is_told(tmp_path: 
 
 def test_the_token_is_nowhere_but_in_requests(tmp_path: Path) -> None:
     with model_hub(FILES, token=TOKEN) as hub:
-        ended = hydrate(hub, tmp_path, token=TOKEN)
+        ended = hydrate(hub, tmp_path, token=f"{TOKEN}\n")  # as what comes of a file ends
 
     assert (ended.code, ended.files) == (0, FILES)
     assert TOKEN not in ended.log + ended.word
@@ -125,6 +127,17 @@ def test_a_volume_that_is_too_small_is_told_before_anything_is_fetched(tmp_path:
         ended = hydrate(hub, tmp_path)
 
     assert (ended.code, dict(hub.calls)) == (3, {})
+    assert "raise sizeGiB" in ended.word
+
+
+@pytest.mark.fleet  # it needs a file system of its own
+def test_a_volume_that_is_full_before_all_of_it_is_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+    """Its file system had said that there was room: it has no inodes left, or a quota that it does not tell."""
+    with model_hub(FILES) as hub:
+        ended = hydrate(hub, tmp_path, mounted="size=256m,nr_inodes=7")
+
+    assert (ended.code, ended.is_marked) == (3, False), ended.log
+    assert "is full" in ended.word
     assert "raise sizeGiB" in ended.word
 
 

@@ -119,6 +119,7 @@ def test_the_token_goes_to_the_server_of_the_manifest_and_nowhere_else(tmp_path:
         (b"<html>", [], "is no manifest"),
         (b'{"files": [{"path": "a", "size": -1, "sha256": "' + b"0" * 64 + b'"}]}', [], "is no manifest"),
         (b'{"files": [{"path": "a", "size": 1, "sha256": "x"}]}', [], "is no manifest"),
+        (b"[" * 100_000, [], "is no manifest"),
         (manifest({"../out": b"x"}), [], "leads out of the volume"),
         (manifest(), ["--allow=*.gguf"], "no file matches allowPatterns"),
         (manifest(), [f"--sha256={'0' * 64}"], "not to what sha256 says"),
@@ -235,6 +236,8 @@ def test_a_token_that_ends_on_the_way_is_had_anew(tmp_path: Path) -> None:
         ({"/v2/org/model/manifests/v1": b"[]"}, ":v1", "is no manifest of an artifact"),
         ({"/v2/org/model/manifests/v1": b"{}"}, ":v1", "is no manifest of an artifact"),
         ({"/v2/org/model/manifests/v1": b'{"manifests": [{}, {}]}'}, ":v1", "an index of 2 artifacts"),
+        ({"/v2/org/model/manifests/v1": b'{"manifests": [{}]}'}, ":v1", "is no manifest of an artifact"),
+        ({"/v2/org/model/manifests/v1": b'{"layers": [{"size": "x"}]}'}, ":v1", "is no manifest of an artifact"),
         (artifact(**{"io.deis.oras.content.unpack": "true"}), ":v1", "a layer that is no file"),
     ],
 )
@@ -295,6 +298,15 @@ def test_a_service_account_signs_for_itself(tmp_path: Path) -> None:
     assert (ended.code, ended.files) == (0, FILES), ended.log
     assert "PRIVATE KEY" not in ended.log + ended.word
     assert (nobody.code, nobody.word) == (3, "the Secret of authSecret has no key of a service account")
+
+
+def test_a_list_without_end_is_refused(tmp_path: Path) -> None:
+    page = json.dumps({"items": [{"name": "qwen/folder/"}], "nextPageToken": "again"}).encode()
+    with web_server(pages={"/storage/v1/b/models/o": page}) as server:
+        ended = from_google(server, tmp_path)
+
+    assert (ended.code, ended.files) == (3, {}), ended.log
+    assert "more than 200 pages" in ended.word
 
 
 # S3 -------------------------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ SITUATIONS: Mapping[str, Situation] = {
     # Caches ---
     "cache-nowhere": Situation(
         cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1}, clusterSelector={"matchLabels": {"region": "eu"}}),
-        ("No cluster matches clusterSelector", "name a storage class in spec.cluster.existing.cache"),
+        ("No cluster matches clusterSelector", "label one, or correct it"),
         CACHE,
     ),
     "cache-no-claim": Situation(

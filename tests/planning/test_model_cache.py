@@ -3,90 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from modelplane_operator.api import labels, names
+from modelplane_operator.api.conditions import Synced
 from modelplane_operator.api.model_cache import ModelCache
 from modelplane_operator.api.types import type_of
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unreachable
 from modelplane_operator.kube.objects import Manifest, key_of
-from modelplane_operator.kube.ownership import marked
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import Observed, Site, User
+from modelplane_operator.planning.cached_cluster import Site, User
 from modelplane_operator.planning.model_cache import plan
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
-from modelplane_operator.rendering.model_cache import Hydrator, render_account, render_job, render_token, render_volume
-
-NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
-COMMIT, TOKEN = "c" * 40, "aGZfY2FuYXJ5"
-HYDRATOR = Hydrator("operator:v1")
-PLAIN = names.cache_volume("team", "qwen")
-
-
-def cache(**changes: Any) -> ModelCache:
-    source = {"repo": "org/model", "revision": "main", "sizeGiB": 20, **changes.pop("source", {})}
-    metadata = {"name": "qwen", "namespace": "team", "uid": "u", "finalizers": [labels.FINALIZER], **changes}
-    status = metadata.pop("status", {})
-    spec = {"source": "HuggingFace", "huggingFace": source}
-    return ModelCache.parse({"metadata": metadata, "spec": spec, "status": status})
-
-
-def volume(of: ModelCache, name: str = PLAIN, *, staged: str = "", phase: str = "Bound") -> Manifest:
-    return {**live(render_volume(of, name, "fast", 20, staged)), "status": {"phase": phase}}
-
-
-def job(of: ModelCache, state: str = "", *, attempt: int = 1, **told: Any) -> Manifest:
-    made = live(render_job(of, PLAIN, HYDRATOR, attempt=attempt))
-    made["metadata"]["annotations"] |= {labels.PROGRESS: json.dumps(told)} if told else {}
-    conditions = [{"type": state, "status": "True", "reason": "BackoffLimitExceeded"}] if state else []
-    return {**made, "status": {"conditions": conditions}}
-
-
-def rest(of: ModelCache) -> tuple[Manifest, ...]:
-    return tuple(map(live, render_account(of)))
-
-
-def live(manifest: Manifest) -> Manifest:
-    stored = marked(manifest)
-    return {**stored, "metadata": {**stored["metadata"], "uid": stored["metadata"]["name"]}}
-
-
-def ended(message: str, phase: str = "Failed") -> Manifest:
-    state = {"terminated": {"exitCode": 3, "message": message, "startedAt": "2026-11-23T11:00:00Z"}}
-    status = {"phase": phase, "containerStatuses": [{"name": "hydrator", "state": state}]}
-    return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
-
-
-def seen(of: ModelCache, *sites: Site, token: str = "") -> Observed:
-    return Observed(of, sites, "home", HYDRATOR, NOW, {"HF_TOKEN": token} if token else {})
-
-
-def site(*children: Manifest, name: str = "berlin", meant: bool = True, **more: Any) -> Site:
-    return Site(name, meant, "fast", children=children, **more)
-
-
-def told(decided: Plan, kind: str) -> str:
-    assert decided.status is not None
-    return next(f"{one.status}/{one.reason}" for one in decided.status.conditions if one.type == kind)
-
-
-def applied(decided: Plan) -> Sequence[str]:
-    return [one.manifest["kind"] for one in decided.steps if isinstance(one, Apply)]
-
-
-def deleted(decided: Plan) -> set[str]:
-    return {f"{one.type.kind} {one.key.name}" for one in decided.steps if isinstance(one, Delete)}
-
-
-def phase(decided: Plan) -> str | None:
-    (one,) = decided.status.clusters if decided.status else ()  # type: ignore[attr-defined]
-    return one.phase
+from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
+from modelplane_operator.rendering.model_cache import Hydrator, render_token
+from tests.support.caches import (
+    COMMIT,
+    NOW,
+    PLAIN,
+    TOKEN,
+    applied,
+    cache,
+    deleted,
+    ended,
+    job,
+    live,
+    phase,
+    rest,
+    seen,
+    site,
+    told,
+    volume,
+)
 
 
 def test_a_cluster_gets_a_volume_and_a_job_that_fills_it() -> None:
@@ -146,7 +98,7 @@ def test_a_job_is_made_once_and_what_it_says_is_told() -> None:
     assert deleted(decided) == set()
     assert decided.status is not None
     status = decided.status.to_manifest()
-    assert status["summary"] == {"source": "org/model", "ready": "0/1", "progress": "41%"}
+    assert status["summary"] == {"source": "org/model", "ready": "0/1", "size": "20Gi", "progress": "41%"}
     assert status["clusters"][0]["phase"] == "Hydrating"
     assert status["clusters"][0]["progress"]["estimatedCompletion"] == "2026-11-23T12:00:00Z"
     assert "volume" not in status["clusters"][0], "it holds not all of it"
@@ -421,3 +373,210 @@ def test_a_claim_needs_no_storage_of_the_cluster() -> None:
 
     assert is_meant(of.to_manifest(), plain)
     assert not is_meant(cache().to_manifest(), plain)
+
+
+# What does not go as it should ----------------------------------------------------------------------------------------
+
+
+def running(since: str) -> Manifest:
+    states = [{"name": "hydrator", "ready": True, "state": {"running": {"startedAt": since}}}]
+    status = {"phase": "Running", "containerStatuses": states, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": status}
+
+
+def message(decided: Plan) -> str:
+    (one,) = decided.status.clusters if decided.status else ()  # type: ignore[attr-defined]
+    return one.message or ""
+
+
+def test_clusters_without_storage_are_named_with_the_remedy() -> None:
+    none = plan(replace(seen(cache()), left_out=("berlin", "rome")))
+    some = plan(replace(seen(cache(), site()), left_out=("rome",)))
+
+    def says(decided: Plan) -> str:
+        found = decided.status.conditions if decided.status else ()
+        return next(one.message or "" for one in found if one.type == "ClustersMatched")
+
+    assert says(none) == (
+        "Clusters without storage for caches are left out: berlin, rome: "
+        "name a StorageClass in spec.cluster.existing.cache of the InferenceClusters"
+    )
+    assert says(some) == "1 cluster: berlin. Clusters without storage for caches are left out: rome"
+    assert says(plan(seen(cache()))) == "No cluster is there: label one, or correct it"
+
+
+def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too() -> None:
+    starting = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": {}}
+    for pods in ((), (starting,)):
+        decided = plan(seen(cache(), site(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
+
+        assert phase(decided) == "Pending"
+        assert "the volume is not bound: `kubectl describe pvc -n modelplane-team" in message(decided)
+
+
+def test_a_volume_that_is_lost_says_what_to_do() -> None:
+    decided = plan(seen(cache(), site(volume(cache(), phase="Lost"))))
+
+    assert (phase(decided), message(decided)) == ("Failed", f"volume {PLAIN} is lost: delete its claim")
+
+
+def test_a_job_without_a_pod_says_so_after_a_while() -> None:
+    made = job(cache())
+    made["metadata"]["creationTimestamp"] = "2026-11-23T12:00:00Z"
+    there = seen(cache(), site(volume(cache()), made))
+
+    early, late = plan(there), plan(replace(there, now=NOW + timedelta(minutes=2)))
+
+    assert (message(early), early.requeue_after) == ("", 120.0)
+    assert (message(late).partition(":")[0], late.requeue_after) == ("the Job has no pod", None)
+    assert "kubectl describe job -n modelplane-team" in message(late)
+
+
+def test_a_hydrator_that_hangs_is_told_and_left_alone() -> None:
+    """Nobody knows whether it does anything: what hangs on a network file system is not helped by another beside it."""
+    told = job(cache(), at="2026-11-23T12:05:00+00:00", files=1, totalFiles=2, bytes=1, totalBytes=2)
+    silent, said = (
+        seen(cache(), site(volume(cache()), one, pods=(running("2026-11-23T12:00:00Z"),)))
+        for one in (job(cache()), told)
+    )
+
+    assert [plan(one).requeue_after for one in (silent, said)] == [600.0, 900.0]
+    at = NOW + timedelta(minutes=10)
+    assert "nothing is heard of the hydrator" in message(plan(replace(silent, now=at)))
+    assert message(plan(replace(said, now=at))) == ""
+    hanging = plan(replace(said, now=NOW + timedelta(minutes=15)))
+    assert (phase(hanging), deleted(hanging)) == ("Hydrating", set())
+    assert "kubectl logs -n modelplane-team job/" in message(hanging)
+
+
+def test_an_eviction_is_told_and_is_no_failure() -> None:
+    evicted = {
+        "metadata": {"name": "pod-1", "namespace": "n"},
+        "spec": {"containers": []},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+    }
+    pods = (evicted, running("2026-11-23T12:00:00Z"))
+    decided = plan(seen(cache(), site(volume(cache()), job(cache()), pods=pods)))
+
+    assert (phase(decided), told(decided, "ArtifactReady")) == ("Hydrating", "False/Hydrating")
+    assert "tried again after: Evicted: The node was low on resource: memory." in message(decided)
+
+
+def test_attempts_are_those_of_the_present_weights() -> None:
+    there = {"clusters": [{"name": "berlin", "phase": "Ready", "attempts": 3}]}
+    changed = cache(source={"revision": "v2"}, status=there)
+
+    decided = plan(seen(changed, site(volume(cache(), staged=COMMIT))))
+
+    (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
+    assert made["metadata"]["annotations"][labels.ATTEMPT] == "1"
+
+
+def test_an_edit_has_what_has_failed_tried_at_once() -> None:
+    broken = site(volume(cache()), job(cache(), "Failed"), pods=(ended("raise sizeGiB"),))
+    first = plan(seen(cache(generation=1), broken))
+    assert first.status is not None
+    assert first.status.to_manifest()["clusters"][0]["nextAttempt"] == "2026-11-23T12:01:00Z"
+
+    assert deleted(plan(seen(reported_by(first), broken))) == set()
+    larger = reported_by(first, generation=2, source={"sizeGiB": 50})
+    assert {one.split()[0] for one in deleted(plan(seen(larger, broken)))} == {"Job"}
+
+
+def test_a_cluster_that_returns_with_its_volume_has_the_weights_at_once() -> None:
+    """Its line in the status went with it; the mark on the claim is what counts."""
+    decided = plan(seen(cache(status={"clusters": []}), site(volume(cache(), staged=COMMIT))))
+
+    assert ({"Job", "Secret"} & {*applied(decided)}, phase(decided)) == (set(), "Ready")
+
+
+def test_what_a_deletion_waits_for_is_named() -> None:
+    going = cache(deletionTimestamp="2026-11-23T12:00:00Z")
+    pinned = volume(going, staged=COMMIT)
+    pinned["metadata"]["deletionTimestamp"] = "2026-11-23T12:00:00Z"
+
+    decided = plan(seen(going, site(pinned)))
+
+    assert decided.steps == ()
+    assert f"on cluster berlin to go: PersistentVolumeClaim {PLAIN}" in str(decided.status)
+
+
+# What clusters refuse -------------------------------------------------------------------------------------------------
+
+
+def refused(of: ModelCache, *sites: Site, error: ClientError, at: datetime = NOW) -> Plan:
+    """What is told after the first of those clusters has refused a step."""
+    now = replace(seen(of, *sites), now=at)
+    step = next(one for one in plan(now).steps if getattr(one, "cluster", "") == sites[0].name)
+    return plan(replace(now, refusals={sites[0].name: Failure(step, error)}))
+
+
+def reported_by(decided: Plan, *, generation: int = 1, **metadata: Any) -> ModelCache:
+    """The cache as it is when that was stored."""
+    assert decided.status is not None
+    synced = Synced.RECONCILE_ERROR.condition(NOW, message=decided.refused, generation=generation)
+    status = decided.status.to_manifest()
+    conditions = [*status.get("conditions", []), synced.to_manifest()]
+    return cache(status={**status, "conditions": conditions}, **{"generation": 1, **metadata})
+
+
+def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at_once() -> None:
+    sites = (site(name="berlin"), site(volume(cache()), job(cache()), name="paris"))
+
+    first = refused(cache(generation=1), *sites, error=Forbidden("exceeded quota"))
+    waiting = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=29)))
+    due = plan(replace(seen(reported_by(first), *sites), now=NOW + timedelta(seconds=30)))
+    second = refused(reported_by(first), *sites, error=Unreachable("silence"), at=NOW + timedelta(seconds=30))
+
+    assert first.status is not None
+    assert second.status is not None
+    berlin, paris = first.status.to_manifest()["clusters"]
+    assert (berlin["refusals"], berlin["nextAttempt"]) == (1, "2026-11-23T12:00:30Z")
+    assert "on cluster berlin: exceeded quota" in berlin["message"]
+    assert not {"refusals", "nextAttempt"} & paris.keys()
+    assert (first.requeue_after, waiting.requeue_after, first.failure) == (30.0, 1.0, None)
+    assert "exceeded quota" in waiting.refused, "it is still told"
+    assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
+    assert {getattr(one, "cluster", "") for one in due.steps} == {"berlin", "paris"}
+    assert due.refused == ""
+    again = second.status.to_manifest()["clusters"][0]
+    assert (again["refusals"], second.requeue_after) == (2, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(Unreachable("silence"), 2.0), (Forbidden("no right"), 30.0), (TooMany("later"), 75.0)],
+    ids=["passes", "needs-help", "says-when"],
+)
+def test_how_long_a_cluster_is_left_alone_follows_what_it_has_said(error: ClientError, seconds: float) -> None:
+    if isinstance(error, TooMany):
+        error.retry_after = 60.0
+
+    assert refused(cache(generation=1), site(), error=error).requeue_after == seconds
+
+
+def test_an_edit_and_a_return_have_a_cluster_asked_at_once() -> None:
+    first = refused(cache(generation=1), site(), error=Forbidden("no"))
+    away = plan(seen(reported_by(first), site(connected=False, error=Unreachable("no route"))))
+    unknown = plan(seen(reported_by(first), site(connected=False)))
+
+    assert plan(seen(reported_by(first), site())).steps == ()
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(first, generation=2), site())))
+    assert "PersistentVolumeClaim" in applied(plan(seen(reported_by(away), site())))
+    assert plan(seen(reported_by(unknown), site())).steps == (), "nobody has seen it away: the operator has just begun"
+
+
+def test_a_cache_is_not_let_go_while_a_cluster_refuses_to_delete() -> None:
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "modelplane-team", "uid": "n"}}
+    going = {"deletionTimestamp": "2026-11-23T12:00:00Z", "generation": 1}
+    known = {"clusters": [{"name": "berlin"}, {"name": "paris"}]}
+    sites = (site(namespace=home), site(volume(cache()), name="paris"))
+
+    first = refused(cache(**going, status=known), *sites, error=Forbidden("no right"))
+    waiting = plan(seen(reported_by(first, **going), *sites))
+    alone = plan(seen(reported_by(first, **going), sites[0]))
+
+    assert {getattr(one, "cluster", "") for one in waiting.steps} == {"paris"}
+    assert alone.steps == ()
+    assert "no right" in str(alone.status and alone.status.to_manifest())
+    assert LET_GO not in first.steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -32,11 +33,16 @@ class Ended:
         return (self.volume / ".modelplane" / "complete.json").exists()
 
 
-def run(folder: Path, *arguments: str, secret: Mapping[str, str] | None = None) -> Ended:
+def run(folder: Path, *arguments: str, secret: Mapping[str, str] | None = None, mounted: str = "") -> Ended:
+    """`mounted`: options of a file system of its own, which is gone with the process."""
     volume, word = folder / "volume", folder / "word"
     volume.mkdir(exist_ok=True)
     word.write_text("")
     command = [sys.executable, "-m", "modelplane_operator.hydrate", f"--volume={volume}", f"--content={CONTENT}"]
+    if mounted:
+        rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+        mount = f'mount -t tmpfs -o {mounted} tmpfs {shlex.quote(str(volume))} && exec "$@"'
+        command = ["unshare", "--mount", *rights, "sh", "-ec", mount, "sh", *command]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **(secret or {})}
     done = subprocess.run(
         [*command, f"--termination-message={word}", *arguments],

@@ -1,0 +1,208 @@
+"""HTTP/2 as bytes: its frames (RFC 9113), and the header blocks in them (RFC 7541), as a client needs them.
+
+Neither side keeps a table of headers: we write each of them out, and tell the server to do the same. So a block can be
+read without those before it, and a server that names an entry of a table breaks the protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from hpack import Decoder, HPACKError
+
+from modelplane_operator.clients.limits import KIB
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+LARGEST_FRAME = 16 * KIB  # what all may send without being told; more would only make others wait longer
+LARGEST_HEADERS = 16 * KIB  # of an answer, as sent and as read; those of an API server have less than one
+LARGEST_WINDOW = 2**31 - 1
+FIRST_WINDOW = 65_535  # of each stream and of the connection, until somebody says otherwise
+_HEAD = struct.Struct(">HBBBI")
+
+
+class Broken(Exception):  # noqa: N818 - a finding is named for what was found
+    """The server has sent what is no HTTP/2, or more than it was allowed to."""
+
+
+class Kind(IntEnum):
+    """Types of frames."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITISED = 0x1, 0x1, 0x4, 0x8, 0x20
+
+
+class Setting(IntEnum):
+    """What one side tells the other about itself."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class Code(IntEnum):
+    """Why a stream or a connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    REFUSED_STREAM = 7
+    CANCEL = 8
+
+
+class Frame(NamedTuple):
+    """One frame: its type, its flags, its stream, and what it says."""
+
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+    def content(self) -> bytes:
+        """The payload of DATA or HEADERS without padding and priority; raises Broken."""
+        begin, padding = 0, 0
+        if self.flags & PADDED:
+            begin, padding = 1, self.payload[0] if self.payload else 0
+        if self.kind == Kind.HEADERS and self.flags & PRIORITISED:
+            begin += 5
+        end = len(self.payload) - padding
+        if end < begin:
+            raise Broken("a frame has more padding than there is of it")
+        return self.payload[begin:end] if begin or padding else self.payload
+
+    def number(self) -> int:
+        """What a WINDOW_UPDATE or a RST_STREAM says; raises Broken."""
+        if len(self.payload) != 4:
+            raise Broken("a frame is not as long as its type is")
+        return int.from_bytes(self.payload)
+
+
+class Frames:
+    """Frames out of the bytes of a connection, as they come in."""
+
+    __slots__ = ("_needed", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._needed = _HEAD.size
+
+    def read(self, data: bytes) -> Iterator[Frame]:
+        """All frames that are whole with these bytes; raises Broken."""
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:  # to look at all that came before for each byte would cost its square
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
+        begin, end = 0, len(data)
+        while True:
+            self._needed = _HEAD.size
+            if end - begin < self._needed:
+                break
+            high, low, kind, flags, stream = _HEAD.unpack_from(data, begin)
+            length = high << 8 | low
+            if length > LARGEST_FRAME:
+                raise Broken(f"a frame has {length} bytes")
+            self._needed += length
+            if end - begin < self._needed:
+                break
+            payload = data[begin + _HEAD.size : begin + self._needed]
+            begin += self._needed
+            yield Frame(kind, flags, stream & LARGEST_WINDOW, payload)
+        self._rest += data[begin:]
+
+
+def frame(kind: Kind, payload: bytes = b"", *, flags: int = 0, stream: int = 0) -> bytes:
+    """A frame as it is sent."""
+    length = len(payload)
+    return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
+
+
+def settings(said: Mapping[Setting, int]) -> bytes:
+    """What we tell the server about us."""
+    return frame(Kind.SETTINGS, b"".join(struct.pack(">HI", name, value) for name, value in said.items()))
+
+
+def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """What the server tells us, in its order; raises Broken."""
+    if len(payload) % 6:
+        raise Broken("SETTINGS are not as long as their type is")
+    return struct.iter_unpack(">HI", payload)  # pyright: ignore[reportReturnType]
+
+
+def number(kind: Kind, value: int, *, stream: int = 0) -> bytes:
+    """A WINDOW_UPDATE, or a RST_STREAM."""
+    return frame(kind, value.to_bytes(4), stream=stream)
+
+
+def headers(block: bytes, *, stream: int, ends: bool, largest: int) -> Iterator[bytes]:
+    """A header block as the frames that it takes; none may come between them."""
+    kind, flags = Kind.HEADERS, END_STREAM if ends else 0
+    while True:
+        part, block = block[:largest], block[largest:]
+        yield frame(kind, part, flags=flags | (0 if block else END_HEADERS), stream=stream)
+        if not block:
+            return
+        kind, flags = Kind.CONTINUATION, 0
+
+
+# Header blocks -------------------------------------------------------------------------------------------------------
+
+_SECRET = frozenset({"authorization"})
+
+
+def write_block(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Headers, each written out; nobody on the way may keep a secret one in a table."""
+    written = bytearray()
+    for name, value in fields:
+        written.append(0x10 if name in _SECRET else 0x00)
+        for text in (name.encode("ascii"), value.encode("latin-1")):
+            _write_length(written, len(text))
+            written += text
+    return bytes(written)
+
+
+def _write_length(written: bytearray, length: int) -> None:
+    """An integer with a prefix of seven bits."""
+    if length < 0x7F:
+        written.append(length)
+        return
+    written.append(0x7F)
+    length -= 0x7F
+    while length >= 0x80:
+        written.append(length & 0x7F | 0x80)
+        length >>= 7
+    written.append(length)
+
+
+def read_block(block: bytes) -> Mapping[str, str]:
+    """The headers of an answer, the last where one is there twice; raises Broken."""
+    decoder = Decoder(max_header_list_size=LARGEST_HEADERS)
+    decoder.max_allowed_table_size = decoder.header_table_size = 0
+    try:
+        return {name.decode("ascii"): value.decode("latin-1") for name, value in decoder.decode(block, raw=True)}
+    except (HPACKError, UnicodeDecodeError) as error:
+        raise Broken("a header block cannot be read, or its headers are too long") from error
+
+
+def status(fields: Mapping[str, str]) -> int:
+    """The status of an answer; raises Broken."""
+    said = fields.get(":status", "")
+    if len(said) != 3 or not (said.isascii() and said.isdigit()) or said[0] == "0":
+        raise Broken("an answer has no status")
+    return int(said)

@@ -1,0 +1,72 @@
+"""What carries requests to one API server, whichever version of HTTP it speaks."""
+
+# ruff: noqa: N818 - a finding is named for what was found
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from yarl import URL
+
+CONNECT_SECONDS = 5.0
+CONNECTIONS = 64  # to one server: over HTTP/1.1 each watch takes one, and requests share the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as it is sent."""
+
+    method: str
+    url: URL
+    headers: Mapping[str, str]
+    payload: bytes | None = None
+    stays: bool = False
+    """Whether its answer goes on for ever, as that of a watch does."""
+
+
+class Answer(Protocol):
+    """An answer whose body has not been read."""
+
+    status: int
+
+    def header(self, name: str) -> str | None:
+        """A header by its name in lower case; None when the answer has none."""
+        ...
+
+    async def chunk(self) -> bytes:
+        """What has come of the body since, at least a byte; empty at its end. Raises an OSError."""
+        ...
+
+    def cut(self) -> None:
+        """Let go of it; what has not come yet is not waited for."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries requests; raises an OSError, an error of aiohttp's, or NotHttp."""
+
+    async def send(self, asking: Outgoing) -> Answer:
+        """The answer, as soon as its headers are there."""
+        ...
+
+
+class NotHttp(Exception):
+    """The server answers what is no HTTP, or more than its answers may have."""
+
+
+class NotConnected(TimeoutError):
+    """The server has taken no connection in time."""
+
+
+class BrokenOff(ConnectionError):
+    """The answer has ended before it was whole."""
+
+
+class Unprocessed(ConnectionError):
+    """The server has not looked at the request, and says so: it may be sent again."""
+
+
+class Dead(ConnectionError):
+    """The other side of the connection gives no sign of life."""

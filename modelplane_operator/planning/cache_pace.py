@@ -1,0 +1,44 @@
+"""A cluster that has refused something for a cache is asked again at a pace of its own, which its status keeps.
+
+The cache's other clusters neither wait for that nor have it asked more often. It is asked at once when somebody has
+edited the cache, and when it was away meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from modelplane_operator.api.conditions import legible
+from modelplane_operator.api.model_cache import CachedCluster
+from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.planning.cached_cluster import Look, Observed, edited
+
+PACE: Final = Backoff(first=2.0, longest=300.0)
+TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
+
+
+def paced(seen: Observed, look: Look) -> Look:
+    """The same, without steps while the cluster is not to be asked again, and with what it has refused."""
+    last, failure = seen.cache.on(look.told.name), seen.refusals.get(look.told.name)
+    before = last.refusals or 0 if last else 0
+    if failure is not None:
+        error = failure.error
+        pause = PACE.delay(before + 1, 1.0, at_least=error.retry_after)
+        due = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
+        message = "; ".join(filter(None, (f"a write has failed: {legible(str(failure))}", look.told.message)))[:1000]
+        told = {"message": message, "refusals": before + 1, "next_attempt": due}
+    elif (look.steps or look.told.refusals) and (due := _held_until(seen, last)):
+        told = {"message": last and last.message, "refusals": before, "next_attempt": due}
+    else:
+        return look
+    wait = max((due - seen.now).total_seconds(), 1.0)
+    again = wait if look.again is None else min(wait, look.again)
+    return replace(look, told=look.told.model_copy(update=told), steps=(), again=again)
+
+
+def _held_until(seen: Observed, last: CachedCluster | None) -> datetime | None:
+    """Until when a cluster that has refused something is left alone; None when it may be asked."""
+    due = last.next_attempt if last and last.refusals else None
+    return due if due and due > seen.now and not edited(seen.cache) else None
