@@ -44,12 +44,12 @@ class Questions:
         question = asked(dict(section(request, "object")))
         if question.namespace != request.get("namespace"):
             raise QuestionError("a question is asked in the namespace that it is about")
-        await _permitted(question, _user(request), clients)
         if self._waiting >= WAITING or not clients.hub.synced:
             raise QuestionError("the operator has others to answer first, or has just begun: ask again", BUSY)
         self._waiting += 1
         try:
             async with asyncio.timeout(SECONDS):
+                await _permitted(question, _user(request), clients)
                 await self._turn.acquire()
                 looking = asyncio.create_task(
                     asyncio.to_thread(_looked_up, question, _stored(question.namespace, clients))

@@ -1,0 +1,59 @@
+"""The webhook and Questions: each is refused, and the refusal is the answer."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.planning.answers.questions import FORBIDDEN, Answer, QuestionError
+from modelplane_operator.runtime.admission import ANSWERED, Webhook, is_question
+
+RESOURCE = {"group": "modelplane.ai", "version": "v1alpha1", "resource": "questions"}
+REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "resource": RESOURCE}}
+
+
+def webhook(said: Answer | Exception) -> Webhook:
+    async def answers(_: object, __: object) -> Answer:
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return Webhook(("", 0), "localhost", cast("Any", None), cast("Any", (SimpleNamespace(answers=answers),)))
+
+
+async def test_the_refusal_has_a_sentence_and_the_document() -> None:
+    found = await webhook(Answer({"kind": "Why"}, "it waits")).answer(REVIEW)
+    response = found["response"]
+    assert (response["uid"], response["allowed"]) == ("u", False)
+    assert (response["status"]["code"], response["status"]["message"]) == (ANSWERED, "it waits")
+    (cause,) = response["status"]["details"]["causes"]
+    assert json.loads(cause["message"]) == {"kind": "Why"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (QuestionError("you may not", FORBIDDEN), 403, "you may not"),
+        (QuestionError("say which"), 422, "say which"),
+        (Unreachable("https://10.0.0.1 does not answer"), 500, "the operator failed on this question"),
+        (KeyError("token-of-somebody"), 500, "the operator failed on this question"),
+    ],
+)
+async def test_what_is_not_answered_is_refused_without_what_the_operator_knows(
+    error: Exception, code: int, words: str
+) -> None:
+    response = (await webhook(error).answer(REVIEW))["response"]
+    assert (response["allowed"], response["status"]["code"]) == (False, code)
+    assert response["status"]["message"].startswith(words)
+    assert "details" not in response["status"]
+    assert "somebody" not in str(response)
+
+
+def test_what_is_no_question_is_for_the_reviews() -> None:
+    assert is_question(REVIEW)
+    other = {**RESOURCE, "resource": "modelservices"}
+    assert not any(map(is_question, ({"request": {"resource": other}}, {}, [], None)))
