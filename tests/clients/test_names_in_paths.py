@@ -125,8 +125,8 @@ async def test_what_is_asked_is_sent_as_it_is(liar: Liar) -> None:
 
 @pytest.mark.parametrize("server", ["https://[::1", "https://a:b", "https://a:70000"])
 async def test_a_server_that_is_no_url_is_the_kubeconfigs_fault(server: str) -> None:
-    async with connect(Access(server)) as kube:
-        with pytest.raises(KubeconfigError):
+    with pytest.raises(KubeconfigError):
+        async with connect(Access(server)) as kube:
             await kube.ping()
 
 

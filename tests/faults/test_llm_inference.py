@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
 import pytest
 
 from localfleet.faultproxy.rules import LoseReply, Match, Rule, When
+from localfleet.kubeclient import ApiError
 from tests.faults.stage import SEED, Crashes, FaultyStage
-from tests.integration.harness import WORKERS, condition, until
+from tests.integration.harness import WORKERS, Cluster, condition, until
 from tests.integration.kinds import namespace
 from tests.support.vllm import DEFINITION
 
@@ -102,6 +104,15 @@ async def found(stage: FaultyStage) -> set[str]:
     return there | {f"hub/{SPACE}/{kind}" for kind in here}
 
 
+async def serves_runtimes(worker: Cluster) -> bool:
+    """Whether the kind that was just defined can be listed: at first its storage is made, and all are told to wait."""
+    try:
+        await worker.list("VLLMRuntime", PLACES[0])
+    except ApiError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 async def let_in(stage: FaultyStage) -> AsyncGenerator[None]:
     """Two namespaces on each cluster that take it."""
@@ -113,6 +124,7 @@ async def let_in(stage: FaultyStage) -> AsyncGenerator[None]:
         stage.fleet.kubectl(name, "apply", "-f-", documents=json.dumps(DEFINITION))
         await stage.workers[name].apply(*map(namespace, PLACES))
         await stage.hub.patch("InferenceCluster", name, spec={"llmInferences": grants})
+        await until(f"{name} to serve VLLMRuntimes", partial(serves_runtimes, stage.workers[name]))
     yield
     await stage.reset()
     await stage.revived()
