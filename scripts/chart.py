@@ -15,7 +15,7 @@ CHART = Path(__file__).resolve().parent.parent / "charts" / "modelplane-operator
 OF_PODS = frozenset(
     {
         *("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"),
-        "ValidatingWebhookConfiguration",  # it is the pods that answer
+        *("ValidatingWebhookConfiguration", "CustomResourceDefinition"),  # it is the pods that answer Questions, too
     }
 )
 
