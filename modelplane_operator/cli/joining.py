@@ -58,7 +58,7 @@ def check(context: Context = None, kubeconfig: Kubeconfig = None, output: Output
     """Whether the cluster of a context can become a workload cluster, and what is missing."""
     findings = ask(hub(kubeconfig, context), _findings)
     good = all(one.ok for one in findings)
-    if output in {Format.JSON, Format.YAML}:
+    if output.is_structured:
         structured("Check", findings, output)
     else:
         rows = [(one.check, one.ok, one.says, one.remedy) for one in findings]

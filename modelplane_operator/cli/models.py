@@ -53,7 +53,7 @@ def why(
 
     def show() -> None:
         found = ask(target, lambda kube: either(kube, read, asked))
-        if output in {Format.JSON, Format.YAML}:
+        if output.is_structured:
             structured("Why", found, output)
         else:
             _show_why(found, datetime.now(UTC), wide=output is Format.WIDE)
@@ -110,7 +110,7 @@ def plan(
         where = Key(*place(name or "", namespace, target))
         documents = _read(file, namespace or target.namespace) if file else ()
         outcomes = ask(target, lambda kube: _planned(kube, documents, where, replicas))
-    if output in {Format.JSON, Format.YAML}:
+    if output.is_structured:
         structured("Plan", outcomes, output)
     else:
         show_plan(outcomes)

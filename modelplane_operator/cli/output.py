@@ -38,6 +38,11 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
 
+    @property
+    def is_structured(self) -> bool:
+        """Whether a program reads it."""
+        return self in {Format.JSON, Format.YAML}
+
 
 def console() -> Console:
     """As wide as the terminal, coloured on one alone; into a pipe lines are never broken."""

@@ -52,7 +52,7 @@ def fleet(
 
 
 def _show_fleet(clusters: Sequence[ClusterState], output: Format) -> None:
-    if output in {Format.JSON, Format.YAML}:
+    if output.is_structured:
         structured("Fleet", clusters, output)
         return
     out = console()
@@ -125,7 +125,7 @@ def hardware(
         return read_answer(AllHardware, await told(kube, namespace or target.namespace, ask="Hardware")).items
 
     found = ask(target, lambda kube: either(kube, read, asked))
-    if output in {Format.JSON, Format.YAML}:
+    if output.is_structured:
         structured("Hardware", found, output)
         return
     out = console()

@@ -62,7 +62,7 @@ def tree(
 
     def show() -> None:
         found, branches, seen = ask(target, question)
-        if output in {Format.JSON, Format.YAML}:
+        if output.is_structured:
             structured("Tree", branches, output)
         else:
             console().print(_drawn(found, branches, seen))
@@ -130,7 +130,7 @@ def events(
         return tuple(sorted((_happening(one) for one in found if _about(one) in told), key=lambda one: one.last))
 
     found = ask(target, question)
-    if output in {Format.JSON, Format.YAML}:
+    if output.is_structured:
         structured("Events", found, output)
     elif not found:
         console().print(

@@ -42,7 +42,7 @@ def models(
 
     def show() -> None:
         found = used(ask(target, snapshot))
-        if output in {Format.JSON, Format.YAML}:
+        if output.is_structured:
             structured("TopModels", found, output)
             return
         if not found:
@@ -86,7 +86,7 @@ def clusters(
 
     def show() -> None:
         found = sorted(states(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
-        if output in {Format.JSON, Format.YAML}:
+        if output.is_structured:
             structured("TopClusters", found, output)
             return
         if not found:
