@@ -34,6 +34,9 @@ demo-cloud: setup  ## Clusters on EKS and GKE (stand-ins of both), from apply to
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
 	@$(BIN)/python -m localfleet up --audit
 
+fleet-binaries: setup  ## Pack the fleet's programs for other machines of this kind: FLEET_BINARIES=file#sha256 takes them
+	@$(BIN)/python -m localfleet pack dist
+
 fleet-down: demo-down  ## The same as demo-down
 
 test: setup  ## Run the tests, on real binaries (built once into a cache); what each shows: docs/testing.md
@@ -116,4 +119,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean
