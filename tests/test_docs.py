@@ -18,7 +18,11 @@ from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "charts").rglob("*.md"))]
+FOLDERS_OF_PAGES = ("docs", "charts", ".github")
+PAGES = [
+    *sorted([*ROOT.glob("*.md"), ROOT / "llms.txt"]),
+    *(page for folder in FOLDERS_OF_PAGES for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 """Not what `make crds` writes: its patterns of fields look like links."""
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
