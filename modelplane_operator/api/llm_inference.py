@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
-from modelplane_operator.api.bounds import SUBDOMAIN, NamespaceName, ObjectName
+from modelplane_operator.api.bounds import SERVICE_NAME, SUBDOMAIN, NamespaceName, ObjectName
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
@@ -24,6 +24,12 @@ RUNTIME_STAYS = Rule(
     "self == oldSelf",
     "The runtime of an LLMInference cannot change, since both have the same names on the cluster: make another "
     "LLMInference beside it, or delete it and create it again.",
+)
+NAME_OF_A_SERVICE = Rule(
+    f"oldSelf.hasValue() || self.metadata.name.matches('{SERVICE_NAME}')",
+    "The name of an LLMInference is a Service's, too: use lower-case letters, digits and '-', and begin with a letter.",
+    field="metadata.name",
+    optional_old=True,  # what is stored under another name can still be deleted
 )
 
 
@@ -176,6 +182,7 @@ class MemoryKnown(ConditionType):
 class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):
     """One model with one URL: name a model and how many GPUs it takes, and where."""
 
+    rules: ClassVar = (NAME_OF_A_SERVICE,)
     definition: ClassVar = Definition(
         kind="LLMInference",
         group=INFERENCE,
