@@ -44,8 +44,8 @@ from scripts import chart, demo_cache
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
-CACHE = ROOT / "examples" / "models" / "made-up.yaml"
-GUARDED = ROOT / "examples" / "models" / "api-keys.yaml"
+CACHE = ROOT / "examples" / "demo" / "cache.yaml"
+GUARDED = ROOT / "examples" / "recipes" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
 CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.

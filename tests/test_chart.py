@@ -224,7 +224,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         await operator.leads()
         for namespace in ("ml-team", "platform"):
             await server.kubectl("create", "namespace", namespace)
-        for examples in ("gateway.yaml", "classes", "clusters", "models", "operator", "infrastructure"):
+        for examples in ("start", "recipes", "classes", "clusters", "operator", "infrastructure", "demo/cache.yaml"):
             await server.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / examples))
         await eventually(lambda: settled(server), bool, "all that has a controller to be judged")
         _, metrics = await operator.page("/metrics")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fleet
 
 FIRST = Path(__file__).parent / "data" / "first-chart.tgz"
 """The first chart of this repository (commit cb36fee): its definitions are in a folder that Helm never upgrades."""
-CLASS = ROOT / "examples/classes/existing.yaml"
+CLASS = ROOT / "examples/start/2-classes.yaml"
 OURS = "app.kubernetes.io/instance=modelplane"
 EVERYTHING = (
     "deploy,svc,sa,pdb,netpol,role,rolebinding,clusterrole,clusterrolebinding,"
