@@ -12,9 +12,9 @@ import pytest
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.eks import resources
+from modelplane_operator.rendering.clusters.eks import quotas, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
 from tests.support.aws.world import AwsWorld, aws_world
@@ -298,6 +298,40 @@ def test_a_cluster_of_any_owner_is_found_by_its_name(aws: AwsWorld) -> None:
         aws.runner.run(aws.cloud.endpoint("another"))
 
 
+def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWorld) -> None:
+    block = {
+        "InstanceType": "p5.48xlarge",
+        "AvailabilityZone": "us-west-2b",
+        "TotalInstanceCount": 4,
+        "State": "active",
+    }
+    aws.aws.quotas.blocks = {"cr-1": block}
+    aws.aws.quotas.own = {quotas.PARALLEL: 96}
+
+    offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
+
+    assert {"1.36", "1.31"} & offer.versions == {"1.36"}
+    assert offer.cores == {"p5.48xlarge": 192, "m6i.xlarge": 4}
+    assert offer.reservations == {"cr-1": Reservation("p5.48xlarge", "us-west-2b", 4, "active"), "cr-2": None}
+    assert offer.quotas[quotas.PARALLEL].limit == 96
+    assert offer.quotas[quotas.PARALLEL].used == 0
+    assert offer.quotas[quotas.VPCS] == Quota("VPCs per Region (L-F678F1CE)", 5, 1)
+    assert offer.quotas[quotas.STANDARD].limit == 640, "the quota that nobody has changed is AWS's own"
+    assert quotas.GRAPHICS not in offer.quotas
+    assert (offer.unasked, offer.later) == ((), "")
+
+
+def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWorld) -> None:
+    aws.aws.denied = "servicequotas"
+
+    offer = aws.runner.run(aws.cloud.offered({"m6i.xlarge"}, ()))
+
+    assert offer.quotas == {}
+    assert offer.versions
+    assert all("service-quotas get_service_quota" in one for one in offer.unasked)
+    assert offer.unasked
+
+
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(aws, PLAIN, FABRIC)
@@ -309,6 +343,7 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life.until_settled(HOURS)
     life.going = True
     life.until_settled(HOURS)
+    aws.runner.run(aws.cloud.offered({"p5.48xlarge"}, {"cr-1"}))
     prefixes = permissions.PREFIXES
     called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.aws.calls}
 
@@ -321,7 +356,6 @@ UNCALLED = {
     # What is asked of the account before, and of what ran in the cluster.
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeInstanceTypeOfferings",
-    "ec2:DescribeInstanceTypes",
     "sts:GetCallerIdentity",
     "ec2:DeleteNetworkInterface",
     "ec2:DeleteVolume",

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from google.cloud import compute_v1
 
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
-from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Quota, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
+from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, kinds, quotas, resources
 from tests.support.cloud_life import OWNER, Life
 from tests.support.google.server import PROJECT, Fault
 from tests.support.google.world import GoogleWorld, google_world
@@ -285,9 +286,40 @@ def test_a_cluster_of_any_owner_is_found_by_its_name(google: GoogleWorld) -> Non
         google.runner.run(google.cloud.endpoint("another"))
 
 
+def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: GoogleWorld) -> None:
+    state = google.google.state
+    state.quotas = {"NVIDIA_L4_GPUS": (8.0, 2.0), "GPUS_ALL_REGIONS": (0.0, 0.0)}
+    machines = {("g2-standard-12", "us-central1-a"), ("g2-standard-12", "us-central1-b")}
+    asked = google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")})
+    assert "The API is disabled" in google.runner.run(asked).later
+
+    state.services = {f"{one}.googleapis.com" for one in SERVICES}
+    offer = google.runner.run(google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")}))
+    assert (offer.unasked, offer.later, offer.absent) == ((), "", ())
+    assert offer.versions == {"1.34", "1.35", "1.36", "1.37"}, "those of the channel that clusters are in"
+    assert offer.cores == {"g2-standard-12": 4}
+    assert offer.quotas["NVIDIA_L4_GPUS"] == Quota("NVIDIA_L4_GPUS in us-central1", 8, 2)
+    assert offer.quotas[quotas.ALL_GPUS].name == f"GPUS_ALL_REGIONS of project {PROJECT}"
+
+    state.absent = {"g2-standard-12"}
+    google.google.denied = "compute GET regions"
+    offer = google.runner.run(google.cloud.offered(machines, ()))
+    assert len(offer.absent) == 2
+    assert all("was not found" in one for one in offer.absent)
+    assert len(offer.unasked) == 1
+
+
+def test_quotas_are_called_what_google_calls_them() -> None:
+    ours = {*quotas.ACCELERATORS.values(), quotas.ADDRESSES, quotas.CORES, quotas.DISKS}
+    ours |= {one.removeprefix(quotas.GLOBAL) for one in (quotas.NETWORKS, quotas.ALL_GPUS)}
+
+    assert ours <= {one.name for one in compute_v1.Quota.Metric}
+
+
 def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(google, L4, A100)
+    google.runner.run(google.cloud.offered({("g2-standard-12", "us-central1-a")}, {("nvidia-l4", "us-central1-a")}))
     life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
     life.until_settled(HOURS)
     _left_behind(google)

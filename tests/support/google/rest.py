@@ -22,11 +22,11 @@ class Rest:
         """By the path behind the version."""
         service, _, rest = path.strip("/").partition("/")
         version, _, rest = rest.partition("/")
-        prefix = f"projects/{self._project}/"
+        prefix = f"projects/{self._project}"
         assert version == "v1"
-        if not rest.startswith(prefix):
+        if not f"{rest}/".startswith(f"{prefix}/"):
             raise Refused("PERMISSION_DENIED", 403, "forbidden", f"no right on {rest}")
-        within = rest.removeprefix(prefix)
+        within = rest.removeprefix(prefix).removeprefix("/")
         said = json.loads(body) if body else {}
         match service:
             case "serviceusage":
@@ -55,6 +55,19 @@ class Rest:
         if "compute.googleapis.com" not in self._state.services:
             raise Refused("PERMISSION_DENIED", 403, "accessNotConfigured", "The API is disabled")
         collection, _, name = path.rpartition("/")
+        if path in ("", f"regions/{self._region}"):
+            kind: Any = compute_v1.Region if path else compute_v1.Project
+            listed = [
+                {"metric": metric, "limit": limit, "usage": used}
+                for metric, (limit, used) in self._state.quotas.items()
+            ]
+            return _checked(kind, {"name": self._region if path else self._project, "quotas": listed})
+        if match := re.fullmatch("zones/[^/]+/(machineTypes|acceleratorTypes)/([^/]+)", path):
+            if match[2] in self._state.absent:
+                raise missing(f"projects/{self._project}/{path}")
+            if match[1] == "machineTypes":
+                return _checked(compute_v1.MachineType, {"name": match[2], "guestCpus": 4})
+            return _checked(compute_v1.AcceleratorType, {"name": match[2]})
         if path.endswith("operations"):
             return {"items": self._operations(query)}
         if path.startswith("aggregated/"):
@@ -139,3 +152,9 @@ class Rest:
 
     def _linked(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
         return {**said, "selfLink": self._link(path)}
+
+
+def _checked(kind: Any, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What Google's own library knows as one of that kind."""
+    kind.from_json(json.dumps(said), ignore_unknown_fields=False)
+    return said
