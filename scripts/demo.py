@@ -49,7 +49,7 @@ GUARDED = ROOT / "examples" / "models" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
 CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.
-HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
+HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
 KEYS_PORT = 8081
 SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
