@@ -159,6 +159,10 @@ def test_nothing_is_made_of_what_could_not_become_a_cluster(
     assert decided.requeue_after == 300
 
 
+def test_a_quota_without_a_limit_is_none() -> None:
+    assert _told(_eks(_left(quotas.PARALLEL, -1)), "QuotaAvailable")[:2] == ("True", "Sufficient")
+
+
 def test_a_capacity_block_takes_nothing_of_a_quota() -> None:
     decided = _eks(_left(quotas.PARALLEL, 0), capacityBlock={"capacityReservationId": BLOCK})
 

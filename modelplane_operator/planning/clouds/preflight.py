@@ -71,6 +71,8 @@ def _quotas(needs: Iterable[Need], quotas: Mapping[str, Quota], raised: str) -> 
     short, tight = list[str](), list[str]()
     for code in sorted(first.keys() & quotas.keys()):
         quota = quotas[code]
+        if quota.limit < 0:  # there is none
+            continue
         left = max(quota.limit - quota.used, 0.0)
         said = f"{left:g} of {quota.limit:g} are left of quota {quota.name}"
         if first[code] > left:

@@ -98,9 +98,9 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
     life = _made(aws, PLAIN, FABRIC)
 
     _one_of_each(life)
-    calls = aws.aws.changes
+    calls = aws.server.changes
     life.turn()
-    assert aws.aws.changes == calls, "at rest nothing is changed"
+    assert aws.server.changes == calls, "at rest nothing is changed"
     _ended(life)
 
 
@@ -121,7 +121,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
     "fault", ["after", *(pytest.param(one, marks=pytest.mark.long) for one in ("before", "throttled"))]
 )
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
-    aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    aws.server.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
 
     life.until_settled(HOURS)
@@ -136,7 +136,9 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld)
 
     life.until_settled(HOURS)
 
-    asked = [operation for service, operation in aws.aws.calls if operation.startswith("Update") and service == "eks"]
+    asked = [
+        operation for service, operation in aws.server.calls if operation.startswith("Update") and service == "eks"
+    ]
     assert asked == ["UpdateClusterVersion", "UpdateClusterVersion", "UpdateNodegroupVersion", "UpdateNodegroupVersion"]
     assert {_group(aws, name)["version"] for name in ("system", "l4")} == {"1.38"}
 
@@ -179,7 +181,7 @@ def test_another_template_replaces_the_nodes_before_the_old_one_goes(aws: AwsWor
 
 def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
     life = _made(aws)
-    calls = aws.aws.changes
+    calls = aws.server.changes
     life.wanted = _wanted({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
 
     decision = life.turn()
@@ -190,14 +192,14 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
     words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
     assert record.message == words
     assert [(one.key, str(error)) for one, error in decision.troubles] == [("nodegroup-l4", words)]
-    assert aws.aws.changes == calls
+    assert aws.server.changes == calls
 
 
 def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
     life = aws.live(_wanted(PLAIN))
-    aws.aws.eks.fail_next = {"nodegroup"}
+    aws.server.eks.fail_next = {"nodegroup"}
     words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
-    aws.aws.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
+    aws.server.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
     told: set[str] = set()
     for _ in range(200):
         decision = life.turn()
@@ -279,7 +281,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld) -> None:
     life = _made(aws)
     before = [(one.key, one.id) for one in life.records]
-    aws.aws.denied = "ec2"
+    aws.server.denied = "ec2"
     aws.now += timedelta(minutes=5)
 
     decision = life.turn()
@@ -305,8 +307,8 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
         "TotalInstanceCount": 4,
         "State": "active",
     }
-    aws.aws.quotas.blocks = {"cr-1": block}
-    aws.aws.quotas.own = {quotas.PARALLEL: 96}
+    aws.server.quotas.blocks = {"cr-1": block}
+    aws.server.quotas.own = {quotas.PARALLEL: 96}
 
     offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
 
@@ -322,7 +324,7 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWo
 
 
 def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWorld) -> None:
-    aws.aws.denied = "servicequotas"
+    aws.server.denied = "servicequotas"
 
     offer = aws.runner.run(aws.cloud.offered({"m6i.xlarge"}, ()))
 
@@ -345,7 +347,7 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life.until_settled(HOURS)
     aws.runner.run(aws.cloud.offered({"p5.48xlarge"}, {"cr-1"}))
     prefixes = permissions.PREFIXES
-    called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.aws.calls}
+    called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.server.calls}
 
     allowed = permissions.reads() | permissions.changes()
     assert called - allowed == set()

@@ -44,6 +44,18 @@ def test_machines_on_demand_are_counted_and_no_others() -> None:
     assert used == {quotas.PARALLEL: 100, quotas.GRAPHICS: 0, quotas.STANDARD: 0}
 
 
+@pytest.mark.parametrize("quota", [{"ErrorReason": {"ErrorMessage": "no access"}}, {"Value": "many"}, None])
+def test_an_answer_that_nobody_can_read_speaks_against_nothing(quota: Any) -> None:
+    class Strange(_Account):
+        async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {"Quota": quota, "CapacityReservations": [{}]}
+
+    offer = asyncio.run(offered(cast(Session, Strange()), {"p5.48xlarge"}, {"cr-1"}))
+
+    assert (offer.quotas, offer.reservations) == ({}, {})
+    assert len(offer.unasked) >= 2
+
+
 @pytest.mark.parametrize(
     ("machine", "quota"),
     [

@@ -82,7 +82,7 @@ def _one_of_each(life: Life[GoogleWorld]) -> None:
 def _ended(life: Life[GoogleWorld]) -> None:
     life.going = True
     life.until_settled(HOURS)
-    assert life.cloud.google.state.left == []
+    assert life.cloud.left == []
 
 
 def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ ZONE, LINK = "zones/us-central1-a", f"https://www.googleapis.com/compute/v1/proj
 
 
 def _network(google: GoogleWorld) -> str:
-    return google.google.state.networks[google.id_of("network")]["selfLink"]
+    return google.server.state.networks[google.id_of("network")]["selfLink"]
 
 
 def _left_behind(google: GoogleWorld) -> set[str]:
@@ -118,7 +118,7 @@ def _left_behind(google: GoogleWorld) -> set[str]:
             "labels": {"storage_gke_io_created-by": "filestore_csi_storage_gke_io"},
         },
     }
-    google.google.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    google.server.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
     return {*left}
 
 
@@ -126,11 +126,11 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld
     life = _made(google, L4, A100)
 
     _one_of_each(life)
-    calls = google.google.changes
+    calls = google.server.changes
     life.turn()
-    assert google.google.changes == calls, "at rest nothing is changed"
+    assert google.server.changes == calls, "at rest nothing is changed"
     _ended(life)
-    assert google.google.state.services, "what was enabled in a project stays"
+    assert google.server.state.services, "what was enabled in a project stays"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(google: Google
 
 @pytest.mark.parametrize("fault", ["before", "after", "throttled"])
 def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
-    google.google.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    google.server.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = google.live(_wanted(L4, A100), pace=PACE)
 
     life.until_settled(HOURS)
@@ -160,7 +160,7 @@ def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
 @pytest.mark.parametrize("kind", ["network", "subnetwork", "cluster", "nodepool"])
 def test_what_was_accepted_and_failed_is_told_and_made_again(google: GoogleWorld, kind: str) -> None:
     words = "Quota 'NETWORKS' exceeded. Limit: 5.0 globally."
-    google.google.state.fail_next = {kind: words}
+    google.server.state.fail_next = {kind: words}
     life, told = google.live(_wanted(L4), pace=PACE), set[str]()
     for _ in range(300):
         decision = life.turn()
@@ -180,7 +180,7 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow(google: GoogleWorld) -
 
     life.until_settled(HOURS)
 
-    asked = [name for name in google.google.calls if name.startswith("container Update")]
+    asked = [name for name in google.server.calls if name.startswith("container Update")]
     assert asked[:2] == ["container UpdateMaster", "container UpdateMaster"]
     assert {_pool(google, name)["version"] for name in ("system", "l4")} == {"1.37"}
 
@@ -205,12 +205,12 @@ def test_a_pool_that_is_removed_goes_alone(google: GoogleWorld) -> None:
     life.until_settled(HOURS)
 
     _one_of_each(life)
-    assert "container DeleteCluster" not in google.google.calls
+    assert "container DeleteCluster" not in google.server.calls
 
 
 def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWorld) -> None:
     life = _made(google)
-    calls = google.google.changes
+    calls = google.server.changes
     life.wanted = _wanted({**L4, "machineType": "g2-standard-48"})
 
     decision = life.turn()
@@ -219,12 +219,12 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWor
     record = next(one for one in life.records if one.key == "nodepool-l4")
     assert record.state == "Ready"
     assert record.message == "machine_type cannot be changed: ask for another one beside it, then remove this one"
-    assert google.google.changes == calls
+    assert google.server.changes == calls
 
 
 def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleWorld) -> None:
     life = _made(google)
-    for cluster in google.google.state.clusters.values():
+    for cluster in google.server.state.clusters.values():
         cluster.resource_labels = {"owner": "somebody"}
     google.now += timedelta(minutes=6)
     for _ in range(20):
@@ -234,12 +234,12 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
 
     message = {one.key: one.message or "" for one in life.records}["cluster"]
     assert "carries no tag of ours: it is left alone" in message
-    assert google.google.state.clusters
+    assert google.server.state.clusters
 
 
 def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(google: GoogleWorld) -> None:
     life = _made(google)
-    others, left = google.google.state.others, _left_behind(google)
+    others, left = google.server.state.others, _left_behind(google)
     theirs = {
         "regions/us-central1/forwardingRules/web": {"name": "web"},
         f"{ZONE}/disks/theirs": {"name": "theirs"},
@@ -261,13 +261,13 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 
     del others["global/firewalls/allow-ssh"]
     life.until_settled(HOURS)
-    assert {*google.google.state.left} == {*theirs}
+    assert {*google.server.state.left} == {*theirs}
 
 
 def test_credentials_that_are_refused_are_told_and_change_nothing(google: GoogleWorld) -> None:
     life = _made(google)
     before = [(one.key, one.id) for one in life.records]
-    google.google.denied = "container"
+    google.server.denied = "container"
     google.now += timedelta(minutes=6)
 
     decision = life.turn()
@@ -287,7 +287,7 @@ def test_a_cluster_of_any_owner_is_found_by_its_name(google: GoogleWorld) -> Non
 
 
 def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: GoogleWorld) -> None:
-    state = google.google.state
+    state = google.server.state
     state.quotas = {"NVIDIA_L4_GPUS": (8.0, 2.0), "GPUS_ALL_REGIONS": (0.0, 0.0)}
     machines = {("g2-standard-12", "us-central1-a"), ("g2-standard-12", "us-central1-b")}
     asked = google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")})
@@ -302,7 +302,7 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: Go
     assert offer.quotas[quotas.ALL_GPUS].name == f"GPUS_ALL_REGIONS of project {PROJECT}"
 
     state.absent = {"g2-standard-12"}
-    google.google.denied = "compute GET regions"
+    google.server.denied = "compute GET regions"
     offer = google.runner.run(google.cloud.offered(machines, ()))
     assert len(offer.absent) == 2
     assert all("was not found" in one for one in offer.absent)
@@ -325,4 +325,4 @@ def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) ->
     _left_behind(google)
     _ended(life)
 
-    assert {*google.google.calls} == {*PERMISSIONS}
+    assert {*google.server.calls} == {*PERMISSIONS}

@@ -9,12 +9,14 @@ from typing import Any, Final, TypeVar
 
 from modelplane_operator.clients.clouds.eks.session import Session
 from modelplane_operator.kube.cloud import Offer, Quota, Reservation
-from modelplane_operator.kube.errors import ApiError, NotFound
+from modelplane_operator.kube.errors import ApiError, NotFound, ServerFault
 from modelplane_operator.rendering.clusters.eks import quotas
 
 T = TypeVar("T")
 
 UNSUPPORTED: Final = "UNSUPPORTED"
+UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
+"""What comes of an answer that is not what it should be: it speaks against no cluster."""
 _RUNNING: Final = {"Name": "instance-state-name", "Values": ["pending", "running"]}
 
 
@@ -27,7 +29,9 @@ async def offered(session: Session, machines: Collection[str], reservations: Col
             return await question
         except ApiError as error:
             refused.append(str(error))
-            return {}
+        except UNREADABLE as error:
+            refused.append(f"an answer of AWS that nobody can read: {error!r}")
+        return {}
 
     codes = [quotas.VPCS, quotas.ADDRESSES, quotas.CLUSTERS, *sorted({*map(quotas.quota_of, machines)} - {""})]
     versions, cores, limits, reserved = await asyncio.gather(
@@ -65,6 +69,8 @@ async def _quota(session: Session, code: str) -> Mapping[str, Quota]:
     except NotFound:
         answer = await session.call("service-quotas", "get_aws_default_service_quota", asked)
     said = answer["Quota"]
+    if "Value" not in said:
+        raise ServerFault(f"quota {code} is not told: {said.get('ErrorReason', {}).get('ErrorMessage', '')}")
     name = f"{said.get('QuotaName', '')} ({code})".strip()
     return {code: Quota(name, float(said["Value"]), await _used(session, code))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from modelplane_operator.clients.clouds.gke.changes import Where
 from modelplane_operator.clients.clouds.gke.lists import Session
@@ -14,6 +14,9 @@ from modelplane_operator.kube.objects import entries
 from modelplane_operator.rendering.clusters.gke import CHANNEL, minor, quotas
 
 T = TypeVar("T")
+
+UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError)
+"""What comes of an answer that is not what it should be: it speaks against no cluster."""
 
 
 async def offered(
@@ -29,6 +32,8 @@ async def offered(
             later.append(str(error))
         except ApiError as error:
             refused.append(str(error))
+        except UNREADABLE as error:
+            refused.append(f"an answer of Google that nobody can read: {error!r}")
         return otherwise
 
     parts = (("machineTypes", machines), ("acceleratorTypes", accelerators))
