@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -117,7 +118,9 @@ async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
                 yield ground
             finally:
                 ground.kill()
-                print(tail(demo.operator_of(fleet).log, lines=40))  # pytest shows it of a test that failed
+                sys.stdout.write(
+                    tail(demo.operator_of(fleet).log, lines=40)
+                )  # which pytest shows of a test that failed
 
 
 async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(

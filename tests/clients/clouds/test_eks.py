@@ -196,7 +196,7 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
 
 
 def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
-    life = aws.live(_wanted(PLAIN))
+    life = aws.live(_wanted(PLAIN), pace=PACE)
     aws.server.eks.fail_next = {"nodegroup"}
     words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
     aws.server.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
@@ -205,7 +205,7 @@ def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
         decision = life.turn()
         assert decision is not None
         told |= {one.message or "" for one in life.records if one.state == "Failed"}
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
         if all(one.state == "Ready" for one in life.records):
             break
 
@@ -229,11 +229,11 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
     wanted = _wanted(PLAIN)
     name = next(one.parameters["RoleName"] for one in wanted if one.key == "role-node")
     aws.iam("create_role", RoleName=name, AssumeRolePolicyDocument="{}")
-    life = aws.live(wanted)
-    for _ in range(60):
+    life = aws.live(wanted, pace=PACE)
+    for _ in range(3):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
     assert "carries no tag of ours: it is left alone" in message
@@ -267,7 +267,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
     for _ in range(120):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
         if {one.key for one in life.records} == {"vpc"} and life.records[0].message:
             break
     assert {one.key for one in life.records} == {"vpc"}

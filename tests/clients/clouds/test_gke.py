@@ -119,6 +119,7 @@ def _left_behind(google: GoogleWorld) -> set[str]:
         },
     }
     google.server.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    google.server.state.networks[google.id_of("network")]["peerings"] = [{"name": "filestore-peer-1"}]
     return {*left}
 
 

@@ -74,6 +74,8 @@ class Rest:
             kind = path.removeprefix("aggregated/")
             found = [one for where, one in self._state.others.items() if f"/{kind}/" in where]
             return {"items": {"zones/us-central1-a": {kind: found}, "global": {"warning": {"code": "NO_RESULTS"}}}}
+        if name == "removePeering":
+            return self._unpeered(collection.rpartition("/")[2], said)
         if method == "POST":
             return self._made(path, said)
         known = {
@@ -108,6 +110,15 @@ class Rest:
                 store[name] = self._linked(f"{path}/{name}", said)
 
         return self._begun("insert", f"{path}/{name}", takes, finish, error)
+
+    def _unpeered(self, network: str, said: dict[str, Any]) -> Mapping[str, Any]:
+        compute_v1.NetworksRemovePeeringRequest.from_json(json.dumps(said), ignore_unknown_fields=False)
+        item = self._state.networks[network]
+
+        def finish() -> None:
+            item["peerings"] = [one for one in item["peerings"] if one["name"] != said["name"]]
+
+        return self._begun("removePeering", f"global/networks/{network}", "network", finish)
 
     def _deleted(self, collection: str, name: str, store: dict[str, Any]) -> Mapping[str, Any]:
         if collection == "global/networks" and (user := self._state.network_is_used(name)):

@@ -99,4 +99,5 @@ class State:
         subnets = (one["name"] for one in self.subnetworks.values() if one["network"].endswith(f"/{name}"))
         inside = (path for path, one in self.others.items() if str(one.get("network", "")).endswith(f"/{name}"))
         clusters = (one.name for one in self.clusters.values() if one.network == name)
-        return next((*subnets, *inside, *clusters).__iter__(), "")
+        peers = (str(one["name"]) for one in self.networks[name].get("peerings", ()))
+        return next((*subnets, *inside, *clusters, *peers).__iter__(), "")

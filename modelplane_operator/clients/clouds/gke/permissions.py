@@ -33,6 +33,7 @@ PERMISSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "compute GET regions": ("compute.regions.get",),
     "compute GET subnetworks": ("compute.subnetworks.get",),
     "compute GET targetPools": ("compute.targetPools.list",),
+    "compute POST removePeering": ("compute.networks.removePeering",),
     "compute POST networks": ("compute.networks.create",),
     "compute POST subnetworks": ("compute.networks.updatePolicy", "compute.subnetworks.create"),
     "container CreateCluster": ("container.clusters.create",),
