@@ -50,6 +50,8 @@ WORKERS = ("worker-1", "worker-2")
 CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.
 HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
+# API servers of the fleet: a tenant may bring one of them as a cluster of its own (docs/llminference.md).
+TENANTS_CLUSTERS = "--allow-endpoints=10.90.0.0/16"
 KEYS_PORT = 8081
 SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
@@ -207,7 +209,7 @@ def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subproc
     helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
     operator = operator_of(fleet, environment)
     return (
-        operator.start(*chart.arguments(manifests), *HURRIED, *helm, f"--keys-address={keys}"),
+        operator.start(*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, f"--keys-address={keys}"),
         key_service_of(fleet).start("keys", f"--listen={keys}"),
     )
 
@@ -496,6 +498,10 @@ Look:
   kubectl get modeldeployments,modelreplicas,modelendpoints -n {NAMESPACE}
   kubectl describe modeldeployment {NAME} -n {NAMESPACE}
   kubectl get modelcaches -n {NAMESPACE} -o wide
+
+A model in five fields, on a cluster that the operator chooses; docs/llminference.md has those on a cluster of your own:
+  kubectl apply -f examples/llminference/fleet.yaml
+  kubectl get llminferences -n {NAMESPACE}
 
 Scale:
   kubectl scale modeldeployment {NAME} -n {NAMESPACE} --replicas=4

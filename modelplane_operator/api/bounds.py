@@ -21,6 +21,7 @@ from modelplane_operator.api.model import Rule, must
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"^{_LABEL}(\.{_LABEL})*$"
+SERVICE_NAME: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 HOST_OR_WILDCARD: Final = rf"^(\*|(\*\.)?{_LABEL}(\.{_LABEL})*)$"
 """One host, `*.` before a domain for all that are below it, or `*` for every host."""
 

@@ -35,6 +35,8 @@ _BOUNDS = {
     "pattern": "matches `{}`",
 }
 
+RULES = "x-kubernetes-validations"
+
 # Names of our objects become label values, which may have 63 characters.
 METADATA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 63}}}
 
@@ -116,6 +118,7 @@ def schema(kind: type[Resource[Any, Any]]) -> Manifest:
             "spec": whole["properties"]["spec"],
             "status": whole["properties"]["status"],
         },
+        **{keyword: whole[keyword] for keyword in (RULES,) if keyword in whole},
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from modelplane_operator.api.base import Column, Definition, Resource, SummarizedStatus
-from modelplane_operator.api.bounds import SUBDOMAIN, NamespaceName, ObjectName
+from modelplane_operator.api.bounds import SERVICE_NAME, SUBDOMAIN, NamespaceName, ObjectName
 from modelplane_operator.api.conditions import NEWS, STEP, WARNING, ConditionType, Ready, Synced
 from modelplane_operator.api.crossplane import Spec
 from modelplane_operator.api.model import ATOMIC, Model, Rule, must, needed
@@ -24,6 +24,12 @@ RUNTIME_STAYS = Rule(
     "self == oldSelf",
     "The runtime of an LLMInference cannot change, since both have the same names on the cluster: make another "
     "LLMInference beside it, or delete it and create it again.",
+)
+NAME_OF_A_SERVICE = Rule(
+    f"oldSelf.hasValue() || self.metadata.name.matches('{SERVICE_NAME}')",
+    "The name of an LLMInference is a Service's, too: use lower-case letters, digits and '-', and begin with a letter.",
+    field="metadata.name",
+    optional_old=True,  # what is stored under another name can still be deleted
 )
 
 
@@ -119,6 +125,7 @@ class TargetResolved(ConditionType):
         WARNING,
     )
     INVALID_KUBECONFIG = "InvalidKubeconfig", "False", "The Secret's kubeconfig cannot be used; see why.", WARNING
+    FORBIDDEN = "Forbidden", "False", "The account by which it is reached lacks a right there; see which.", WARNING
     UNREACHABLE = "Unreachable", "Unknown", "The cluster does not answer, or not yet; see why.", WARNING
     NOT_NEEDED = "NotNeeded", "True", "The operator chooses the cluster: `placement: Fleet`."
     CONNECTING = "Connecting", "Unknown", "The cluster was not asked yet.", STEP
@@ -133,8 +140,13 @@ class TargetResolved(ConditionType):
 class RuntimeAvailable(ConditionType):
     """Whether the cluster knows VLLMRuntimes; only with `placement: Cluster`."""
 
-    AVAILABLE = "Available", "True", "It does."
-    NOT_INSTALLED = "NotInstalled", "False", "It does not; the message says what to install.", WARNING
+    AVAILABLE = "Available", "True", "The cluster knows VLLMRuntimes."
+    NOT_INSTALLED = (
+        "NotInstalled",
+        "False",
+        "The cluster does not know VLLMRuntimes; the message says what to install.",
+        WARNING,
+    )
     NOT_NEEDED = "NotNeeded", "True", "No VLLMRuntime is made: `runtime: Deployment` or `placement: Fleet`."
     NOT_KNOWN = "NotKnown", "Unknown", "The cluster was not asked.", STEP
 
@@ -142,7 +154,7 @@ class RuntimeAvailable(ConditionType):
 class ModelReady(ConditionType):
     """Whether the model answers, as its VLLMRuntime, its Deployment or its ModelService says."""
 
-    READY = "Ready", "True", "It does.", NEWS
+    READY = "Ready", "True", "The model answers.", NEWS
     UPDATING = "Updating", "False", "Its engine is being replaced.", STEP
     NOT_READY = "NotReady", "False", "Its engine does not answer yet.", STEP
     NOT_CREATED = "NotCreated", "False", "Nothing is there yet.", STEP
@@ -153,12 +165,12 @@ class ModelReady(ConditionType):
 class OldCopiesRemoved(ConditionType):
     """Whether what was made elsewhere before is gone; absent while nothing ever was."""
 
-    REMOVED = "Removed", "True", "It is."
-    REMOVING = "Removing", "False", "It is being deleted, or waits until the new copy is there.", STEP
+    REMOVED = "Removed", "True", "All old copies are gone."
+    REMOVING = "Removing", "False", "Old copies are being deleted, or wait until the new copy is there.", STEP
     LEFT_BEHIND = (
         "LeftBehind",
         "False",
-        "Some of it cannot be reached; the message says where it is, and how to let go of it.",
+        "Some old copies cannot be reached; the message says where it is, and how to let go of it.",
         WARNING,
     )
 
@@ -176,6 +188,7 @@ class MemoryKnown(ConditionType):
 class LLMInference(Resource[LLMInferenceSpec, LLMInferenceStatus]):
     """One model with one URL: name a model and how many GPUs it takes, and where."""
 
+    rules: ClassVar = (NAME_OF_A_SERVICE,)
     definition: ClassVar = Definition(
         kind="LLMInference",
         group=INFERENCE,

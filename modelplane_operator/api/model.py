@@ -34,6 +34,8 @@ class Rule:
     """Whether that field is what is missing."""
     telling: str = ""
     """An expression that tells more than `message`: who is meant among many."""
+    optional_old: bool = False
+    """Whether `oldSelf` is an optional, without a value when the object is created."""
 
     def to_manifest(self) -> Manifest:
         return {
@@ -42,6 +44,7 @@ class Rule:
             **({"messageExpression": self.telling} if self.telling else {}),
             **({"fieldPath": f".{self.field}"} if self.field else {}),
             **({"reason": "FieldValueRequired"} if self.lacking else {}),
+            **({"optionalOldSelf": True} if self.optional_old else {}),
         }
 
 

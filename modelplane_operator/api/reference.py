@@ -35,6 +35,7 @@ def page(kind: Kind, example: str) -> str:
     of = kind.definition
     schema = crd.schema(kind)
     properties = schema["properties"]
+    whole = Field("metadata.name", {name: value for name, value in schema.items() if name == crd.RULES}, required=True)
     fields = [*_fields("spec", properties["spec"], required=True), *_fields("status", properties["status"])]
     shown, wide = (", ".join(one.name for one in crd.columns(kind) if one.wide is more) for more in (False, True))
     return "\n".join(
@@ -61,7 +62,7 @@ def page(kind: Kind, example: str) -> str:
             "|---|---|---|---|---|",
             *(_row(field) for field in fields),
             "",
-            *_rules(fields),
+            *_rules([whole, *fields]),
             "## Conditions",
             "",
             "| type | status | reason | meaning | what to do |",

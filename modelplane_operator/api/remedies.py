@@ -287,6 +287,10 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
         "llminference.md#whom-a-cluster-lets-in",
     ),
     inferences.TargetResolved.INVALID_KUBECONFIG: Remedy("Put a kubeconfig that can be used into the Secret."),
+    inferences.TargetResolved.FORBIDDEN: Remedy(
+        "Give the account the rights in the namespace that the message names.",
+        "llminference.md#deploying-to-a-cluster-of-your-own",
+    ),
     inferences.TargetResolved.UNREACHABLE: Remedy("Mend the way to the cluster that the message names."),
     inferences.TargetResolved.CONNECTING: Remedy(_WAIT),
     inferences.TargetResolved.TOO_MANY_LOCATIONS: Remedy(_ABANDON, "llminference.md#moving-and-deleting"),

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-from huggingface_hub import HfApi
-from huggingface_hub import hf_hub_download as _download  # pyright: ignore[reportUnknownVariableType]
+from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -18,8 +17,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # pyright: ignore[reportUnknownVariableType]
 
 from modelplane_operator.hydrate.source import Broken, File, Listing, Refused, selected
+from modelplane_operator.hydrate.web import client, resumed, wanted, write
 
 # Of a status of 400 and above, those that another try may mend: too early, too many, and the server's own trouble.
 _PASSING: Final = frozenset({408, 425, 429})
@@ -35,6 +36,7 @@ class HuggingFace:
     allow: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     token: str | None = field(default=None, repr=False)
+    client: httpx.Client = field(default_factory=client)
 
     def listing(self) -> Listing:
         with self._errors():
@@ -51,15 +53,18 @@ class HuggingFace:
         return Listing(found.sha, files)
 
     def fetch(self, listing: Listing, file: File, folder: Path) -> None:
-        with self._errors():
-            _download(
-                self.repo,
-                file.path,
-                revision=listing.revision,
-                local_dir=folder,
-                endpoint=self.endpoint,
-                token=self.token or False,
+        """By the library's addresses and headers, and not by its download: that asks for each file twice, and takes
+        twice the processor and four times 10 MB."""
+        have = resumed(file, folder)
+        if have == file.size:
+            return
+        url = hf_hub_url(self.repo, file.path, revision=listing.revision, endpoint=self.endpoint)
+        headers = build_hf_headers(token=self.token or False) | wanted(have)
+        with self._errors(), self.client.stream("GET", url, headers=headers) as response:
+            hf_raise_for_status(
+                httpx.Response(response.status_code, headers=response.headers, request=response.request)
             )
+            write(file, folder, have if response.status_code == 206 else 0, response.iter_raw())
 
     @property
     def _named(self) -> str:

@@ -159,8 +159,11 @@ def _check(files: Iterable[File]) -> None:
 
 
 def _verify(file: File, path: Path) -> None:
-    """Raises Broken, and has it fetched anew, when it is not that file."""
+    """Raises Broken, and has it fetched anew, when it is not that file. Else it outlasts the node from here on: the
+    marker would, too, and speak for what was lost."""
     if path.stat().st_size == file.size and matches(file.checksum, path):
+        with path.open("rb") as content:
+            os.fsync(content.fileno())
         return
     path.unlink()
     raise Broken(f"file {file.path} has come with another content than the source says it has")

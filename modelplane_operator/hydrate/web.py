@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import httpcore
 import httpx
 
 from modelplane_operator.hydrate.source import Broken, Denied, File, HydrationError, Refused
 
 LARGEST: Final = 16 << 20  # of what is read as a whole: a manifest, a list
+PIECE: Final = 1 << 20  # at most so much at once: by the library's 64 KiB a GB takes two seconds more of the processor
 TIMEOUT: Final = httpx.Timeout(60, connect=10)
 # Of a status of 400 and above, those that another try may mend: too early, too many, another content meanwhile.
 PASSING: Final = frozenset({408, 412, 425, 429})
@@ -75,6 +77,11 @@ def answered(status: int, headers: Mapping[str, str], named: str, asked: str) ->
     )
 
 
+def client() -> httpx.Client:
+    httpcore.HTTP11Connection.READ_NUM_BYTES = PIECE  # pyright: ignore[reportAttributeAccessIssue]  # it knows one number
+    return httpx.Client(timeout=TIMEOUT, follow_redirects=True, max_redirects=5, trust_env=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Web:
     """An HTTP client for what users name."""
@@ -84,9 +91,7 @@ class Web:
     asked: str = "without a token: name one in authSecret"
     anywhere: bool = False
     """Whether a host may be inside too."""
-    client: httpx.Client = field(
-        default_factory=lambda: httpx.Client(timeout=TIMEOUT, follow_redirects=True, max_redirects=5, trust_env=False)
-    )
+    client: httpx.Client = field(default_factory=client)
 
     def __post_init__(self) -> None:
         if not self.anywhere:
@@ -126,10 +131,14 @@ class Web:
         have = resumed(file, folder)
         if have == file.size:
             return
-        wanted = {**(headers or {}), "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
-        with self.get(url, wanted) as response:
+        with self.get(url, {**(headers or {}), **wanted(have)}) as response:
             start = have if response.status_code == 206 else 0
             write(file, folder, start, response.iter_raw())
+
+
+def wanted(have: int) -> dict[str, str]:
+    """Headers that ask for the rest of a file, as it is."""
+    return {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
 
 
 def resumed(file: File, folder: Path) -> int:

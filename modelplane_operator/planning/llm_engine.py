@@ -5,16 +5,17 @@ Whoever gives us a kubeconfig decides what is said, and in which shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import ModelReady
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.objects import Manifest, section
+from modelplane_operator.kube.objects import Manifest, key_of, section
 from modelplane_operator.kube.words import sentence
 from modelplane_operator.planning.symptoms import LENGTH, unfinished
+from modelplane_operator.rendering.llm_deployment import SELECTING
 
 MOST: Final = 2**31 - 1
 _COUNTS: Final = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")
@@ -42,7 +43,12 @@ def _runtime(runtime: Manifest, now: datetime) -> Condition:
     reason = _TOLD.get(told, ModelReady.UNKNOWN) if isinstance(told, str) else ModelReady.UNKNOWN
     if reason is ModelReady.READY:
         return reason.condition(now)
-    return reason.condition(now, message=f"VLLMRuntime {runtime['metadata']['name']}: its modelStatus is not Ready")
+    key = key_of(runtime)
+    words = (
+        f"VLLMRuntime {key.name}: its modelStatus is not Ready; on its cluster `kubectl describe vllmruntime "
+        f"{key.name} -n {key.namespace}` says more"
+    )
+    return reason.condition(now, message=words)
 
 
 def _deployment(deployment: Manifest, now: datetime) -> Condition:
@@ -52,16 +58,18 @@ def _deployment(deployment: Manifest, now: datetime) -> Condition:
     if not lacking:
         return ModelReady.READY.condition(now)
     reason = ModelReady.UPDATING if counts.get("readyReplicas") else ModelReady.NOT_READY
-    words = sentence(f"Deployment {deployment['metadata']['name']}: {lacking}", _refusal(deployment))
+    words = sentence(f"Deployment {deployment['metadata']['name']}: {lacking}", *_why(deployment))
     return reason.condition(now, message=words)
 
 
-def _refusal(deployment: Manifest) -> str:
-    """Why no pod is made, or why none comes up in time."""
+def _why(deployment: Manifest) -> Sequence[str]:
+    """Why no pod is made, or else why none comes up in time, and how to see what is wrong with them."""
     failed, progressing = (condition(deployment, kind) for kind in ("ReplicaFailure", "Progressing"))
     if failed.is_true:
-        return failed.why[:LENGTH]
-    return progressing.why[:LENGTH] if progressing.status == "False" else ""
+        return (failed.why[:LENGTH],)
+    key = key_of(deployment)
+    look = f"on its cluster `kubectl describe pods -n {key.namespace} -l {SELECTING}={key.name}` says more"
+    return (progressing.why[:LENGTH] if progressing.status == "False" else "", look)
 
 
 def _counts(said: Mapping[str, object], names: tuple[str, ...] = _COUNTS) -> Mapping[str, int]:

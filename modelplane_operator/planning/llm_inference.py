@@ -28,7 +28,7 @@ from modelplane_operator.api.llm_inference import (
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
-from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized
 from modelplane_operator.kube.objects import Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import DEPLOYMENT, HUB, VLLM_RUNTIME
 from modelplane_operator.kube.words import counted, listed
@@ -103,9 +103,9 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         return Plan(status=told, requeue_after=AT_REST)
     site = seen.sites[target]
     if site.error is not None:
-        reason = TargetResolved.CONNECTING if site.connecting else TargetResolved.UNREACHABLE
-        judged = reason.condition(now, message=str(site.error))
-        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, str(site.error)))
+        words = f"In {target}: {site.error}"
+        judged = _unanswered(target, site).condition(now, message=words)
+        told = _status(seen, known, judged, _unasked(seen), _unknown(seen, words))
         return Plan(status=told, requeue_after=LOOK_AGAIN)
     wanted = render_on_cluster(inference, token=site.token)
     kinds = {*map(type_of, wanted), DEPLOYMENT, VLLM_RUNTIME}
@@ -143,6 +143,16 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
     url = f"http://{host}" if host and ingress else None
     told = status.model_copy(update={"url": url, "replicas": replicas(engine)})
     return Plan(tuple(steps), told, AT_REST if at_rest else LOOK_AGAIN)
+
+
+def _unanswered(target: Location, site: Site) -> TargetResolved:
+    match site.error:
+        case Forbidden():
+            return TargetResolved.FORBIDDEN
+        case Unauthorized() if target.target == "Secret":
+            return TargetResolved.INVALID_KUBECONFIG
+        case _:
+            return TargetResolved.CONNECTING if site.connecting else TargetResolved.UNREACHABLE
 
 
 def _unasked(seen: Observed) -> Condition:
@@ -202,7 +212,7 @@ def _teardown(seen: Observed) -> Plan:
     steps = _removed(seen, left) if left else (LET_GO,)
     words = f"Something of it is in {_where(left)}" if left else ""
     stuck = _stuck(seen, left)
-    told = Ready.DELETING.condition(seen.now, message=". ".join(filter(None, (words, stuck))))
+    told = Ready.DELETING.condition(seen.now, message=stuck or words)
     status = LLMInferenceStatus(locations=left, conditions=(told,))
     return Plan(tuple(steps), status, LOOK_AGAIN if stuck else AT_ONCE * 10)
 
@@ -259,7 +269,7 @@ def _status(
     elif left:
         told.append(OldCopiesRemoved.REMOVING.condition(now, message=f"Something of it is in {_where(left)}"))
     elif seen.target is not None and seen.in_fleet:
-        words = "The ModelDeployment and ModelService of before go when the VLLMRuntime is there"
+        words = f"The ModelDeployment and ModelService of before go when the {seen.inference.spec.runtime} is there"
         told.append(OldCopiesRemoved.REMOVING.condition(now, message=words))
     elif old or before:
         told.append(OldCopiesRemoved.REMOVED.condition(now))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from modelplane_operator.api import KINDS, InferenceCluster, ModelDeployment, crd
+from modelplane_operator.api import KINDS, InferenceCluster, LLMInference, ModelDeployment, crd
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.golden import assert_golden
@@ -126,14 +126,18 @@ async def test_explain_tells_what_a_field_is_for(api: Api) -> None:
 
 async def test_objects_live_through_an_upgrade_of_their_definition(api: Api) -> None:
     """From what the reference ships, whose deployments are narrower, to ours."""
-    before = [_as_the_reference_has_it(crd.definition(kind)) for kind in (ModelDeployment, InferenceCluster)]
+    before = [
+        _as_the_reference_has_it(crd.definition(kind)) for kind in (ModelDeployment, InferenceCluster, LLMInference)
+    ]
     deployment = change(named(rich()["ModelDeployment"], "survivor"), "spec.replicas", 3)
     too_many = change(named(deployment, "probe"), "spec.replicas", 1000)
     cluster = change(named(rich()["InferenceCluster"], "survivor"), "spec.nodePools[].name", "system")
+    inference = change(named(rich()["LLMInference"], "survivor-2.5"), "metadata.finalizers", ["example.com/a"])
     await api.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(before))
     try:
         await _until(lambda: refused(api, too_many), "the narrower definition")
         old_deployment, old_cluster = await api.create(deployment), await api.create(cluster)
+        await api.create(inference)
     finally:
         await api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     await _until(lambda: taken(api, too_many), "the wider definition")
@@ -144,6 +148,9 @@ async def test_objects_live_through_an_upgrade_of_their_definition(api: Api) -> 
     # A pool that would be refused today stays, and the rest of its object can still be changed.
     tainted = await api.replace(change(await api.get(cluster), "spec.taints", []))
     assert tainted["spec"]["nodePools"] == old_cluster["spec"]["nodePools"]
+    # So does an object whose name would be refused, until it is deleted and our finalizer is taken from it.
+    await api.delete(inference)
+    await api.replace(change(await api.get(inference), "metadata.finalizers", []))
     await api.delete(deployment)
     await api.delete(cluster)
 
@@ -156,6 +163,8 @@ def _as_the_reference_has_it(definition: Manifest) -> Manifest:
         case "ModelDeployment":
             spec["properties"]["replicas"] |= {"minimum": 1, "maximum": 10}
             del version["subresources"]["scale"]["labelSelectorPath"]
+        case "LLMInference":
+            del version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]
         case "InferenceCluster":
             del spec["properties"]["nodePools"]["items"]["properties"]["name"]["x-kubernetes-validations"]
     return older

@@ -7,12 +7,13 @@ Each act ends in the state that it has without faults; nothing is made twice, an
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from random import Random
 
 import pytest
 
 from localfleet.faultproxy.rules import LoseReply, Match, Rule, When
 from tests.faults.life import Act, Life, State, difference, is_ready, plain, twice, unlike, vacant
-from tests.faults.stage import FaultyStage
+from tests.faults.stage import SEED, Crashes, FaultyStage
 from tests.integration.harness import WORKERS, remote, until
 from tests.integration.kinds import cache, cluster, namespace, secret
 from tests.integration.watcher import Watcher
@@ -105,14 +106,40 @@ async def without_cache(stage: FaultyStage, faultless_cache: Life) -> AsyncGener
 async def test_a_cache_is_staged_changed_and_deleted_with_crashes(
     stage: FaultyStage, watcher: Watcher, faultless_cache: Life, first: int, when: When
 ) -> None:
+    def planned(act: str) -> Crashes:
+        calls = faultless_cache[act].writes.calls
+        return {name: set(range(first, int(MORE * count) + 1, STRIDE)) for name, count in calls.items()}
+
+    await live(stage, watcher, faultless_cache, planned, when)
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("without_cache")
+async def test_a_cache_is_staged_changed_and_deleted_with_a_crash_in_every_act(
+    stage: FaultyStage, watcher: Watcher, faultless_cache: Life
+) -> None:
+    chance = Random(SEED)  # noqa: S311 - to be replayed
+
+    def planned(act: str) -> Crashes:
+        calls = faultless_cache[act].writes.calls
+        name, number = chance.choice([(name, each + 1) for name, count in calls.items() for each in range(count)])
+        return {name: {number}}
+
+    await live(stage, watcher, faultless_cache, planned, chance.choice(tuple(When)))
+
+
+async def live(stage: FaultyStage, watcher: Watcher, life: Life, planned: Callable[[str], Crashes], when: When) -> None:
+    """A life with crashes; every act must end as it does without."""
     crashes = 0
     for act in ACTS:
         await stage.reset()
-        calls = faultless_cache[act].writes.calls
-        planned = {name: set(range(first, int(MORE * count) + 1, STRIDE)) for name, count in calls.items()}
-        await stage.crash(planned, when)
-        await perform(stage, act, faultless_cache[act].state)
-        assert list(unlike(faultless_cache[act].writes, await stage.writes(), stage.crashes)) == []
+        at = planned(act)
+        await stage.crash(at, when)
+        try:
+            await perform(stage, act, life[act].state)
+        except AssertionError as error:
+            raise AssertionError(f"killed {when} calls {at} of {act}, {stage.crashes} times: {error}") from None
+        assert list(unlike(life[act].writes, await stage.writes(), stage.crashes)) == []
         crashes += stage.crashes
     assert crashes, "no crash at all"
     await stage.reset()

@@ -63,7 +63,7 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None
         ended = hydrate(hub, tmp_path)
 
     assert (ended.code, ended.files) == (0, large), ended.log
-    assert hub.ranges == [f"bytes={10 << 20}-"]
+    assert hub.ranges == [f"bytes={11 << 20}-"]
 
 
 def test_a_file_with_another_content_is_fetched_anew(tmp_path: Path) -> None:
@@ -90,6 +90,22 @@ def test_a_gated_repository_is_not_tried_again_and_the_remedy_is_told(tmp_path: 
     assert (ended.code, ended.files, ended.is_marked) == (3, {}, False)
     assert "is gated" in ended.word
     assert "authSecret" in ended.word
+
+
+def test_files_may_be_gated_whose_names_are_not(tmp_path: Path) -> None:
+    with model_hub(FILES, token=TOKEN, listed=True) as hub:
+        ended = hydrate(hub, tmp_path)
+
+    assert (ended.code, ended.files, ended.is_marked) == (3, {}, False)
+    assert "is gated" in ended.word
+
+
+def test_a_hub_that_keeps_its_files_elsewhere_does_not_have_the_token_told_there(tmp_path: Path) -> None:
+    with model_hub(FILES) as other, model_hub(FILES, token=TOKEN, elsewhere=other.url) as hub:
+        ended = hydrate(hub, tmp_path, token=TOKEN)
+
+    assert (ended.code, ended.files) == (0, FILES), ended.log
+    assert (hub.tokens, other.tokens) == ({f"Bearer {TOKEN}"}, {""})
 
 
 def test_the_token_is_nowhere_but_in_requests(tmp_path: Path) -> None:

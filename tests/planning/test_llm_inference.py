@@ -10,7 +10,7 @@ import pytest
 from modelplane_operator.api import LLMInference, labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Manifest
 from modelplane_operator.planning.llm_inference import Observed, Refused, Site, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
@@ -19,6 +19,7 @@ from tests.support.builders import EPOCH
 
 DEV = Location(target="Secret", name="dev", server="https://dev.example.com", namespace="models")
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
+ON_CLUSTER = Location(target="InferenceCluster", name="dev", namespace="models")
 MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
 LOST = Site("llminference:ml-team/old", Unreachable("no answer in time"))
 SPEC = {
@@ -162,7 +163,30 @@ def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
     assert reasons(decided)["RuntimeAvailable"] == reasons(decided)["Ready"] == "NotInstalled"
 
 
+@pytest.mark.parametrize(
+    ("error", "target", "reason"),
+    [
+        (Forbidden("may not get deployments"), DEV, "Forbidden"),
+        (Unauthorized("the token has ended"), DEV, "InvalidKubeconfig"),
+        (Unauthorized("the token has ended"), ON_CLUSTER, "Unreachable"),
+        (Unreachable("no answer in time"), DEV, "Unreachable"),
+    ],
+)
+def test_a_cluster_that_refuses_is_told_from_one_that_does_not_answer(
+    error: ClientError, target: Location, reason: str
+) -> None:
+    decided = seen(inference(target), {target: Site("a", error)}, target=target)
+
+    assert applies(decided) == deletions(decided) == []
+    assert reasons(decided)["TargetResolved"] == reasons(decided)["Ready"] == reason
+    (told,) = (one for one in _conditions(decided) if one.type == "TargetResolved")
+    assert str(error) in (told.message or "")
+
+
 DEPLOYMENT = {**SPEC, "runtime": "Deployment"}
+SEE_PODS = (
+    "; on its cluster `kubectl describe pods -n models -l inference.devopstoolkit.ai/llminference=qwen` says more"
+)
 UP = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
 
 
@@ -191,10 +215,14 @@ def test_an_engine_without_the_production_stack_has_a_service_and_an_ingress() -
     ("status", "reason", "words"),
     [
         (UP, "Ready", ""),
-        ({**UP, "observedGeneration": 1}, "Updating", "Deployment qwen: its controller has not seen the latest change"),
-        ({**UP, "updatedReplicas": 0}, "Updating", "Deployment qwen: 0 of 1 copy updated"),
-        ({**UP, "readyReplicas": 0}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
-        ({}, "NotReady", "Deployment qwen: its controller has not seen the latest change"),
+        (
+            {**UP, "observedGeneration": 1},
+            "Updating",
+            f"Deployment qwen: its controller has not seen the latest change{SEE_PODS}",
+        ),
+        ({**UP, "updatedReplicas": 0}, "Updating", f"Deployment qwen: 0 of 1 copy updated{SEE_PODS}"),
+        ({**UP, "readyReplicas": 0}, "NotReady", f"Deployment qwen: 0 of 1 copy ready{SEE_PODS}"),
+        ({}, "NotReady", f"Deployment qwen: its controller has not seen the latest change{SEE_PODS}"),
         (
             {
                 "observedGeneration": 2,
@@ -209,10 +237,10 @@ def test_an_engine_without_the_production_stack_has_a_service_and_an_ingress() -
         (
             {**UP, "readyReplicas": 0, "conditions": [{"type": "Progressing", "status": "False", "reason": "Late"}]},
             "NotReady",
-            "Deployment qwen: 0 of 1 copy ready; Late",
+            f"Deployment qwen: 0 of 1 copy ready; Late{SEE_PODS}",
         ),
-        ({**UP, "readyReplicas": "1"}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
-        ({**UP, "readyReplicas": 2**40}, "NotReady", "Deployment qwen: 0 of 1 copy ready"),
+        ({**UP, "readyReplicas": "1"}, "NotReady", f"Deployment qwen: 0 of 1 copy ready{SEE_PODS}"),
+        ({**UP, "readyReplicas": 2**40}, "NotReady", f"Deployment qwen: 0 of 1 copy ready{SEE_PODS}"),
     ],
 )
 def test_a_deployment_tells_whether_the_model_is_ready(status: Manifest, reason: str, words: str) -> None:

@@ -26,6 +26,12 @@ class ModelHub:
     repo: str = "org/model"
     token: str = ""
     """Without it a repository is gated."""
+    listed: bool = False
+    """Whether anybody may see what files there are, though not have them."""
+    elsewhere: str = ""
+    """Where files are, if not here."""
+    tokens: set[str] = field(default_factory=set)
+    """What was said to be the token, by whoever asked for a file."""
     answers: list[int] = field(default_factory=list)
     """Statuses to answer with first, one per request for a file's content."""
     broken_after: int = 0
@@ -64,10 +70,15 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.told, self.path.partition("?")[0]
         if not path.startswith((f"/api/models/{hub.repo}", f"/{hub.repo}/")):
             return self._refuse(404, "RepoNotFound")
-        if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
+        listing = path.startswith("/api/")
+        told = self.headers.get("Authorization", "")
+        if hub.token and told != f"Bearer {hub.token}" and not (listing and hub.listed):
             return self._refuse(403, "GatedRepo")
-        if path.startswith("/api/"):
+        if listing:
             return self._info(path)
+        hub.tokens.add(told)
+        if hub.elsewhere:
+            return self._headers(302, 0, {"Location": f"{hub.elsewhere}{path}"})
         found = re.fullmatch(rf"/{hub.repo}/resolve/({COMMIT}|main)/(.+)", path)
         return (
             self._file(found[2], body=body) if found and found[2] in hub.files else self._refuse(404, "EntryNotFound")
