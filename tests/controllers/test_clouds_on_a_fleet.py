@@ -40,15 +40,8 @@ CLUSTERS = {"oregon": "EKSCluster", "iowa": "GKECluster"}
 WORKERS = {"oregon": "worker-1", "iowa": "worker-2"}
 SECRETS = {"oregon": "aws", "iowa": "google"}
 STORAGE = {"oregon": "modelplane-rwx-efs", "iowa": "modelplane-rwx"}
-ENVIRONMENT = {
-    **amazon.ENVIRONMENT,
-    **google.ENVIRONMENT,
-    # The stand-ins show at once what was made there: fifteen seconds are for what the operator does not know.
-    "MODELPLANE_CLOUD_LAG": "15",
-    "MODELPLANE_LEASE_DURATION": "8",
-    "MODELPLANE_LEASE_DEADLINE": "6",
-    "MODELPLANE_LEASE_RETRY": "1",
-}
+ENVIRONMENT = {**amazon.ENVIRONMENT, **google.ENVIRONMENT, "MODELPLANE_CLOUD_LAG": "15"}
+"""The stand-ins show at once what was made there: fifteen seconds are for what the operator does not know."""
 MINUTES = 60.0
 
 
