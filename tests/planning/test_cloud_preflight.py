@@ -213,6 +213,7 @@ def test_on_google_cloud_services_come_before_anything_can_be_asked() -> None:
 
     assert _made(decided) == {"service-compute", "service-container", "service-file"}
     assert "the Compute Engine API is disabled" in _told(decided, "Ready")[2]
+    assert "QuotaAvailable" not in {one.type for one in decided.status.conditions}  # type: ignore[union-attr]
     assert _told(decided, "Stalled")[0] == "False"
     assert (decided.requeue_after or 0) < 10
 

@@ -56,7 +56,9 @@ class Verdict:
 def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Verdict:
     """`version`: of Kubernetes, without its patch. `raised`: how a quota is."""
     short, tight = _quotas(needs, offer.quotas, raised)
-    found = Verdict(asked=True, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later)
+    found = Verdict(
+        asked=not offer.later, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later
+    )
     if not offer.versions or version in offer.versions:
         return found
     known = ", ".join(sorted(offer.versions, key=_numbers))
