@@ -31,6 +31,7 @@ spec:
   template:
     metadata: {labels: {app: {{ .Release.Name }}}}
     spec:
+      terminationGracePeriodSeconds: 1  # half as long again does a namespace wait that is deleted with pods in it
       securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
       containers:
       - name: main

@@ -49,7 +49,7 @@ GUARDED = ROOT / "examples" / "recipes" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
 CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.
-HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=30")
+HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
 # API servers of the fleet: a tenant may bring one of them as a cluster of its own (docs/llminference.md).
 TENANTS_CLUSTERS = "--allow-endpoints=10.90.0.0/16"
 KEYS_PORT = 8081

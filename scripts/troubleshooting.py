@@ -101,6 +101,7 @@ SYMPTOMS = (
         "`kubectl describe` of its EKSCluster",
         (
             clouds.CredentialsValid,
+            clouds.QuotaAvailable,
             clouds.CapacityAvailable,
             clouds.NetworkReady,
             clouds.ControlPlaneReady,

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from localfleet.__main__ import app
 from modelplane_operator.api import KINDS
+from modelplane_operator.cli.__main__ import app as cli
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
@@ -105,6 +106,11 @@ def test_a_command_of_the_local_fleet_is_there(page: Path, command: str, sub: st
     assert command in commands, page
     if command == "fault":
         assert sub in commands[command].commands
+
+
+@pytest.mark.parametrize(("page", "command"), said(GUIDES, r"(?:`|\$ |bin/|kubectl )modelplane ([a-z]+)"))
+def test_a_command_of_modelplane_is_there(page: Path, command: str) -> None:
+    assert command in get_command(cli).commands, page  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(("page", "value"), said(GUIDES, r"--set[= ]'?([a-zA-Z]+(?:[.][\w-]+)*)="))

@@ -40,6 +40,9 @@ ABANDON = f"{PREFIX}abandon"  # annotation: "true" lets go of a cluster that is 
 RETRY = f"{PREFIX}retry"  # annotation: another value has the operator try again an object that it left alone
 PAUSED = "crossplane.io/paused"  # annotation: "true" leaves the object alone, a cluster's deletion too
 HELD_NODES = f"{PREFIX}held-nodes"  # annotation: nodes by pool that a replica has of an earlier shape, as JSON
+SKIP_PREFLIGHT = (
+    f"{PREFIX}skip-preflight"  # annotation of a cloud's cluster: "true" has it made whatever speaks against it
+)
 FORCE_DRAIN = f"{PREFIX}force-drain"  # annotation of a cluster: "true" ends replicas that have no place elsewhere, too
 CONTENT = f"{PREFIX}content"  # annotation: what a volume of a ModelCache is for
 STAGED = f"{PREFIX}staged"  # annotation: the revision that such a volume holds all of

@@ -263,6 +263,16 @@ REMEDIES: Mapping[ConditionType, Remedy] = {
     clouds.CapacityAvailable.EXHAUSTED: Remedy(
         "Have the quota raised, or choose another zone or machine; it is tried again every ten minutes."
     ),
+    clouds.CapacityAvailable.NOT_OFFERED: Remedy(
+        "Correct the machine, the zone or the reservation that the message names.", "eks.md#before-the-first-cluster"
+    ),
+    clouds.QuotaAvailable.INSUFFICIENT: Remedy(
+        "Have the quota raised that the message names, or ask for fewer nodes.", "eks.md#before-the-first-cluster"
+    ),
+    clouds.QuotaAvailable.LIMITED: Remedy("Have the quota raised before the pool is to grow, or lower maxNodeCount."),
+    clouds.QuotaAvailable.NOT_ASKED: Remedy(
+        "Let the operator ask (examples/access); the cluster is made all the same.", "eks.md#before-the-first-cluster"
+    ),
     clouds.NetworkReady.CREATING: Remedy(_WAIT),
     clouds.ControlPlaneReady.CREATING: Remedy("Wait: a cloud takes up to half an hour."),
     clouds.NodePoolsReady.CREATING: Remedy("Wait; if it lasts, read the cloud's words in Stalled."),

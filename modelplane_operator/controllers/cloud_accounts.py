@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ from modelplane_operator.kube.resources import SECRET
 T = TypeVar("T")
 
 KEY = "credentials"
+OVER = 3 * gke.DEADLINE
+"""The seconds after which no call is under way any more: each waits for a token and for its turn first."""
 OWN = "default"
 """The name that means the operator's own identity, where there is no such Secret."""
 
@@ -41,6 +44,8 @@ class Accounts:
         default_factory=dict[Account, tuple[gke.Credentials, Gcp]], init=False
     )
 
+    _closing: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+
     def listen(self, informer: Informer) -> None:
         if informer.type == SECRET:
             self._secrets = informer
@@ -53,9 +58,22 @@ class Accounts:
         credentials = self._read(account, gke.read_credentials) or gke.Credentials()
         known = self._google.get(account)
         if known is None or known[0] != credentials:
+            if known is not None:
+                self._close(known[1].session)
             session = gke.Session(account.region, account.project, credentials, self.google_hosts)
             known = self._google[account] = (credentials, Gcp(session))
         return known[1]
+
+    def _close(self, session: gke.Session) -> None:
+        """Once the calls that are under way have their answers: nobody makes another with keys that were replaced."""
+
+        async def close() -> None:
+            await asyncio.sleep(OVER)
+            await session.close()
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def aws(self, account: Account) -> Aws:
         credentials = self._read(account, read_credentials) or Credentials()

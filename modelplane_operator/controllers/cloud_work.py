@@ -12,11 +12,11 @@ from modelplane_operator.api import InferenceCluster, names
 from modelplane_operator.api.base import Resource
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.clouds.cloud import Cloud
-from modelplane_operator.clients.clouds.view import View
+from modelplane_operator.clients.clouds.view import AT_REST, View
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import CLOUDS, Tokens
-from modelplane_operator.kube.cloud import Seen
+from modelplane_operator.kube.cloud import Offer, Seen
 from modelplane_operator.kube.objects import Key, Manifest, is_terminating, section
 from modelplane_operator.planning.clouds.cluster import owner_of
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
@@ -48,6 +48,9 @@ class CloudWork:
     """A word that no other process has."""
     executors: Executors = field(init=False)
     _views: list[View] = field(default_factory=list[View], init=False)
+    _offers: dict[str, tuple[int | None, datetime, Offer]] = field(
+        default_factory=dict[str, tuple[int | None, datetime, Offer]], init=False
+    )
 
     def __post_init__(self) -> None:
         self.executors = by(self.accounts.cloud, self.journal, self.now)
@@ -56,6 +59,15 @@ class CloudWork:
         """What was seen of the clusters of one kind. `slow`: the kinds of resources that nobody changes but by hand."""
         self._views.append(view := View(dict.fromkeys(slow, SLOW)))
         return view
+
+    async def offer(self, cluster: Resource[Any, Any], ask: Callable[[], Awaitable[Offer]]) -> Offer:
+        """What the cloud says before something is made. It is asked again when the spec is another, and after a while;
+        at once while it says that it cannot tell yet."""
+        uid, generation, now = cluster.metadata.uid or "", cluster.metadata.generation, self.now()
+        known = self._offers.get(uid)
+        if known is None or known[0] != generation or now - known[1] >= AT_REST or known[2].later:
+            known = self._offers[uid] = (generation, now, await ask())
+        return known[2]
 
     def at(self) -> datetime:
         return self.now().replace(microsecond=0)
@@ -82,6 +94,7 @@ class CloudWork:
         """What was known of a cluster goes with its object: another of the same name has a uid of its own."""
         if old is not None and new is None:
             self.journal.forget(old["metadata"]["uid"])
+            self._offers.pop(old["metadata"]["uid"], None)
             for view in self._views:
                 view.forget(old["metadata"]["uid"])
 

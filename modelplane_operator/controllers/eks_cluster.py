@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import account
 from modelplane_operator.controllers.cloud_work import CloudWork, holder, looked
 from modelplane_operator.kube.errors import ClientError, NotFound
 from modelplane_operator.planning.clouds.cluster import owner_of
-from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, plan, unknown_machines
+from modelplane_operator.planning.eks_cluster import Observed, Told, account_of, plan, unbegun, unknown_machines
 from modelplane_operator.rendering.clusters.eks import kinds
 from modelplane_operator.runtime.loop import Clients, Controller
 
@@ -22,7 +24,7 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
     async def observe(cluster: EKSCluster, clients: Clients) -> Observed:
         at = work.at()
         going = cluster.metadata.deletion_timestamp is not None
-        known, told, seen = cluster.status.facts if cluster.status else None, None, None
+        known, told, seen, offer = cluster.status.facts if cluster.status else None, None, None, None
         lacking = unknown_machines(cluster)
         error: ClientError | None = None
         who = ""
@@ -37,12 +39,17 @@ def controller(work: CloudWork) -> Controller[EKSCluster, Observed]:
                 told = Told(said.zones, said.principal, said.cards, said.offered)
             else:
                 seen = await looked(view, cloud, cluster, at, own=OWN, left=ALL)
+                if not going and (pools := unbegun(cluster)):
+                    machines = {pool.instance_type for pool in pools}
+                    blocks = {pool.capacity_block.capacity_reservation_id for pool in pools if pool.capacity_block}
+                    offer = await work.offer(cluster, partial(cloud.offered, machines, blocks))
         except ClientError as failed:
             error = failed
         return Observed(
             cluster,
             seen=seen,
             error=error,
+            offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
             now=at,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from modelplane_operator.api.clusters.gke import GKECluster
+from collections.abc import Sequence
+from functools import partial
+
+from modelplane_operator.api.clusters.gke import GKECluster, GKEPool
 from modelplane_operator.controllers.cloud_work import CloudWork, holder, looked
 from modelplane_operator.kube.errors import ClientError, NotFound
 from modelplane_operator.planning.clouds.cluster import owner_of
-from modelplane_operator.planning.gke_cluster import Observed, account_of, plan
+from modelplane_operator.planning.gke_cluster import Observed, account_of, plan, unbegun
 from modelplane_operator.rendering.clusters.gke import kinds
 from modelplane_operator.runtime.loop import Clients, Controller
 
@@ -19,7 +22,7 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
 
     async def observe(cluster: GKECluster, clients: Clients) -> Observed:
         at = work.at()
-        project, seen = "", None
+        project, seen, offer = "", None, None
         error: ClientError | None = None
         try:
             cloud = work.accounts.google(account_of(cluster))
@@ -30,12 +33,15 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
                 project = await cloud.session.found_project()
             else:
                 seen = await looked(view, cloud, cluster, at, own=OWN, left=kinds.LEFT)
+                if cluster.metadata.deletion_timestamp is None and (pools := unbegun(cluster)):
+                    offer = await work.offer(cluster, partial(cloud.offered, *_asked(pools)))
         except ClientError as failed:
             error = failed
         return Observed(
             cluster,
             seen=seen,
             error=error,
+            offer=offer,
             journal=work.journal.of(owner_of(cluster).uid),
             process=work.process,
             now=at,
@@ -45,3 +51,13 @@ def controller(work: CloudWork) -> Controller[GKECluster, Observed]:
         )
 
     return work.controller(GKECluster, observe, plan)
+
+
+def _asked(pools: Sequence[GKEPool]) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
+    """The machines and the accelerators of pools, each with a zone; what names none is asked for where others are."""
+    somewhere = next((zone for pool in pools for zone in pool.zones), "")
+    pairs = [(pool, zone) for pool in pools for zone in pool.zones or (somewhere,) if zone]
+    return (
+        frozenset((pool.machine_type, zone) for pool, zone in pairs),
+        frozenset((pool.gpu.accelerator_type, zone) for pool, zone in pairs if pool.gpu),
+    )

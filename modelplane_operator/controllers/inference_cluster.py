@@ -46,7 +46,7 @@ from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, is_emptied, plan
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -118,7 +118,9 @@ def controller(
         if site and site.token != token:
             token, since = tokens[name] = site.token, now
         stack = _stack(cluster, clients.hub)
-        visible = site is not None and not forbidden and is_synced(site)
+        # Whatever takes the cluster down may refuse us there first; nothing of it is waited for any more.
+        over = cluster.metadata.deletion_timestamp is not None and is_emptied(cluster.status)
+        visible = site is not None and not forbidden and not over and is_synced(site)
         there = None
         if site and visible:
             registered = await registrations.of(cluster, site, clients, now)

@@ -41,6 +41,47 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """How much of something an account may have."""
+
+    name: str
+    """As the cloud calls it."""
+    limit: float
+    used: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Machines that are set aside for an account."""
+
+    machine: str
+    zone: str
+    count: int
+    state: str
+    """In the cloud's own word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a cloud has, and how much of it an account may have, as far as the cloud tells before anything is made."""
+
+    versions: frozenset[str] = frozenset()
+    """Of Kubernetes, without their patches; none where that was not told."""
+    quotas: Mapping[str, Quota] = field(default_factory=dict[str, Quota])
+    """By the cloud's code for each."""
+    cores: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many a machine has, where quotas count them."""
+    absent: tuple[str, ...] = ()
+    """Machines that are not where they are asked for, in the cloud's words."""
+    reservations: Mapping[str, Reservation | None] = field(default_factory=dict[str, Reservation | None])
+    """None: there is no such reservation."""
+    unasked: tuple[str, ...] = ()
+    """The questions that were refused, in the cloud's words."""
+    later: str = ""
+    """Why nothing can be told yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The object on the hub that resources are made for; its uid is on each of them as a tag."""
 

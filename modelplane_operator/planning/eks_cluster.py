@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
+from modelplane_operator.api import labels
+from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, EKSPool, Machine
 from modelplane_operator.api.clusters.provisioning import CredentialsValid, Stalled
-from modelplane_operator.kube.cloud import Account
+from modelplane_operator.kube.cloud import Account, Offer
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
+from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
 from modelplane_operator.planning.plan import Plan
-from modelplane_operator.rendering.clusters.eks import kinds, resources
+from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
+from modelplane_operator.rendering.clusters.eks.nodes import first_nodes, group_key, with_system
 from modelplane_operator.rendering.clusters.eks.plan import Facts, zones_for
 from modelplane_operator.rendering.clusters.eks.storage import FILE_SYSTEM, NAME
 from modelplane_operator.rendering.clusters.problem import CannotMake
@@ -72,7 +75,7 @@ def plan(seen: Observed) -> Plan:
         found = seen.seen.found if seen.seen else ()
         nodes = {one.key: int(one.live["desiredSize"]) for one in found if one.live.get("desiredSize")}
         wanted = resources(seen.cluster, Facts(facts.zones, facts.principal, cards, offered, nodes))
-        return towards(EKS, seen, account, wanted, facts=facts)
+        return towards(EKS, seen, account, wanted, _before(seen), facts=facts)
     except CannotMake as error:
         return refused(EKS, seen, Stalled.STALLED, str(error))
 
@@ -80,6 +83,64 @@ def plan(seen: Observed) -> Plan:
 def account_of(cluster: EKSCluster) -> Account:
     credentials = cluster.spec.credentials.name if cluster.spec.credentials else "default"
     return Account("EKS", cluster.spec.region, credentials)
+
+
+def unbegun(cluster: EKSCluster) -> tuple[EKSPool, ...]:
+    """The pools that were never begun: what they are of is asked about before."""
+    if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
+        return ()
+    begun = _begun(cluster)
+    return tuple(pool for pool in with_system(cluster.spec.node_pools) if group_key(pool.name) not in begun)
+
+
+def _begun(cluster: EKSCluster) -> frozenset[str]:
+    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+
+
+_EACH: Final[Mapping[str, str]] = {"vpc": quotas.VPCS, "nat-eip": quotas.ADDRESSES, "cluster": quotas.CLUSTERS}
+"""What a cluster has one of, by its key, and whose quota that is."""
+
+
+def _before(seen: Observed) -> Verdict | None:
+    if seen.offer is None:
+        return None
+    cluster, offer, pools = seen.cluster, seen.offer, unbegun(seen.cluster)
+    one_each = [Need(code, 1, 1) for key, code in _EACH.items() if key not in _begun(cluster)]
+    of_pools = [
+        Need(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
+        for pool in pools
+        if pool.capacity_block is None and (cores := offer.cores.get(pool.instance_type))
+    ]
+    blocks = [words for pool in pools if (words := _block_is_not(pool, offer))]
+    return judge(
+        replace(offer, absent=(*offer.absent, *blocks)),
+        (*one_each, *of_pools),
+        cluster.spec.kubernetes_version,
+        f"ask for more in Service Quotas of {cluster.spec.region}",
+    )
+
+
+def _block_is_not(pool: EKSPool, offer: Offer) -> str:
+    """What is wrong with the reservation of a pool; empty when nothing is, or when nobody could ask."""
+    name = pool.capacity_block.capacity_reservation_id if pool.capacity_block else ""
+    if name not in offer.reservations:
+        return ""
+    said, found = f"pool {pool.name}: capacity reservation {name}", offer.reservations[name]
+    if found is None:
+        return f"{said} does not exist in this account and region"
+    if found.state not in _WILL_BE:
+        return f"{said} is {found.state}: name another one"
+    if found.machine != pool.instance_type:
+        return f"{said} is of {found.machine}, and the pool of {pool.instance_type}"
+    if found.zone and found.zone not in pool.zones:
+        return f"{said} is in {found.zone}, and the pool in {', '.join(pool.zones)}"
+    if found.count < first_nodes(pool):
+        return f"{said} has {found.count} of the {first_nodes(pool)} machines that the pool begins with"
+    return ""
+
+
+_WILL_BE: Final = frozenset({"active", "assessing", "delayed", "payment-pending", "pending", "scheduled"})
+"""What a reservation is that has machines, or will have."""
 
 
 def _another_account(seen: Observed) -> str:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts
+from modelplane_operator.api import labels
+from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts, GKEPool
 from modelplane_operator.api.clusters.provisioning import Stalled
 from modelplane_operator.kube.cloud import Account, Seen
 from modelplane_operator.planning.clouds import cluster as clusters
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
+from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
 from modelplane_operator.planning.plan import Plan
-from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
+from modelplane_operator.rendering.clusters.gke import (
+    ZONES,
+    Facts,
+    first_nodes,
+    kinds,
+    minor,
+    pool_key,
+    quotas,
+    resources,
+    with_system,
+)
 from modelplane_operator.rendering.clusters.gke.storage import NAME, NETWORK
 from modelplane_operator.rendering.clusters.problem import CannotMake
 
@@ -24,6 +37,7 @@ GKE: Final = Clouds(
     let_in_by=kinds.CLUSTER,
     files=NETWORK,
     storage_class=NAME,
+    free=frozenset({kinds.SERVICE}),
 )
 
 
@@ -51,7 +65,45 @@ def plan(seen: Observed) -> Plan:
         wanted = resources(seen.cluster, _facts(known.project, seen.seen))
     except CannotMake as error:
         return refused(GKE, seen, Stalled.STALLED, str(error))
-    return towards(GKE, seen, account, wanted, facts=known)
+    return towards(GKE, seen, account, wanted, _before(seen), facts=known)
+
+
+def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
+    """The pools that were never begun: what they are of is asked about before."""
+    if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
+        return ()
+    begun = _begun(cluster)
+    return tuple(pool for pool in with_system(cluster.spec.node_pools) if pool_key(pool.name) not in begun)
+
+
+def _begun(cluster: GKECluster) -> frozenset[str]:
+    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+
+
+def _before(seen: Observed) -> Verdict | None:
+    cluster, offer = seen.cluster, seen.offer
+    if offer is None:
+        return None
+    network = [] if NETWORK in _begun(cluster) else [Need(quotas.NETWORKS, 1, 1)]
+    of_pools = (need for pool in unbegun(cluster) for need in _needs(pool, offer.cores.get(pool.machine_type, 0)))
+    asking = "ask for more in IAM & Admin, Quotas"
+    return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), asking)
+
+
+def _needs(pool: GKEPool, cores: int) -> Iterator[Need]:
+    first = first_nodes(pool) * (len(pool.zones) or ZONES)
+
+    def of(quota: str, each: int) -> Need:
+        return Need(quota, each * first, each * max(pool.max_node_count, first))
+
+    yield of(quotas.ADDRESSES, 1)
+    if quotas.counts_disk(pool.machine_type):
+        yield of(quotas.DISKS, pool.disk_size_gb)
+    if quotas.counts_cores(pool.machine_type):
+        yield of(quotas.CORES, cores)
+    if pool.gpu and (metric := quotas.ACCELERATORS.get(pool.gpu.accelerator_type)):
+        yield of(metric, pool.gpu.accelerator_count)
+        yield of(quotas.ALL_GPUS, pool.gpu.accelerator_count)
 
 
 def account_of(cluster: GKECluster) -> Account:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,9 +12,11 @@ from typing import Any, cast
 import pytest
 
 from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.clouds.gke.session import Credentials
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.controllers import eks_cluster
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.controllers import cloud_accounts, eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
 from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
@@ -19,6 +24,7 @@ from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.cloud import Account, Endpoint
 from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.runtime.loop import Change
 from tests.support.builders import EPOCH
 
@@ -245,6 +251,34 @@ def test_the_clouds_object_is_woken_when_its_cluster_lets_it_go(
     mapper = eks_cluster.controller(CloudWork(accounts, tokens, lambda: EPOCH)).watches[CLUSTERS]
 
     assert [*mapper(Change(cluster(before), cluster(after)), cast(Any, None))] == ([NAME] if wakes else [])
+
+
+async def test_keys_that_were_replaced_leave_no_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Session:
+        def __init__(self, region: str, project: str, credentials: Credentials, hosts: Mapping[str, str]) -> None:
+            self.token = str(credentials.said["refresh_token"])
+
+        async def close(self) -> None:
+            closed.append(self.token)
+
+    monkeypatch.setattr(cloud_accounts, "OVER", 0.0)
+    monkeypatch.setattr(cloud_accounts.gke, "Session", Session)
+    accounts, account = Accounts(), Account("GKE", "us-central1", "google", "lab")
+    secrets = Informer(SECRET, now=lambda: 0.0)
+    accounts.listen(secrets)
+    for number in ("1", "2"):
+        said = json.dumps({"type": "authorized_user", "refresh_token": number}).encode()
+        metadata = {"name": "google", "namespace": "modelplane-system", "uid": "u", "resourceVersion": number}
+        data = {"credentials": base64.b64encode(said).decode()}
+        secrets.seen(Event("ADDED" if number == "1" else "MODIFIED", {"metadata": metadata, "data": data}))
+        for _ in range(2):
+            accounts.google(account)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert closed == ["1"]
 
 
 def _brought(**existing: Any) -> Manifest:

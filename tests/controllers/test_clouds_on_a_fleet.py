@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +38,7 @@ PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("clo
 SPACE, SERVICE = "ml-team", "qwen3-8b"
 CLUSTERS = {"oregon": "EKSCluster", "iowa": "GKECluster"}
 WORKERS = {"oregon": "worker-1", "iowa": "worker-2"}
+SECRETS = {"oregon": "aws", "iowa": "google"}
 STORAGE = {"oregon": "modelplane-rwx-efs", "iowa": "modelplane-rwx"}
 ENVIRONMENT = {**amazon.ENVIRONMENT, **google.ENVIRONMENT, "MODELPLANE_CLOUD_LAG": "15"}
 """The stand-ins show at once what was made there: fifteen seconds are for what the operator does not know."""
@@ -79,7 +82,7 @@ class Ground:
             return sum(one["state"] == "Ready" for one in resources) >= most
 
         for name, most in ready.items():
-            await until(f"{most} resources of {name} to be there", partial(there, name, most))
+            await until(f"{most} resources of {name} to be there", partial(there, name, most), 5 * MINUTES)
 
 
 @pytest.fixture(scope="module")
@@ -108,32 +111,39 @@ async def ground(fleet: Fleet) -> AsyncIterator[Ground]:
                 yield ground
             finally:
                 ground.kill()
+                sys.stdout.write(
+                    tail(demo.operator_of(fleet).log, lines=40)
+                )  # which pytest shows of a test that failed
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> object:
-    report = yield
-    ground = getattr(item, "funcargs", {}).get("ground")
-    if report.failed and isinstance(ground, Ground):
-        report.sections.append(("the operator", tail(demo.operator_of(ground.fleet).log, lines=40)))
-    return report
+async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(
+    ground: Ground, measured: Callable[[str], None]
+) -> None:
+    hub, since = ground.hub, time.monotonic()
 
+    def took(what: str) -> None:
+        nonlocal since
+        measured(f"clouds on a fleet: {what}: {time.monotonic() - since:.0f} s")
+        since = time.monotonic()
 
-async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(ground: Ground) -> None:
-    hub = ground.hub
     await ground.start()
     secrets = (amazon.credentials(), google.credentials(ground.google))
     await hub.apply(*secrets, namespace(SPACE), *load(PLATFORM), *load(MODEL))
     await ground.reaches(oregon=20, iowa=4)
+    took("begun")
     ground.kill()
     await ground.start()
 
     for name, kind in CLUSTERS.items():
         await is_made(hub, name, kind)
+    took("made by another process")
     given = (ground.aws.given_out, ground.google.given_out)
     assert [Counter(one.to.values()) for one in given] == [{worker: 1} for worker in WORKERS.values()]
     assert await answering(ground) == {*WORKERS.values()}
     await keeps_its_secrets(ground)
+    took("answered")
+    await is_found_by_its_name_on_its_cloud(hub)
+    took("found by their names")
 
     for name in CLUSTERS:
         with pytest.raises(ApiError, match="ModelReplicas are placed on it"):
@@ -150,10 +160,46 @@ async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(gr
     for name in CLUSTERS:
         await until(f"no replicas to be on {name}", partial(no_replicas, hub, name))
         await hub.delete("InferenceCluster", name)
+    took("left by their models")
+    for name in CLUSTERS:
+        await until(f"{name} to be left to its cloud", partial(is_left_to_its_cloud, hub, name), 10 * MINUTES)
+    took("left by their software")
     for name, kind in CLUSTERS.items():
         await hub.gone("InferenceCluster", name, seconds=10 * MINUTES)
         assert await hub.get(kind, name, SYSTEM) is None
+    took("gone")
     assert ground.left == []
+    log = demo.operator_of(ground.fleet).log.read_text()
+    failed = [one for one in log.splitlines() if "ReconcileError" in one and '"kind":"InferenceCluster"' in one]
+    assert failed == [], "what a cloud takes down is asked for nothing any more"
+
+
+async def is_found_by_its_name_on_its_cloud(hub: Cluster) -> None:
+    """Brought once more, without a kubeconfig: the operator gets there by what the cloud says, and finds them known."""
+    where = {"oregon": ("eks", {"region": "us-west-2"}), "iowa": ("gke", {"location": "us-central1"})}
+    for name, (cloud, place) in where.items():
+        made = await hub.get(CLUSTERS[name], name, SYSTEM)
+        assert made is not None
+        known = {**place, "cluster": made["status"]["endpoint"]["cluster"], "credentials": {"name": SECRETS[name]}}
+        cluster = {"source": "Existing", "existing": {"cloud": {cloud: known}}}
+        pools = [{"name": "pool", "className": "h100-8", "nodeCount": 1}]
+        brought: Manifest = {
+            "apiVersion": "modelplane.ai/v1alpha1",
+            "kind": "InferenceCluster",
+            "metadata": {"name": f"also-{name}"},
+            "spec": {"cluster": cluster, "nodePools": pools},
+        }
+        await hub.apply(brought)
+    for name in where:
+        said = f"is the same cluster as InferenceCluster {name}"
+        await hub.wait("InferenceCluster", f"also-{name}", holds=partial(is_told, said), what="to be known already")
+        await hub.delete("InferenceCluster", f"also-{name}")
+    for name in where:
+        await hub.gone("InferenceCluster", f"also-{name}")
+
+
+def is_told(said: str, manifest: Manifest) -> bool:
+    return said in condition(manifest, "ClusterReady").get("message", "")
 
 
 async def is_made(hub: Cluster, name: str, kind: str) -> None:
@@ -165,6 +211,11 @@ async def is_made(hub: Cluster, name: str, kind: str) -> None:
     assert {one["state"] for one in made["status"]["resources"]} == {"Ready"}
     assert {one["type"]: one["status"] for one in made["status"]["conditions"]}["Stalled"] == "False"
     assert cluster["status"]["cache"] == {"storageClassName": STORAGE[name]}
+
+
+async def is_left_to_its_cloud(hub: Cluster, name: str) -> bool:
+    found = await hub.get("InferenceCluster", name)
+    return found is None or found["status"].get("deletion", {}).get("phase") == "DeleteCluster"
 
 
 def is_held(name: str, manifest: Manifest) -> bool:

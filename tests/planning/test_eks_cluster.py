@@ -120,6 +120,7 @@ def test_a_cluster_that_is_as_it_is_wanted_is_ready_and_says_where_it_is() -> No
     assert decided.steps == ()
     assert _conditions(decided) == {
         "CredentialsValid": ("True", "Accepted"),
+        "QuotaAvailable": ("True", "Sufficient"),
         "CapacityAvailable": ("True", "Sufficient"),
         "NetworkReady": ("True", "Available"),
         "ControlPlaneReady": ("True", "Available"),

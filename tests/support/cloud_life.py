@@ -82,12 +82,13 @@ class Life(Generic[W]):
             return None
 
     def _turn(self) -> Decision:
-        decision = self._decide()
+        seen = self.cloud.seen()
+        decision = self._decide(seen)
         for step in decision.steps:
             self._pass()
             self._call(step)
         if decision.steps:
-            decision = self._decide()
+            decision = self._decide(seen)
         self._pass()
         gone_since = (self.gone_since or self.cloud.now) if self.going and decision.gone else None
         if (decision.records, gone_since) != (self.records, self.gone_since):
@@ -98,14 +99,14 @@ class Life(Generic[W]):
             self.over = True
         return decision
 
-    def _decide(self) -> Decision:
+    def _decide(self, seen: Seen) -> Decision:
         return decide(
             Situation(
                 ACCOUNT,
                 OWNER,
                 () if self.going else self.wanted,
                 self.cloud.kinds,
-                self.cloud.seen(),
+                seen,
                 self.records,
                 self._journal.of(OWNER.uid),
                 self.process,

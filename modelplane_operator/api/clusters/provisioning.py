@@ -67,11 +67,26 @@ class CredentialsValid(ConditionType):
     NOT_FOUND = "NotFound", "False", "There are no credentials; the message says where they are looked for.", WARNING
 
 
+class QuotaAvailable(ConditionType):
+    """Whether the account's quotas leave room for what is asked for, as far as the cloud tells before it is made."""
+
+    SUFFICIENT = "Sufficient", "True", "They do."
+    LIMITED = "Limited", "True", "They do for the first nodes, and not for as many as pools may grow to.", WARNING
+    INSUFFICIENT = "Insufficient", "False", "They do not; the message says which, and how much is left of it.", WARNING
+    NOT_ASKED = "NotAsked", "Unknown", "The cloud did not tell; the message has its words.", WARNING
+
+
 class CapacityAvailable(ConditionType):
     """Whether the cloud has what is asked for, and the account may have it."""
 
     SUFFICIENT = "Sufficient", "True", "No call was refused for want of quota or machines."
     EXHAUSTED = "Exhausted", "False", "A quota or the machines of a kind are used up; the message says which.", WARNING
+    NOT_OFFERED = (
+        "NotOffered",
+        "False",
+        "There are no such machines where they are asked for, or no such reservation; the message says which.",
+        WARNING,
+    )
 
 
 class NetworkReady(ConditionType):
@@ -105,6 +120,7 @@ class Stalled(ConditionType):
 
 CONDITIONS = (
     CredentialsValid,
+    QuotaAvailable,
     CapacityAvailable,
     NetworkReady,
     ControlPlaneReady,

@@ -6,7 +6,7 @@ It goes by what is seen on the cloud and not by what the spec says, so that noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -22,10 +22,11 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
-from modelplane_operator.kube.cloud import Account, Call, Kind, Outcome, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, Call, Kind, Offer, Outcome, Owner, Seen, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
-from modelplane_operator.planning.clouds.decide import LAG, SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
+from modelplane_operator.planning.clouds.preflight import Verdict
 from modelplane_operator.planning.plan import LET_GO, Plan
 
 UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
@@ -46,6 +47,8 @@ class Observed(Generic[ClusterT]):
     journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
     process: str
     now: datetime
+    offer: Offer | None = None
+    """What the cloud says before a pool is made; None when nobody asked."""
     missing: bool = False
     """Whether there are no credentials where they are looked for."""
     held: str = ""
@@ -70,6 +73,8 @@ class Clouds:
     files: str
     """The key of what storage for model caches needs."""
     storage_class: str
+    free: frozenset[str] = frozenset()
+    """The kinds that nobody pays for, and that may have to be there before anything can be asked."""
 
 
 def owner_of(cluster: Resource[Any, Any]) -> Owner:
@@ -88,11 +93,20 @@ def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:
     return _no_way(of, seen, seen.error) if seen.error is not None else None
 
 
-def towards(of: Clouds, seen: Observed[Any], account: Account, wanted: Sequence[Wanted], **facts: Any) -> Plan:
-    """The next calls. `facts`: what the status of this cloud's clusters says beside what all say."""
+def towards(
+    of: Clouds,
+    seen: Observed[Any],
+    account: Account,
+    wanted: Sequence[Wanted],
+    before: Verdict | None = None,
+    **facts: Any,
+) -> Plan:
+    """The next calls. `before`: what the cloud says of what is not made yet. `facts`: what the status of this cloud's
+    clusters says beside what all say."""
     if seen.seen is None:
         return Plan(requeue_after=SOON)
     last: CloudStatus | None = seen.cluster.status
+    before = replace(before or Verdict(), begun=_has_begun(of, seen, seen.seen))
     decision = decide(
         Situation(
             account,
@@ -106,6 +120,8 @@ def towards(of: Clouds, seen: Observed[Any], account: Account, wanted: Sequence[
             seen.now,
             seen.going,
             seen.lag,
+            held=frozenset(of.kinds) - of.free if before.holds else frozenset(),
+            hold=AT_REST if before.against else None,
         )
     )
     since = last.gone_since if last else None
@@ -116,10 +132,18 @@ def towards(of: Clouds, seen: Observed[Any], account: Account, wanted: Sequence[
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
         gone_since=(since or seen.now) if seen.going and decision.gone else None,
-        conditions=tuple(judged(decision, of.parts, seen.now, going=seen.going)),
+        conditions=tuple(judged(decision, of.parts, seen.now, before, seen.cluster.conditions, going=seen.going)),
         **facts,
     )
     return Plan(decision.steps, status, requeue_after=decision.again)
+
+
+def _has_begun(of: Clouds, seen: Observed[Any], found: Seen) -> bool:
+    """Whether something that is paid for was made, or may have been."""
+    records: Sequence[CloudResource] = seen.cluster.status.resources if seen.cluster.status else ()
+    mine = [one.kind for one in found.found if one.owner == seen.cluster.metadata.uid]
+    tried = [one.kind for one in records if one.id or one.attempt]
+    return bool({*mine, *tried, *found.unseen} - of.free)
 
 
 def keep(of: Clouds, seen: Observed[Any], **facts: Any) -> Plan:

@@ -13,13 +13,16 @@ from modelplane_operator.api.clusters.provisioning import (
     CredentialsValid,
     NetworkReady,
     NodePoolsReady,
+    QuotaAvailable,
     Stalled,
 )
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.clouds.decide import Decision
+from modelplane_operator.planning.clouds.preflight import Verdict
 
+NOTHING = "nothing is made:"
 WORKS = frozenset({"Ready", "Updating"})
 
 
@@ -32,11 +35,15 @@ class Parts:
     pools: str
 
 
-def judged(decision: Decision, parts: Parts, now: datetime, *, going: bool) -> Iterator[Condition]:
-    """Every condition of a cluster, the last of them Ready."""
+def judged(
+    decision: Decision, parts: Parts, now: datetime, before: Verdict, last: Iterable[Condition], *, going: bool
+) -> Iterator[Condition]:
+    """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
     yield _credentials(decision, now)
-    yield _capacity(decision, now)
+    if not going:
+        yield from _quota(before, last, now, all_there=not _lacking(records, frozenset({parts.pools})))
+    yield _capacity(decision, before, now)
     network = _lacking(records, parts.network)
     pools = _lacking(records, frozenset({parts.pools}))
     plane = next((one for one in records if one.kind == parts.control_plane), None)
@@ -44,8 +51,8 @@ def judged(decision: Decision, parts: Parts, now: datetime, *, going: bool) -> I
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
         yield _control_plane(plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
-    yield _stalled(decision, now)
-    yield _deleting(records, now) if going else _ready(records, now)
+    yield _stalled(decision, before, now)
+    yield _deleting(records, now) if going else _ready(records, before, now)
 
 
 def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
@@ -60,7 +67,25 @@ def _credentials(decision: Decision, now: datetime) -> Condition:
     return CredentialsValid.ACCEPTED.condition(now)
 
 
-def _capacity(decision: Decision, now: datetime) -> Condition:
+def _quota(before: Verdict, last: Iterable[Condition], now: datetime, *, all_there: bool) -> Iterator[Condition]:
+    """What was told stays while it is not asked for again, and until all is there all the same."""
+    known = next((one for one in last if one.type == QuotaAvailable.__name__), None)
+    if before.short:
+        yield QuotaAvailable.INSUFFICIENT.condition(now, message=listed(before.short))
+    elif before.unasked:
+        words = f"a question was refused: {listed(before.unasked)}"
+        yield QuotaAvailable.NOT_ASKED.condition(now, message=words)
+    elif before.tight:
+        yield QuotaAvailable.LIMITED.condition(now, message=listed(before.tight))
+    elif before.asked or (all_there and (known is None or known.status != "True")):
+        yield QuotaAvailable.SUFFICIENT.condition(now)
+    elif known is not None:
+        yield known
+
+
+def _capacity(decision: Decision, before: Verdict, now: datetime) -> Condition:
+    if before.absent:
+        return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(before.absent))
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
     failed = [f"{one.key}: {one.message}" for one in decision.records if one.state == "Failed" and one.message]
     if short or failed:
@@ -76,8 +101,10 @@ def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
     return ControlPlaneReady.AVAILABLE.condition(now)
 
 
-def _stalled(decision: Decision, now: datetime) -> Condition:
-    """What takes long by itself, and what is refused for good."""
+def _stalled(decision: Decision, before: Verdict, now: datetime) -> Condition:
+    """What takes long by itself, what is refused for good, and what would be."""
+    if before.against:
+        return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(before.against)}")
     refused = [
         record for record, error in decision.troubles if isinstance(error, Invalid | Forbidden) or not error.retry
     ]
@@ -87,7 +114,9 @@ def _stalled(decision: Decision, now: datetime) -> Condition:
     return Stalled.STALLED.condition(now, message=_named(held.values()))
 
 
-def _ready(records: Sequence[CloudResource], now: datetime) -> Condition:
+def _ready(records: Sequence[CloudResource], before: Verdict, now: datetime) -> Condition:
+    if before.holds:
+        return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(before.against) or before.later}")
     lacking = [one for one in records if one.state not in WORKS]
     if lacking:
         there = f"{len(records) - len(lacking)} of {counted(len(records), 'resource')}"

@@ -47,6 +47,8 @@ STALLED = 3  # times what it usually takes
 SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
 YOUNG = timedelta(minutes=1)
 
+HELD = "waits for what Ready says"
+
 PAUSES: Mapping[type[ClientError], Backoff] = {
     TooMany: Backoff(5, 60),
     Conflict: Backoff(10, 60),
@@ -81,6 +83,10 @@ class Situation:
     going: bool = field(default=False)
     """Whether the cluster is being deleted; then nothing is wanted."""
     lag: timedelta = LAG
+    held: frozenset[str] = frozenset()
+    """The kinds of which none is made yet, since something speaks against the cluster."""
+    hold: float | None = None
+    """The seconds until that may have changed; None when only a look tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +224,8 @@ class _Deciding:
             if (left := self._of.lag - (self._of.seen.as_of(wanted.kind) - record.since)) > timedelta():
                 return _Turn(record, wait=min(left.total_seconds(), STEADY))
         record = self._record(wanted, "Pending", last or None)
+        if wanted.kind in self._of.held:
+            return _Turn(record.model_copy(update={"message": HELD}), wait=self._of.hold)
         if lacking := sorted(wanted.requirements() - self._settled):
             return _Turn(record.model_copy(update={"message": _words(f"waits for {', '.join(lacking)}")}))
         if taken := self._strangers(wanted):

@@ -31,7 +31,7 @@ from modelplane_operator.planning.inference_cluster.teardown import is_emptied, 
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 
-__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "plan"]
+__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "is_emptied", "plan"]
 
 
 def plan(seen: Observed) -> Plan:

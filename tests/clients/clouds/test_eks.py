@@ -12,9 +12,9 @@ import pytest
 
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
-from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.eks import resources
+from modelplane_operator.rendering.clusters.eks import quotas, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
 from tests.support.aws.world import AwsWorld, aws_world
@@ -98,9 +98,9 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
     life = _made(aws, PLAIN, FABRIC)
 
     _one_of_each(life)
-    calls = aws.aws.changes
+    calls = aws.server.changes
     life.turn()
-    assert aws.aws.changes == calls, "at rest nothing is changed"
+    assert aws.server.changes == calls, "at rest nothing is changed"
     _ended(life)
 
 
@@ -121,7 +121,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
     "fault", ["after", *(pytest.param(one, marks=pytest.mark.long) for one in ("before", "throttled"))]
 )
 def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
-    aws.aws.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    aws.server.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = aws.live(_wanted(PLAIN, FABRIC), pace=PACE)
 
     life.until_settled(HOURS)
@@ -136,7 +136,9 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld)
 
     life.until_settled(HOURS)
 
-    asked = [operation for service, operation in aws.aws.calls if operation.startswith("Update") and service == "eks"]
+    asked = [
+        operation for service, operation in aws.server.calls if operation.startswith("Update") and service == "eks"
+    ]
     assert asked == ["UpdateClusterVersion", "UpdateClusterVersion", "UpdateNodegroupVersion", "UpdateNodegroupVersion"]
     assert {_group(aws, name)["version"] for name in ("system", "l4")} == {"1.38"}
 
@@ -179,7 +181,7 @@ def test_another_template_replaces_the_nodes_before_the_old_one_goes(aws: AwsWor
 
 def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
     life = _made(aws)
-    calls = aws.aws.changes
+    calls = aws.server.changes
     life.wanted = _wanted({**PLAIN, "instanceType": "g6.48xlarge", "zones": ["us-west-2b"]})
 
     decision = life.turn()
@@ -190,20 +192,20 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) ->
     words = "instanceTypes, subnets cannot be changed: ask for another one beside it, then remove this one"
     assert record.message == words
     assert [(one.key, str(error)) for one, error in decision.troubles] == [("nodegroup-l4", words)]
-    assert aws.aws.changes == calls
+    assert aws.server.changes == calls
 
 
 def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
-    life = aws.live(_wanted(PLAIN))
-    aws.aws.eks.fail_next = {"nodegroup"}
+    life = aws.live(_wanted(PLAIN), pace=PACE)
+    aws.server.eks.fail_next = {"nodegroup"}
     words = "Could not launch On-Demand Instances. VcpuLimitExceeded"
-    aws.aws.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
+    aws.server.eks.issues = {"nodegroup": ("AsgInstanceLaunchFailures", words)}
     told: set[str] = set()
     for _ in range(200):
         decision = life.turn()
         assert decision is not None
         told |= {one.message or "" for one in life.records if one.state == "Failed"}
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
         if all(one.state == "Ready" for one in life.records):
             break
 
@@ -227,11 +229,11 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
     wanted = _wanted(PLAIN)
     name = next(one.parameters["RoleName"] for one in wanted if one.key == "role-node")
     aws.iam("create_role", RoleName=name, AssumeRolePolicyDocument="{}")
-    life = aws.live(wanted)
-    for _ in range(60):
+    life = aws.live(wanted, pace=PACE)
+    for _ in range(3):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
 
     message = {one.key: one.message or "" for one in life.records}["role-node"]
     assert "carries no tag of ours: it is left alone" in message
@@ -265,7 +267,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
     for _ in range(120):
         decision = life.turn()
         assert decision is not None
-        aws.now += timedelta(seconds=max(1.0, decision.again))
+        aws.now += timedelta(seconds=max(PACE, decision.again))
         if {one.key for one in life.records} == {"vpc"} and life.records[0].message:
             break
     assert {one.key for one in life.records} == {"vpc"}
@@ -279,7 +281,7 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 def test_credentials_that_are_refused_are_told_and_change_nothing(aws: AwsWorld) -> None:
     life = _made(aws)
     before = [(one.key, one.id) for one in life.records]
-    aws.aws.denied = "ec2"
+    aws.server.denied = "ec2"
     aws.now += timedelta(minutes=5)
 
     decision = life.turn()
@@ -298,6 +300,40 @@ def test_a_cluster_of_any_owner_is_found_by_its_name(aws: AwsWorld) -> None:
         aws.runner.run(aws.cloud.endpoint("another"))
 
 
+def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(aws: AwsWorld) -> None:
+    block = {
+        "InstanceType": "p5.48xlarge",
+        "AvailabilityZone": "us-west-2b",
+        "TotalInstanceCount": 4,
+        "State": "active",
+    }
+    aws.server.quotas.blocks = {"cr-1": block}
+    aws.server.quotas.own = {quotas.PARALLEL: 96}
+
+    offer = aws.runner.run(aws.cloud.offered({"p5.48xlarge", "m6i.xlarge"}, {"cr-1", "cr-2"}))
+
+    assert {"1.36", "1.31"} & offer.versions == {"1.36"}
+    assert offer.cores == {"p5.48xlarge": 192, "m6i.xlarge": 4}
+    assert offer.reservations == {"cr-1": Reservation("p5.48xlarge", "us-west-2b", 4, "active"), "cr-2": None}
+    assert offer.quotas[quotas.PARALLEL].limit == 96
+    assert offer.quotas[quotas.PARALLEL].used == 0
+    assert offer.quotas[quotas.VPCS] == Quota("VPCs per Region (L-F678F1CE)", 5, 1)
+    assert offer.quotas[quotas.STANDARD].limit == 640, "the quota that nobody has changed is AWS's own"
+    assert quotas.GRAPHICS not in offer.quotas
+    assert (offer.unasked, offer.later) == ((), "")
+
+
+def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWorld) -> None:
+    aws.server.denied = "servicequotas"
+
+    offer = aws.runner.run(aws.cloud.offered({"m6i.xlarge"}, ()))
+
+    assert offer.quotas == {}
+    assert offer.versions
+    assert all("service-quotas get_service_quota" in one for one in offer.unasked)
+    assert offer.unasked
+
+
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(aws, PLAIN, FABRIC)
@@ -309,8 +345,9 @@ def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> Non
     life.until_settled(HOURS)
     life.going = True
     life.until_settled(HOURS)
+    aws.runner.run(aws.cloud.offered({"p5.48xlarge"}, {"cr-1"}))
     prefixes = permissions.PREFIXES
-    called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.aws.calls}
+    called = {f"{prefixes.get(service, service)}:{operation}" for service, operation in aws.server.calls}
 
     allowed = permissions.reads() | permissions.changes()
     assert called - allowed == set()
@@ -321,7 +358,6 @@ UNCALLED = {
     # What is asked of the account before, and of what ran in the cluster.
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeInstanceTypeOfferings",
-    "ec2:DescribeInstanceTypes",
     "sts:GetCallerIdentity",
     "ec2:DeleteNetworkInterface",
     "ec2:DeleteVolume",

@@ -105,6 +105,7 @@ async def test_a_cluster_becomes_ready_by_the_operators_own_identity_and_goes(aw
         "CredentialsValid": "True",
         "NetworkReady": "True",
         "NodePoolsReady": "True",
+        "QuotaAvailable": "True",
         "Ready": "True",
         "Stalled": "False",
     }

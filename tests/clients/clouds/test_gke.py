@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from google.cloud import compute_v1
 
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
-from modelplane_operator.kube.cloud import Endpoint, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Quota, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
+from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, kinds, quotas, resources
 from tests.support.cloud_life import OWNER, Life
 from tests.support.google.server import PROJECT, Fault
 from tests.support.google.world import GoogleWorld, google_world
@@ -81,7 +82,7 @@ def _one_of_each(life: Life[GoogleWorld]) -> None:
 def _ended(life: Life[GoogleWorld]) -> None:
     life.going = True
     life.until_settled(HOURS)
-    assert life.cloud.google.state.left == []
+    assert life.cloud.left == []
 
 
 def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
@@ -92,7 +93,7 @@ ZONE, LINK = "zones/us-central1-a", f"https://www.googleapis.com/compute/v1/proj
 
 
 def _network(google: GoogleWorld) -> str:
-    return google.google.state.networks[google.id_of("network")]["selfLink"]
+    return google.server.state.networks[google.id_of("network")]["selfLink"]
 
 
 def _left_behind(google: GoogleWorld) -> set[str]:
@@ -117,7 +118,8 @@ def _left_behind(google: GoogleWorld) -> set[str]:
             "labels": {"storage_gke_io_created-by": "filestore_csi_storage_gke_io"},
         },
     }
-    google.google.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    google.server.state.others |= {path: {**one, "selfLink": f"{LINK}/{path}"} for path, one in left.items()}
+    google.server.state.networks[google.id_of("network")]["peerings"] = [{"name": "filestore-peer-1"}]
     return {*left}
 
 
@@ -125,11 +127,11 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld
     life = _made(google, L4, A100)
 
     _one_of_each(life)
-    calls = google.google.changes
+    calls = google.server.changes
     life.turn()
-    assert google.google.changes == calls, "at rest nothing is changed"
+    assert google.server.changes == calls, "at rest nothing is changed"
     _ended(life)
-    assert google.google.state.services, "what was enabled in a project stays"
+    assert google.server.state.services, "what was enabled in a project stays"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(google: Google
 
 @pytest.mark.parametrize("fault", ["before", "after", "throttled"])
 def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
-    google.google.faults = dict.fromkeys(range(1, 10_000, 2), fault)
+    google.server.faults = dict.fromkeys(range(1, 10_000, 2), fault)
     life = google.live(_wanted(L4, A100), pace=PACE)
 
     life.until_settled(HOURS)
@@ -159,7 +161,7 @@ def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
 @pytest.mark.parametrize("kind", ["network", "subnetwork", "cluster", "nodepool"])
 def test_what_was_accepted_and_failed_is_told_and_made_again(google: GoogleWorld, kind: str) -> None:
     words = "Quota 'NETWORKS' exceeded. Limit: 5.0 globally."
-    google.google.state.fail_next = {kind: words}
+    google.server.state.fail_next = {kind: words}
     life, told = google.live(_wanted(L4), pace=PACE), set[str]()
     for _ in range(300):
         decision = life.turn()
@@ -179,7 +181,7 @@ def test_a_version_is_reached_one_by_one_and_nodes_follow(google: GoogleWorld) -
 
     life.until_settled(HOURS)
 
-    asked = [name for name in google.google.calls if name.startswith("container Update")]
+    asked = [name for name in google.server.calls if name.startswith("container Update")]
     assert asked[:2] == ["container UpdateMaster", "container UpdateMaster"]
     assert {_pool(google, name)["version"] for name in ("system", "l4")} == {"1.37"}
 
@@ -204,12 +206,12 @@ def test_a_pool_that_is_removed_goes_alone(google: GoogleWorld) -> None:
     life.until_settled(HOURS)
 
     _one_of_each(life)
-    assert "container DeleteCluster" not in google.google.calls
+    assert "container DeleteCluster" not in google.server.calls
 
 
 def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWorld) -> None:
     life = _made(google)
-    calls = google.google.changes
+    calls = google.server.changes
     life.wanted = _wanted({**L4, "machineType": "g2-standard-48"})
 
     decision = life.turn()
@@ -218,12 +220,12 @@ def test_a_machine_that_is_another_is_told_and_changes_nothing(google: GoogleWor
     record = next(one for one in life.records if one.key == "nodepool-l4")
     assert record.state == "Ready"
     assert record.message == "machine_type cannot be changed: ask for another one beside it, then remove this one"
-    assert google.google.changes == calls
+    assert google.server.changes == calls
 
 
 def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleWorld) -> None:
     life = _made(google)
-    for cluster in google.google.state.clusters.values():
+    for cluster in google.server.state.clusters.values():
         cluster.resource_labels = {"owner": "somebody"}
     google.now += timedelta(minutes=6)
     for _ in range(20):
@@ -233,12 +235,12 @@ def test_a_strangers_cluster_of_the_same_name_stops_it_and_stays(google: GoogleW
 
     message = {one.key: one.message or "" for one in life.records}["cluster"]
     assert "carries no tag of ours: it is left alone" in message
-    assert google.google.state.clusters
+    assert google.server.state.clusters
 
 
 def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(google: GoogleWorld) -> None:
     life = _made(google)
-    others, left = google.google.state.others, _left_behind(google)
+    others, left = google.server.state.others, _left_behind(google)
     theirs = {
         "regions/us-central1/forwardingRules/web": {"name": "web"},
         f"{ZONE}/disks/theirs": {"name": "theirs"},
@@ -260,13 +262,13 @@ def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is
 
     del others["global/firewalls/allow-ssh"]
     life.until_settled(HOURS)
-    assert {*google.google.state.left} == {*theirs}
+    assert {*google.server.state.left} == {*theirs}
 
 
 def test_credentials_that_are_refused_are_told_and_change_nothing(google: GoogleWorld) -> None:
     life = _made(google)
     before = [(one.key, one.id) for one in life.records]
-    google.google.denied = "container"
+    google.server.denied = "container"
     google.now += timedelta(minutes=6)
 
     decision = life.turn()
@@ -285,12 +287,43 @@ def test_a_cluster_of_any_owner_is_found_by_its_name(google: GoogleWorld) -> Non
         google.runner.run(google.cloud.endpoint("another"))
 
 
+def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: GoogleWorld) -> None:
+    state = google.server.state
+    state.quotas = {"NVIDIA_L4_GPUS": (8.0, 2.0), "GPUS_ALL_REGIONS": (0.0, 0.0)}
+    machines = {("g2-standard-12", "us-central1-a"), ("g2-standard-12", "us-central1-b")}
+    asked = google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")})
+    assert "The API is disabled" in google.runner.run(asked).later
+
+    state.services = {f"{one}.googleapis.com" for one in SERVICES}
+    offer = google.runner.run(google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")}))
+    assert (offer.unasked, offer.later, offer.absent) == ((), "", ())
+    assert offer.versions == {"1.34", "1.35", "1.36", "1.37"}, "those of the channel that clusters are in"
+    assert offer.cores == {"g2-standard-12": 4}
+    assert offer.quotas["NVIDIA_L4_GPUS"] == Quota("NVIDIA_L4_GPUS in us-central1", 8, 2)
+    assert offer.quotas[quotas.ALL_GPUS].name == f"GPUS_ALL_REGIONS of project {PROJECT}"
+
+    state.absent = {"g2-standard-12"}
+    google.server.denied = "compute GET regions"
+    offer = google.runner.run(google.cloud.offered(machines, ()))
+    assert len(offer.absent) == 2
+    assert all("was not found" in one for one in offer.absent)
+    assert len(offer.unasked) == 1
+
+
+def test_quotas_are_called_what_google_calls_them() -> None:
+    ours = {*quotas.ACCELERATORS.values(), quotas.ADDRESSES, quotas.CORES, quotas.DISKS}
+    ours |= {one.removeprefix(quotas.GLOBAL) for one in (quotas.NETWORKS, quotas.ALL_GPUS)}
+
+    assert ours <= {one.name for one in compute_v1.Quota.Metric}
+
+
 def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(google, L4, A100)
+    google.runner.run(google.cloud.offered({("g2-standard-12", "us-central1-a")}, {("nvidia-l4", "us-central1-a")}))
     life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
     life.until_settled(HOURS)
     _left_behind(google)
     _ended(life)
 
-    assert {*google.google.calls} == {*PERMISSIONS}
+    assert {*google.server.calls} == {*PERMISSIONS}

@@ -131,6 +131,7 @@ def _gke() -> Example:
             _swept(gke_kinds.FIREWALL, "global/firewalls/k8s-fw-a0123"),
             _swept(gke_kinds.DISK, "zones/us-central1-a/disks/pvc-1"),
             _swept(gke_kinds.FILES, "locations/us-central1-a/instances/pvc-2"),
+            _swept(gke_kinds.PEERING, "global/networks/gke-iowa-0123/peerings/filestore-peer-1"),
         ],
         {},
         lambda one: told(google.creation(WHERE, owner, one, "gke-iowa-0123")),
@@ -220,6 +221,9 @@ def test_google_knows_each_of_them() -> None:
         "compute POST global/networks": partial(compute_v1.Network.from_json, ignore_unknown_fields=False),
         "compute POST regions/us-central1/subnetworks": partial(
             compute_v1.Subnetwork.from_json, ignore_unknown_fields=False
+        ),
+        "compute POST global/networks/gke-iowa-0123/removePeering": partial(
+            compute_v1.NetworksRemovePeeringRequest.from_json, ignore_unknown_fields=False
         ),
     }
     checked = set[str]()

@@ -48,6 +48,8 @@ class Eks:
         self._region, self._clock, self._takes, self._api_server = region, clock, takes, api_server
         self._things: dict[tuple[str, ...], Thing] = {}
         self._numbers = itertools.count(1)
+        self.versions = ("1.34", "1.35", "1.36", "1.37", "1.38")
+        """Of Kubernetes, that clusters may be of."""
         self.fail_next: set[str] = set()
         """The kinds of which the next is accepted, and then fails."""
         self.issues: dict[str, tuple[str, str]] = {}
@@ -56,6 +58,15 @@ class Eks:
     @property
     def left(self) -> list[str]:
         return ["/".join(key) for key in self._alive()]
+
+    # What there may be
+
+    def describe_cluster_versions(self, **_: Any) -> Any:
+        known = {"1.31": "UNSUPPORTED", **dict.fromkeys(self.versions, "STANDARD_SUPPORT")}
+        return {"clusterVersions": [{"clusterVersion": one, "versionStatus": status} for one, status in known.items()]}
+
+    def list_clusters(self, **_: Any) -> Any:
+        return {"clusters": [key[1] for key in self._alive() if key[0] == "cluster"]}
 
     # Clusters
 

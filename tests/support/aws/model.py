@@ -6,7 +6,7 @@ So that a stand-in cannot take what AWS would refuse for its form, nor say what 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -68,6 +68,41 @@ class RestJson:
             if verb == method and (match := pattern.fullmatch(path)):
                 return operation, {name: unquote(value) for name, value in match.groupdict().items()}
         return None
+
+
+class Json:
+    """A service whose requests name their operation in a header; else as above."""
+
+    def __init__(self, service: str, target: object) -> None:
+        self._model = ServiceModel(Loader().load_service_model(service, "service-2"), service)
+        self._target = target
+
+    def answer(self, operation: str, body: bytes) -> tuple[int, bytes]:
+        """A status, and what it says."""
+        model = self._model.operation_model(operation)
+        asked = orjson.loads(body)
+        problems = ParamValidator().validate(asked, model.input_shape)
+        assert not problems.has_errors(), problems.generate_report()
+        try:
+            said = getattr(self._target, xform_name(operation))(
+                **{xform_name(name): one for name, one in asked.items()}
+            )
+        except Refusal as error:
+            assert error.code in {shape.name for shape in model.error_shapes}, f"{operation} never answers {error.code}"
+            return 400, orjson.dumps({"__type": error.code, "message": error.message})
+        return 200, orjson.dumps(_written(said, model.output_shape))
+
+
+def ec2_xml(operation: str, items: str, values: Iterable[Mapping[str, Any]]) -> bytes:
+    """An answer of EC2 that is a list, as its model names the parts."""
+    model = ServiceModel(Loader().load_service_model("ec2", "service-2"), "ec2").operation_model(operation)
+    assert model.output_shape is not None
+    listed = model.output_shape.members[items]
+    names = {name: shape.serialization["name"] for name, shape in listed.member.members.items()}
+    parts = ("".join(f"<{names[name]}>{value}</{names[name]}>" for name, value in one.items()) for one in values)
+    inside = "".join(f"<item>{part}</item>" for part in parts)
+    where = listed.serialization["name"]
+    return f"<{operation}Response><{where}>{inside}</{where}></{operation}Response>".encode()
 
 
 def _pattern(uri: str) -> str:

@@ -24,7 +24,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from modelplane_operator.rendering.clusters.eks.identity import POLICIES_OF
 from tests.support.aws.eks import ACCOUNT, TAKES, Eks
-from tests.support.aws.model import RestJson
+from tests.support.aws.model import Json, RestJson, ec2_xml
+from tests.support.aws.quotas import Quotas
 from tests.support.aws.tokens import reviewed, signer
 from tests.support.builders import EPOCH
 from tests.support.clouds import GivenOut
@@ -35,6 +36,7 @@ SECRETS = {"AKIAEXAMPLE": "secret"}
 REVIEWS = "/token-reviews/"
 """Where API servers of a local fleet ask whose a token is; behind it is which of them asks."""
 _SERVICE = re.compile(r"/\d{8}/[^/]+/([^/]+)/aws4_request")
+RESERVATIONS = "DescribeCapacityReservations"
 _READS = ("Describe", "Get", "List")
 Fault = Literal["before", "after", "throttled"]
 """503 without effect; the effect, and a connection that ends without an answer; too many requests."""
@@ -62,10 +64,13 @@ class AwsServer:
     """The service that these credentials may not call."""
     url: str = ""
     eks: Eks = field(init=False)
+    quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
         self.eks = Eks(REGION, lambda: self.time, self.takes, self.given_out.api_server)
+        self.quotas = Quotas()
         self._eks, self._efs = RestJson("eks", self.eks), RestJson("efs", None)
+        self._quotas = Json("service-quotas", self.quotas)
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = Lock()
 
@@ -136,6 +141,12 @@ class AwsServer:
         return answer
 
     def _serve(self, service: str, environ: dict[str, Any], body: bytes, start_response: Any) -> Any:
+        if service == "servicequotas":
+            code, said = self._quotas.answer(self._operation(service, environ, body), body)
+            start_response(f"{code} -", [("Content-Type", "application/x-amz-json-1.1")])
+            return [said]
+        if self._operation(service, environ, body) == RESERVATIONS:
+            return self._reservations(parse_qs(body.decode())["CapacityReservationId.1"][0], start_response)
         if service != "eks":
             return list(self._moto(environ, start_response))
         path = environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")[0]
@@ -145,17 +156,26 @@ class AwsServer:
         start_response(f"{status} -", [("Content-Type", "application/json"), *headers.items()])
         return [answer]
 
+    def _reservations(self, name: str, start_response: Any) -> Any:
+        block = self.quotas.blocks.get(name)
+        start_response("200 OK" if block else "400 Bad Request", [("Content-Type", "text/xml")])
+        if block is None:
+            return [_error("ec2", "InvalidCapacityReservationId.NotFound")]
+        return [ec2_xml(RESERVATIONS, "CapacityReservations", [{"CapacityReservationId": name, **block}])]
+
     def _operation(self, service: str, environ: dict[str, Any], body: bytes) -> str:
         path = environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")[0]
         if service == "eks":
             return self._eks.operation(environ["REQUEST_METHOD"], path)
+        if service == "servicequotas":
+            return str(environ["HTTP_X_AMZ_TARGET"]).rpartition(".")[2]
         if service == "efs":
             return self._efs.operation(environ["REQUEST_METHOD"], path)
         return parse_qs(body.decode(errors="replace")).get("Action", [""])[0]
 
 
 def _error(service: str, code: str) -> bytes:
-    if service in ("eks", "efs"):
+    if service in ("eks", "efs", "servicequotas"):
         return f'{{"message": "{code}", "ErrorCode": "{code}"}}'.encode()
     if service == "ec2":
         return f"<Response><Errors><Error><Code>{code}</Code><Message>-</Message></Error></Errors></Response>".encode()

@@ -30,12 +30,21 @@ class Gke:
             "CreateNodePool": (types.CreateNodePoolRequest, types.Operation, self.create_node_pool),
             "DeleteCluster": (types.DeleteClusterRequest, types.Operation, self.delete_cluster),
             "DeleteNodePool": (types.DeleteNodePoolRequest, types.Operation, self.delete_node_pool),
+            "GetServerConfig": (types.GetServerConfigRequest, types.ServerConfig, self.get_server_config),
             "GetCluster": (types.GetClusterRequest, types.Cluster, self.get_cluster),
             "ListOperations": (types.ListOperationsRequest, types.ListOperationsResponse, self.list_operations),
             "SetNodePoolAutoscaling": (types.SetNodePoolAutoscalingRequest, types.Operation, self.set_autoscaling),
             "UpdateMaster": (types.UpdateMasterRequest, types.Operation, self.update_master),
             "UpdateNodePool": (types.UpdateNodePoolRequest, types.Operation, self.update_node_pool),
         }
+
+    def get_server_config(self, _: Any) -> Any:
+        if "container.googleapis.com" not in self._state.services:
+            raise Refused("PERMISSION_DENIED", 403, "SERVICE_DISABLED", "The API is disabled")
+        channels = types.ReleaseChannel.Channel
+        regular = {"channel": channels.REGULAR, "valid_versions": [f"{one}{PATCH}" for one in self._state.versions]}
+        rapid = {"channel": channels.RAPID, "valid_versions": [f"1.99{PATCH}"]}
+        return types.ServerConfig(channels=[rapid, regular])
 
     def get_cluster(self, asked: Any) -> Any:
         return self._cluster(asked.name)

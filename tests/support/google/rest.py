@@ -22,11 +22,11 @@ class Rest:
         """By the path behind the version."""
         service, _, rest = path.strip("/").partition("/")
         version, _, rest = rest.partition("/")
-        prefix = f"projects/{self._project}/"
+        prefix = f"projects/{self._project}"
         assert version == "v1"
-        if not rest.startswith(prefix):
+        if not f"{rest}/".startswith(f"{prefix}/"):
             raise Refused("PERMISSION_DENIED", 403, "forbidden", f"no right on {rest}")
-        within = rest.removeprefix(prefix)
+        within = rest.removeprefix(prefix).removeprefix("/")
         said = json.loads(body) if body else {}
         match service:
             case "serviceusage":
@@ -55,12 +55,27 @@ class Rest:
         if "compute.googleapis.com" not in self._state.services:
             raise Refused("PERMISSION_DENIED", 403, "accessNotConfigured", "The API is disabled")
         collection, _, name = path.rpartition("/")
+        if path in ("", f"regions/{self._region}"):
+            kind: Any = compute_v1.Region if path else compute_v1.Project
+            listed = [
+                {"metric": metric, "limit": limit, "usage": used}
+                for metric, (limit, used) in self._state.quotas.items()
+            ]
+            return _checked(kind, {"name": self._region if path else self._project, "quotas": listed})
+        if match := re.fullmatch("zones/[^/]+/(machineTypes|acceleratorTypes)/([^/]+)", path):
+            if match[2] in self._state.absent:
+                raise missing(f"projects/{self._project}/{path}")
+            if match[1] == "machineTypes":
+                return _checked(compute_v1.MachineType, {"name": match[2], "guestCpus": 4})
+            return _checked(compute_v1.AcceleratorType, {"name": match[2]})
         if path.endswith("operations"):
             return {"items": self._operations(query)}
         if path.startswith("aggregated/"):
             kind = path.removeprefix("aggregated/")
             found = [one for where, one in self._state.others.items() if f"/{kind}/" in where]
             return {"items": {"zones/us-central1-a": {kind: found}, "global": {"warning": {"code": "NO_RESULTS"}}}}
+        if name == "removePeering":
+            return self._unpeered(collection.rpartition("/")[2], said)
         if method == "POST":
             return self._made(path, said)
         known = {
@@ -95,6 +110,15 @@ class Rest:
                 store[name] = self._linked(f"{path}/{name}", said)
 
         return self._begun("insert", f"{path}/{name}", takes, finish, error)
+
+    def _unpeered(self, network: str, said: dict[str, Any]) -> Mapping[str, Any]:
+        compute_v1.NetworksRemovePeeringRequest.from_json(json.dumps(said), ignore_unknown_fields=False)
+        item = self._state.networks[network]
+
+        def finish() -> None:
+            item["peerings"] = [one for one in item["peerings"] if one["name"] != said["name"]]
+
+        return self._begun("removePeering", f"global/networks/{network}", "network", finish)
 
     def _deleted(self, collection: str, name: str, store: dict[str, Any]) -> Mapping[str, Any]:
         if collection == "global/networks" and (user := self._state.network_is_used(name)):
@@ -139,3 +163,9 @@ class Rest:
 
     def _linked(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
         return {**said, "selfLink": self._link(path)}
+
+
+def _checked(kind: Any, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What Google's own library knows as one of that kind."""
+    kind.from_json(json.dumps(said), ignore_unknown_fields=False)
+    return said

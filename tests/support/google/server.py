@@ -161,8 +161,9 @@ def hosts(rest: int, grpc: int, host: str = "127.0.0.1") -> Mapping[str, str]:
 def _collection(path: str) -> str:
     """What a path is of, without names."""
     known = "services instances operations networks subnetworks firewalls forwardingRules targetPools backendServices "
+    more = "networkEndpointGroups disks machineTypes acceleratorTypes regions projects removePeering"
     parts = [one.partition(":")[0] for one in path.split("/")]
-    return next(one for one in reversed(parts) if one in {*known.split(), "networkEndpointGroups", "disks"})
+    return next(one for one in reversed(parts) if one in {*known.split(), *more.split()})
 
 
 @cache

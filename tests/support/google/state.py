@@ -64,6 +64,12 @@ class State:
     subnetworks: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     others: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """What Kubernetes has made: firewalls, forwarding rules, disks, instances of Filestore, by path."""
+    versions: tuple[str, ...] = ("1.34", "1.35", "1.36", "1.37")
+    """Of Kubernetes, in the release channel that is asked for."""
+    quotas: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Limit and usage, by metric; those of the project and those of its region."""
+    absent: set[str] = field(default_factory=set[str])
+    """Types of machines and accelerators that no zone has."""
     services: set[str] = field(default_factory=set[str])
     clusters: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -93,4 +99,5 @@ class State:
         subnets = (one["name"] for one in self.subnetworks.values() if one["network"].endswith(f"/{name}"))
         inside = (path for path, one in self.others.items() if str(one.get("network", "")).endswith(f"/{name}"))
         clusters = (one.name for one in self.clusters.values() if one.network == name)
-        return next((*subnets, *inside, *clusters).__iter__(), "")
+        peers = (str(one["name"]) for one in self.networks[name].get("peerings", ()))
+        return next((*subnets, *inside, *clusters, *peers).__iter__(), "")

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from modelplane_operator.clients.clouds.eks.changes import creation, deletion, made, update
 from modelplane_operator.clients.clouds.eks.lists import Lister, Look, listers
+from modelplane_operator.clients.clouds.eks.preflight import offered
 from modelplane_operator.clients.clouds.eks.session import Session
-from modelplane_operator.kube.cloud import Endpoint, Found, Owner, Seen, Wanted, token
+from modelplane_operator.kube.cloud import Endpoint, Found, Offer, Owner, Seen, Wanted, token
 from modelplane_operator.kube.errors import ClientError, NotSettled
 
 
@@ -45,6 +46,9 @@ class Aws:
     async def delete(self, found: Found) -> None:
         request = deletion(found)
         await self.session.call(request.service, request.operation, request.parameters)
+
+    async def offered(self, machines: Collection[str], reservations: Collection[str]) -> Offer:
+        return await offered(self.session, machines, reservations)
 
     async def endpoint(self, cluster: str) -> Endpoint:
         """Of a cluster of any owner. Raises ApiError."""

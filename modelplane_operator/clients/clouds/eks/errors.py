@@ -102,6 +102,7 @@ _CODES: Mapping[type[ApiError], tuple[str, ...]] = {
         "LoadBalancerNotFound",
         "NatGatewayNotFound",
         "NoSuchEntity",
+        "NoSuchResourceException",
         "NotFoundException",
         "ResourceNotFoundException",
         "FileSystemNotFound",

@@ -15,14 +15,17 @@ PREFIXES: Final[Mapping[str, str]] = {
     "efs": "elasticfilesystem",
     "elb": "elasticloadbalancing",
     "elbv2": "elasticloadbalancing",
+    "service-quotas": "servicequotas",
 }
 """What IAM calls a service, where that is not its name."""
 READS: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2": (
         "describe_addresses",
         "describe_availability_zones",
+        "describe_capacity_reservations",
         "describe_instance_type_offerings",
         "describe_instance_types",
+        "describe_instances",
         "describe_internet_gateways",
         "describe_launch_templates",
         "describe_nat_gateways",
@@ -40,16 +43,19 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
         "describe_access_entry",
         "describe_addon",
         "describe_cluster",
+        "describe_cluster_versions",
         "describe_nodegroup",
         "describe_pod_identity_association",
         "list_access_entries",
         "list_addons",
         "list_associated_access_policies",
+        "list_clusters",
         "list_nodegroups",
         "list_pod_identity_associations",
     ),
     "elb": ("describe_load_balancers", "describe_tags"),
     "iam": ("get_role", "get_role_policy", "list_attached_role_policies", "list_role_policies"),
+    "service-quotas": ("get_aws_default_service_quota", "get_service_quota"),
     "sts": ("get_caller_identity",),
 }
 _UPDATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -74,7 +80,7 @@ IMPLIED: Final = (
 
 def action(service: str, operation: str) -> str:
     """What IAM calls an operation of the SDK."""
-    name = "".join(part.capitalize() for part in operation.split("_"))
+    name = "".join("AWS" if part == "aws" else part.capitalize() for part in operation.split("_"))
     return f"{PREFIXES.get(service, service)}:{name}"
 
 

@@ -24,6 +24,8 @@ SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 IMAGE: Final = "COS_CONTAINERD"
 OF_MASTER: Final = "-"
 """The version that the control plane has: a newer patch of the same minor one would be refused."""
+PEERINGS: Final = "/peerings/"
+"""Between a network and a peering of it, which is a part of that and has no path of its own."""
 _VERSION: Final = "version"  # held to what it is, and no parameter of a creation
 
 
@@ -167,6 +169,9 @@ def deletion(where: Where, found: Found) -> Request:
             return Http("DELETE", "compute", f"{where.collection(found.kind)}/{found.id}")
         case k.FILES:
             return Http("DELETE", "file", found.id)
+        case k.PEERING:
+            network, _, name = found.id.partition(PEERINGS)
+            return Http("POST", "compute", f"{network}/removePeering", {"name": name})
         case _ if found.kind in k.SWEPT:
             return Http("DELETE", "compute", found.id)
         case _:

@@ -9,8 +9,9 @@ from datetime import datetime
 
 from modelplane_operator.clients.clouds.gke.changes import Gke, Request, Where, creation, deletion, update
 from modelplane_operator.clients.clouds.gke.lists import Lister, Look, listers
+from modelplane_operator.clients.clouds.gke.preflight import offered
 from modelplane_operator.clients.clouds.gke.session import Session
-from modelplane_operator.kube.cloud import Endpoint, Found, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Endpoint, Found, Offer, Owner, Seen, Wanted
 from modelplane_operator.kube.errors import ClientError, NotSettled
 from modelplane_operator.rendering.clusters.gke import cluster_name
 from modelplane_operator.rendering.clusters.gke import kinds as k
@@ -55,6 +56,9 @@ class Gcp:
         if not item.endpoint or not item.master_auth.cluster_ca_certificate:
             raise NotSettled(f"cluster {cluster} has no address yet")
         return Endpoint(f"https://{item.endpoint}", item.master_auth.cluster_ca_certificate)
+
+    async def offered(self, machines: Collection[tuple[str, str]], accelerators: Collection[tuple[str, str]]) -> Offer:
+        return await offered(self.session, await self._where(), machines, accelerators)
 
     async def _where(self) -> Where:
         return Where(await self.session.found_project(), self.session.region)

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from modelplane_operator.api import labels, names
-from modelplane_operator.clients.clouds.gke.changes import RESOURCE, UID, Where, described_as
+from modelplane_operator.clients.clouds.gke.changes import PEERINGS, RESOURCE, UID, Where, described_as
 from modelplane_operator.clients.clouds.gke.errors import of_operation
 from modelplane_operator.kube.cloud import Found, Owner, State
 from modelplane_operator.kube.errors import NotFound, NotSettled
+from modelplane_operator.kube.objects import entries
 from modelplane_operator.rendering.clusters.gke import SERVICES, cluster_name, minor, pool_key
 from modelplane_operator.rendering.clusters.gke import kinds as k
 
@@ -272,6 +273,14 @@ async def disks(look: Look) -> list[Found]:
     ]
 
 
+async def peerings(look: Look) -> list[Found]:
+    """Those of Filestore, which stay when its last instance has gone; anybody else's are theirs."""
+    path = f"{look.where.collection(k.NETWORK)}/{look.network}"
+    known = [str(one["name"]) for one in entries(await look.one("compute", path) or {}, "peerings")]
+    mine = [f"{path}{PEERINGS}{name}" for name in known if name.startswith("filestore-peer-")]
+    return [Found(one, k.PEERING, one, "Ready", "", swept=True) for one in mine]
+
+
 async def files(look: Look) -> list[Found]:
     """What Filestore has in our network, by the driver that Kubernetes has it made by."""
     try:
@@ -300,6 +309,7 @@ LISTERS: Final[tuple[tuple[tuple[str, ...], Lister], ...]] = (
     ((k.FIREWALL,), firewalls),
     ((k.DISK,), disks),
     ((k.FILES,), files),
+    ((k.PEERING,), peerings),
 )
 """The kinds that each list tells of."""
 

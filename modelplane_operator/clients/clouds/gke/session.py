@@ -143,10 +143,10 @@ class Session:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Mapping[str, Any]:
-        """One request to another service. `path`: within the project. Raises ApiError."""
+        """One request to another service. `path`: within the project; empty for itself. Raises ApiError."""
         asked = f"Google's {service} {method} {path}"
         headers = {"Authorization": f"Bearer {await self.token()}"}
-        url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}"
+        url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}".rstrip("/")
         try:
             async with (
                 self._free,

@@ -23,9 +23,17 @@ BEFORE_NODES = ("addon-vpc-cni", "addon-kube-proxy", "addon-eks-pod-identity-age
 EFA_GROUP = "efa-security-group"
 
 
+def with_system(pools: Sequence[EKSPool]) -> Sequence[EKSPool]:
+    """All pools that are made: one for the cluster's own pods is added where none is declared."""
+    return pools if any(pool.name == SYSTEM.name for pool in pools) else (SYSTEM, *pools)
+
+
+def first_nodes(pool: EKSPool) -> int:
+    return min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
+
+
 def nodes(plan: Blueprint) -> Iterator[Wanted]:
-    system = () if any(pool.name == SYSTEM.name for pool in plan.pools) else (SYSTEM,)
-    for pool in (*system, *plan.pools):
+    for pool in with_system(plan.pools):
         subnets = plan.of_zones(pool.zones)
         template = _template(plan, pool)
         if template is not None:
@@ -64,7 +72,7 @@ def _group(plan: Blueprint, pool: EKSPool, subnets: Sequence[Subnets], template:
         "amiType": "AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
         "capacityType": "CAPACITY_BLOCK" if pool.capacity_block else "ON_DEMAND",
         "scaling": {"minSize": pool.min_node_count, "maxSize": max(pool.max_node_count, plan.facts.nodes.get(key, 0))},
-        "desiredSize": min(max(pool.node_count, pool.min_node_count), pool.max_node_count),
+        "desiredSize": first_nodes(pool),
         "labels": {labels.POOL: pool.name, **({GPU_LABEL: gpu.accelerator_type} if gpu else {})},
         "taints": [GPU_TAINT] if gpu else [],
         "version": plan.cluster.spec.kubernetes_version,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -23,6 +23,8 @@ SYSTEM: Final = GKEPool(
     name="system", role="System", machine_type="e2-standard-4", node_count=3, min_node_count=3, max_node_count=6
 )
 """A regional cluster has its own pods' nodes in three zones, so that one can fail."""
+CHANNEL: Final = "REGULAR"
+"""Which releases of GKE a cluster follows."""
 ZONES: Final = 3  # that GKE spreads a pool over which names none
 GPU_LABEL: Final = f"{labels.PREFIX}gpu"
 CLAIMED: Final = "cloud.google.com/gke-nvidia-gpu-dra-driver"
@@ -48,13 +50,19 @@ def resources(cluster: GKECluster, facts: Facts) -> tuple[Wanted, ...]:
     pools = cluster.spec.node_pools
     for pool in pools:
         _refuse_zones_elsewhere(pool, cluster.spec.region)
-    system = next((pool for pool in pools if pool.name == SYSTEM.name), SYSTEM)
+    system, *others = with_system(pools)
     return (
         *_services(),
         *_network(cluster, networking),
         _control_plane(cluster, facts, system),
-        *(_pool(cluster, facts, pool) for pool in (system, *(one for one in pools if one.name != SYSTEM.name))),
+        *(_pool(cluster, facts, pool) for pool in (system, *others)),
     )
+
+
+def with_system(pools: Sequence[GKEPool]) -> Sequence[GKEPool]:
+    """All pools that are made, first the one for the cluster's own pods, which is added where none is declared."""
+    system = next((pool for pool in pools if pool.name == SYSTEM.name), SYSTEM)
+    return (system, *(pool for pool in pools if pool.name != SYSTEM.name))
 
 
 def cluster_name(name: str, uid: str) -> str:
@@ -117,7 +125,7 @@ def _control_plane(cluster: GKECluster, facts: Facts, system: GKEPool) -> Wanted
                 "services_secondary_range_name": "services",
             },
             "initial_cluster_version": version,
-            "release_channel": {"channel": "REGULAR"},
+            "release_channel": {"channel": CHANNEL},
             "workload_identity_config": {"workload_pool": f"{facts.project}.svc.id.goog"},
             "addons_config": {"gcp_filestore_csi_driver_config": {"enabled": True}},
             "node_pools": [_made(system)],
@@ -142,7 +150,6 @@ def _pool(cluster: GKECluster, facts: Facts, pool: GKEPool) -> Wanted:
 def _made(pool: GKEPool) -> dict[str, Any]:
     """As a node pool is made. Its bounds are totals, but what it begins with is for each zone: no more than asked."""
     gpu = pool.gpu if pool.role == "GPU" else None
-    begin = min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
     return {
         "name": pool_name(pool.name),
         "machine_type": pool.machine_type,
@@ -150,7 +157,7 @@ def _made(pool: GKEPool) -> dict[str, Any]:
         "labels": {labels.POOL: pool.name, **({GPU_LABEL: gpu.accelerator_type, CLAIMED: "true"} if gpu else {})},
         "accelerators": [{"type": gpu.accelerator_type, "count": gpu.accelerator_count}] if gpu else [],
         "locations": [*pool.zones],
-        "initial_node_count": max(begin // (len(pool.zones) or ZONES), int(pool.role == "System")),
+        "initial_node_count": first_nodes(pool),
         "autoscaling": {
             "total_min_node_count": pool.min_node_count,
             "total_max_node_count": pool.max_node_count,
@@ -158,6 +165,12 @@ def _made(pool: GKEPool) -> dict[str, Any]:
             "location_policy": "ANY" if gpu else "BALANCED",
         },
     }
+
+
+def first_nodes(pool: GKEPool) -> int:
+    """How many it begins with in each of its zones."""
+    begin = min(max(pool.node_count, pool.min_node_count), pool.max_node_count)
+    return max(begin // (len(pool.zones) or ZONES), int(pool.role == "System"))
 
 
 def _version(cluster: GKECluster, facts: Facts, key: str) -> str:

@@ -23,7 +23,8 @@ ENDPOINT_GROUP: Final = "compute.NetworkEndpointGroup"
 FIREWALL: Final = "compute.Firewall"
 DISK: Final = "compute.Disk"
 FILES: Final = "file.Instance"
-SWEPT: Final = (FORWARDING_RULE, TARGET_POOL, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, DISK, FILES)
+PEERING: Final = "compute.NetworkPeering"
+SWEPT: Final = (FORWARDING_RULE, TARGET_POOL, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, DISK, FILES, PEERING)
 
 
 def _kind(name: str, usual: float, *before: str, goes_with: str = "") -> Kind:
@@ -32,7 +33,7 @@ def _kind(name: str, usual: float, *before: str, goes_with: str = "") -> Kind:
 
 _ROWS = (
     _kind(SERVICE, 60),
-    _kind(NETWORK, 60, SUBNETWORK, CLUSTER, FORWARDING_RULE, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, FILES),
+    _kind(NETWORK, 60, SUBNETWORK, CLUSTER, FORWARDING_RULE, BACKEND_SERVICE, ENDPOINT_GROUP, FIREWALL, FILES, PEERING),
     _kind(SUBNETWORK, 60, CLUSTER, FORWARDING_RULE, ENDPOINT_GROUP),
     _kind(CLUSTER, 600),
     _kind(NODE_POOL, 300, goes_with=CLUSTER),
@@ -45,6 +46,8 @@ _ROWS = (
     _kind(FIREWALL, 60, CLUSTER, FORWARDING_RULE, TARGET_POOL),
     _kind(DISK, 60, CLUSTER),
     _kind(FILES, 300, CLUSTER),
+    # By it Filestore reaches the network, and leaves it there.
+    _kind(PEERING, 60, CLUSTER, FILES),
 )
 
 KINDS: Final[Mapping[str, Kind]] = {row.name: row for row in _ROWS}

@@ -1,0 +1,79 @@
+"""The life of a cluster on a cloud that stands in: the real SDK on the wire, and a clock of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from modelplane_operator.clients.clouds.cloud import Cloud
+from modelplane_operator.clients.clouds.view import View
+from modelplane_operator.kube.cloud import Kind, Seen, Wanted
+from modelplane_operator.planning.clouds.decide import unsettled
+from modelplane_operator.planning.clouds.steps import CloudStep
+from modelplane_operator.runtime.clouds import carry_out
+from tests.support.cloud_life import OWNER, Life
+
+
+class Server(Protocol):
+    """A stand-in, as a test sees it."""
+
+    now: datetime
+
+
+ServerT = TypeVar("ServerT", bound=Server)
+CloudT = TypeVar("CloudT", bound=Cloud)
+
+
+@dataclass
+class CloudWorld(Generic[ServerT, CloudT]):
+    server: ServerT
+    cloud: CloudT
+    runner: asyncio.Runner
+    _life: Life[Self] | None = field(default=None, init=False)
+    _view: View = field(default_factory=View, init=False)
+    _process: str = field(default="", init=False)
+
+    table: ClassVar[Mapping[str, Kind]]
+    stays: ClassVar[Collection[str]]
+    """The kinds that are looked for of a cluster that stays."""
+    goes: ClassVar[Collection[str]]
+    """Those of one that goes."""
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        return self.table
+
+    @property
+    def now(self) -> datetime:
+        return self.server.now
+
+    @now.setter
+    def now(self, now: datetime) -> None:
+        self.server.now = now
+
+    def live(self, wanted: tuple[Wanted, ...], **given: Any) -> Life[Self]:
+        """A life that looks as the operator does: for what is under way, and for all when it begins anew or ends."""
+        life = Life(self, wanted, **given)
+        self._life, self._process = life, ""
+        return life
+
+    def seen(self) -> Seen:
+        if self._life is None or self._life.going:
+            return self.listed()
+        if self._process != self._life.process:
+            self._view, self._process = View(), self._life.process
+        due = unsettled(self._life.records)
+        return self.runner.run(self._view.look(self.cloud, OWNER, self.stays, due, self.now))
+
+    def listed(self) -> Seen:
+        """All that there is of the cluster."""
+        return self.runner.run(self.cloud.observe(OWNER, self.goes, self.now))
+
+    def id_of(self, key: str) -> str:
+        return next(one.id for one in self.listed().found if one.key == key)
+
+    def call(self, step: CloudStep) -> str:
+        return self.runner.run(carry_out(self.cloud, step))
