@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import typer
-
 from modelplane_operator.cli.hub import ask, either, snapshot, told
 from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeated
-from modelplane_operator.cli.output import Exit, Format, console, structured, table, text
+from modelplane_operator.cli.output import NO_CLUSTERS, Format, console, shown, text
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.planning.answers.hardware import Hardware
 from modelplane_operator.planning.answers.hardware import hardware as of_fleet
@@ -52,23 +50,15 @@ def fleet(
 
 
 def _show_fleet(clusters: Sequence[ClusterState], output: Format) -> None:
-    if output.is_structured:
-        structured("Fleet", clusters, output)
-        return
-    out = console()
-    if not clusters:
-        out.print("There is no InferenceCluster: docs/clusters.md says how one is registered.")
-        raise typer.Exit(Exit.NO)
-    rows = [
-        (
-            *(one.name, one.ready, one.source, one.replicas, f"{one.used}/{one.nodes}"),
-            ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in one.pools),
-            *((one.taints, one.note) if output is Format.WIDE else (one.note or one.taints,)),
-        )
-        for one in clusters
-    ]
-    last = ("TAINTS", "NOTE") if output is Format.WIDE else ("NOTE",)
-    out.print(table(("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *last), rows))
+    wide = output is Format.WIDE
+    columns = ("CLUSTER", "READY", "SOURCE", "REPLICAS", "NODES USED", "POOLS", *(("TAINTS",) if wide else ()), "NOTE")
+    shown("Fleet", clusters, output, columns, lambda one: _row(one, wide=wide), nothing=NO_CLUSTERS)
+
+
+def _row(one: ClusterState, *, wide: bool) -> Sequence[object]:
+    pools = ", ".join(f"{pool.name} {pool.used}/{pool.nodes}" for pool in one.pools)
+    last = (one.taints, one.note) if wide else (one.note or one.taints,)
+    return (one.name, one.ready, one.source, one.replicas, f"{one.used}/{one.nodes}", pools, *last)
 
 
 def states(seen: Snapshot) -> tuple[ClusterState, ...]:
@@ -125,22 +115,16 @@ def hardware(
         return read_answer(AllHardware, await told(kube, namespace or target.namespace, ask="Hardware")).items
 
     found = ask(target, lambda kube: either(kube, read, asked))
+    columns = ("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS")
+    shown("Hardware", found, output, columns, _of_devices, nothing="no cluster publishes devices: see modelplane fleet")
     if output.is_structured:
-        structured("Hardware", found, output)
         return
     out = console()
-    if not found:
-        out.print("No cluster publishes devices: see `modelplane fleet`.")
-        raise typer.Exit(Exit.NO)
-    rows = [
-        (
-            *(one.inference_class, one.device, one.per_node, f"{one.free}/{one.nodes}"),
-            *(", ".join(one.clusters),),
-            ", ".join(f"{name}={value}" for name, value in {**one.capacity, **one.attributes}.items()),
-        )
-        for one in found
-    ]
-    out.print(table(("CLASS", "DEVICE", "PER NODE", "NODES FREE", "CLUSTERS", "WHAT IT IS"), rows))
     out.print("", "To ask for one, in nodeSelector.devices[].selectors[].cel of a ModelDeployment:")
     for one in found:
         out.print(f"  [bold]{text(one.inference_class)}, {text(one.device)}[/]: {text(one.selector)}")
+
+
+def _of_devices(one: Hardware) -> Sequence[object]:
+    what = ", ".join(f"{name}={value}" for name, value in {**one.capacity, **one.attributes}.items())
+    return (one.inference_class, one.device, one.per_node, f"{one.free}/{one.nodes}", ", ".join(one.clusters), what)

@@ -9,7 +9,7 @@ import typer
 
 from modelplane_operator.cli.hub import ask, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
-from modelplane_operator.cli.output import Exit, Format, console, structured, table
+from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
 from modelplane_operator.cli.platform import states
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.placement import charges, read
@@ -42,14 +42,14 @@ def models(
 
     def show() -> None:
         found = used(ask(target, snapshot))
-        if output.is_structured:
-            structured("TopModels", found, output)
-            return
-        if not found:
-            console().print("There is no ModelDeployment: docs/install.md says how one is made.")
-            raise typer.Exit(Exit.NO)
-        rows = [(one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters) for one in found]
-        console().print(table(("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"), rows))
+        shown(
+            "TopModels",
+            found,
+            output,
+            ("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"),
+            lambda one: (one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters),
+            nothing="there is no ModelDeployment: docs/install.md says how one is made",
+        )
 
     repeated(show, watch=watch)
 
@@ -86,15 +86,13 @@ def clusters(
 
     def show() -> None:
         found = sorted(states(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
-        if output.is_structured:
-            structured("TopClusters", found, output)
-            return
-        if not found:
-            console().print("There is no InferenceCluster: docs/clusters.md says how one is registered.")
-            raise typer.Exit(Exit.NO)
-        rows = [
-            (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas) for one in found
-        ]
-        console().print(table(("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"), rows))
+        shown(
+            "TopClusters",
+            found,
+            output,
+            ("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"),
+            lambda one: (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas),
+            nothing=NO_CLUSTERS,
+        )
 
     repeated(show, watch=watch)

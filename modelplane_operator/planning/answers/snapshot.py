@@ -11,6 +11,8 @@ from functools import cached_property
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.cache_status import awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.placement import read
@@ -67,6 +69,16 @@ class Snapshot:
     def decide(self, deployment: ModelDeployment, fleet: FleetModel) -> Decision:
         """The operator's decision: the same function of the same values."""
         return schedule(self.ask(deployment, fleet), fleet, now=self.now)
+
+    def awaited(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
+        """What new replicas wait for once they have their places: weights that are not on their clusters yet."""
+        reference = deployment.replica.model_cache_ref
+        cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
+        if cache is None:
+            return ()
+        known, chosen = cache.to_manifest(), {one.cluster for one in decision.new}
+        told = (awaited(known, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
+        return tuple(sentence(words) for words in told if words)
 
 
 def observe(fleet: FleetModel, cluster: InferenceCluster) -> None:
