@@ -33,7 +33,7 @@ def page(
 
     async def serve() -> None:
         live, token = Live(target, own, lambda: hub(kubeconfig, context)), secrets.token_urlsafe(32)
-        runner = web.AppRunner(Server(live, token).application(), access_log=None)
+        runner = web.AppRunner(Server(live, token).application(), access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
             site = web.TCPSite(runner, LOOPBACK, port)

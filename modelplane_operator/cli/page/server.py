@@ -56,7 +56,11 @@ class Server:
         self._turn = asyncio.Semaphore(1)
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[web.middleware(self._guarded)])
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        app = web.Application(middlewares=[guard])
         for path in FILES:
             app.router.add_get(path, self._file)
         app.router.add_get("/api/rows", self._rows)

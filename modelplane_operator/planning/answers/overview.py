@@ -131,7 +131,11 @@ def clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
                 used=sum(pool.used for pool in pools),
                 pools=pools,
                 taints=", ".join(f"{one.key}:{one.effect}" for one in cluster.spec.taints),
-                note="" if good else f"{state.reason}: {state.message}" if state else "not looked at yet",
+                note=""
+                if good
+                else ": ".join(filter(None, (state.reason, state.message)))
+                if state
+                else "not looked at yet",
             )
         )
     return tuple(found)
