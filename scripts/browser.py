@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
-import re
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--remote-debugging-port=0")
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 class BrowserError(Exception):
@@ -47,7 +47,9 @@ class Tab:
         await self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.send("Emulation.setEmulatedMedia", features=[scheme])
-        await self.send("Page.navigate", url=url)
+        for one in ("about:blank", url):  # else another # would not load it again
+            await self.send("Page.navigate", url=one)
+        await self.until("document.readyState == 'complete'")
 
     async def run(self, script: str) -> Any:
         """What an expression comes to in the page."""
@@ -117,15 +119,13 @@ async def browser() -> AsyncGenerator[Tab]:
             *(program(), *FLAGS, *as_root, f"--user-data-dir={folder}", "about:blank"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
-            async with asyncio.timeout(SECONDS):
-                address = await _address(process)
-            async with (
-                aiohttp.ClientSession() as session,
-                session.ws_connect(address, max_msg_size=0) as socket,
-            ):
+            address = await _address(Path(folder) / "DevToolsActivePort")
+            async with aiohttp.ClientSession() as session:
+                socket = await session.ws_connect(address, max_msg_size=0)
                 tab = Tab(socket)
                 listening = asyncio.create_task(tab.listen())
                 try:
@@ -133,18 +133,19 @@ async def browser() -> AsyncGenerator[Tab]:
                     yield tab
                 finally:
                     listening.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await listening
         finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.communicate()
+            os.killpg(process.pid, signal.SIGKILL)  # all of its processes: they would outlive the first
+            await process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    said = b""
-    while process.stderr and (line := await process.stderr.readline()):
-        said += line
-        if found := re.search(rb"DevTools listening on (ws://\S+)", line):
-            return found[1].decode()
-    raise BrowserError(f"the browser has ended: {said.decode(errors='replace')[-2000:]}")
+async def _address(written: Path) -> str:
+    """Where it listens, as it writes it down."""
+    async with asyncio.timeout(SECONDS):
+        while "\n" not in (said := await asyncio.to_thread(_content, written)):  # noqa: ASYNC110 - a file tells nobody
+            await asyncio.sleep(0.05)
+    port, path = said.split("\n")[:2]
+    return f"ws://127.0.0.1:{port}{path}"
+
+
+def _content(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
