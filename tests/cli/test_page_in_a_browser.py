@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.rendering.model_deployment import render_replica
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.prose import summary
+from modelplane_operator.scheduling.requirement import ask
+from modelplane_operator.scheduling.schedule import schedule
 from scripts.browser import Tab, browser
-from tests.support.builders import EPOCH, cluster, deployment
-from tests.support.manifests import change
-from tests.support.observed import placed
+from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
+from tests.support.manifests import ROOT, change
+from tests.support.observed import placed, stored
 from tests.support.page import Page, page
 
 pytestmark = pytest.mark.long
@@ -118,4 +125,59 @@ async def test_without_the_token_it_says_what_to_open(tab: Tab, served: Page) ->
     tab.complaints.clear()  # the browser tells of answers that are refusals
 
 
+async def test_the_pictures_of_the_docs_can_be_taken(tab: Tab, pytestconfig: pytest.Config) -> None:
+    """With --golden-update they are written to docs/images."""
+    async with page(A_FLEET) as served:
+        pictures: dict[str, bytes] = {}
+        await opened(tab, served, "clusters", height=720)
+        await tab.until("document.querySelectorAll('tbody tr').length == 40")
+        pictures["page-clusters"] = await tab.picture()
+        await opened(tab, served, "models/ml-team/qwen3-8b", height=560, dark=True)
+        await tab.until(f"{HERE}.includes('What would help')")
+        pictures["page-model"] = await tab.picture()
+        await opened(tab, served, "models", width=390, height=700)
+        await tab.until("document.querySelectorAll('tbody tr').length == 3")
+        pictures["page-phone"] = await tab.picture()
+        await tab.open("about:blank")
+    for name, content in pictures.items():
+        assert content.startswith(b"\x89PNG")
+        if pytestconfig.getoption("--golden-update"):
+            (ROOT / f"docs/images/{name}.png").write_bytes(content)
+
+
+def _a_fleet() -> Iterator[Any]:
+    """Forty clusters, on which some models run."""
+    names = [f"{town}-{number}" for town in ("berlin", "iowa", "oslo", "tokyo") for number in range(1, 11)]
+    sizes = {name: 2 + len(name) * (at % 5) % 7 for at, name in enumerate(names)}
+    fleet = [
+        cluster(name, pool("dgx", gpu("80Gi", 8), nodes=size), pool("l4", gpu("23Gi", 1), nodes=6), region=name[:-2])
+        for name, size in sizes.items()
+    ]
+    fleet[12] = cluster("iowa-3", ready=False, message="its API server has not answered for 4 minutes")
+    fleet[25] = cluster("oslo-6", pool("dgx", gpu("80Gi", 8), nodes=4), taints=[taint("maintenance")])
+    yield from fleet
+    big, small = request(memory("70Gi"), count=8), request(memory("20Gi"))
+    wanted = (("llama-70b", big, 30, None), ("qwen3-8b", big, 60, {"region": "oslo"}), ("embedder", small, 60, None))
+    known = FleetModel()
+    for one in fleet:
+        known.observe_cluster(one)
+    for name, asked, replicas, where in wanted:
+        model = deployment(engine(asked), name=name, uid=name, replicas=replicas, labels=where)
+        decision = schedule(ask(model), known, now=EPOCH)
+        for placement in decision.new:
+            one = ModelReplica.parse(stored(render_replica(model, placement, None)))
+            known.observe_replica(one)
+            yield one
+        good, since = not decision.missing, (datetime.now(UTC) - timedelta(minutes=12)).isoformat()
+        said = {
+            "type": "Ready",
+            "status": str(good),
+            "reason": "Available" if good else "InsufficientCapacity",
+            "message": sentence(summary(decision)),
+            "lastTransitionTime": since,
+        }
+        yield ModelDeployment.parse({**model.to_manifest(), "status": {"conditions": [said]}})
+
+
+A_FLEET = (*_a_fleet(),)
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
