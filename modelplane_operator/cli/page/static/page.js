@@ -195,7 +195,7 @@ function drawModel(one) {
     el("p", {}, one.cause),
     one.help.length ? el("p", { class: "faint" }, "What would help:") : "",
     el("ul", { class: "help" }, ...one.help.map((words) => el("li", {}, words))),
-    el("p", { class: "faint" }, `The scheduler now: ${one.decision}`),
+    one.decision === one.cause ? "" : el("p", { class: "faint" }, `The scheduler now: ${one.decision}`),
     ...(one.weights ?? []).map((words) => el("p", {}, words)),
     ...section("Replicas", replicas, one.replicas.map((r) => line(replicas, [
       r.name, link(["clusters", r.cluster], r.cluster), r.pool, state(r.ready, r.ready ? "Ready" : "not Ready"), age(r.since), r.says]))),
