@@ -35,7 +35,6 @@ def decide(asked: Ask, fleet: FleetModel) -> Decision:
     """Decide and explain, as a reconcile does."""
     decision = schedule(asked, fleet, now=NOW)
     prose.summary(decision)
-    prose.explain(decision)
     return decision
 
 
@@ -102,7 +101,7 @@ def _one_replica(size: int, kind: str, fleet: FleetModel, selectors: tuple[str, 
         decision, seconds = placed(model, asked, fleet)
         times.append(seconds * 1000)
         if decision.missing != (0 if decision.new else 1):
-            raise AssertionError(prose.explain(decision))
+            raise AssertionError(prose.summary(decision))
     yield Figure("B1", size, f"{kind}: p50", round(percentile(times, 50), 4), "ms")
     yield Figure("B1", size, f"{kind}: p99", round(percentile(times, 99), 4), "ms")
     yield Figure("B1", size, f"{kind}: first time", round(cold * 1000, 3), "ms")

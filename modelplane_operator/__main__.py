@@ -6,19 +6,14 @@ import argparse
 import asyncio
 import gc
 import sys
-from datetime import UTC, datetime
 
 from modelplane_operator import __version__, logs
 from modelplane_operator.api import KINDS, crd
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import speak_http2
-from modelplane_operator.clients.kube import connect
-from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.sockets import shrink_tls_buffers
-from modelplane_operator.controllers.explain import explain
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.errors import ClientError
-from modelplane_operator.kube.objects import Key
 from modelplane_operator.runtime.operator import Build
 from modelplane_operator.selectors import cel
 from modelplane_operator.settings import Settings, SettingsError
@@ -40,10 +35,8 @@ def main(build: Build = kinds) -> None:
         access = settings.hub()
         if asked.command == "run":
             _run(settings, access, build)
-        elif asked.command == "keys":
-            _keys(settings, access)
         else:
-            _tell(asked.deployment, access, every_cluster=asked.every_cluster)
+            _keys(settings, access)
     except (ClientError, OSError) as error:
         sys.exit(f"modelplane_operator: {error}")
 
@@ -55,10 +48,6 @@ def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     running = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
     Settings.add_flags(running)
     commands.add_parser("crds", help="print the CustomResourceDefinitions of all kinds, to apply on a hub")
-    why = commands.add_parser("explain", help="say where a ModelDeployment's replicas would be placed now, and why")
-    why.add_argument("deployment", type=_key, metavar="NAMESPACE/NAME")
-    why.add_argument("--every-cluster", action="store_true", help="say of each cluster why it takes no replica more")
-    Settings.add_flags(why, "kubeconfig")
     keys = commands.add_parser("keys", help="tell the hub's gateway whether requests carry API keys of ModelServices")
     Settings.add_flags(keys, "kubeconfig", "listen", "http_api_servers", "http2", "log_level", "log_format")
     asked = parser.parse_args()
@@ -82,25 +71,6 @@ def _keys(settings: Settings, access: Access) -> None:
     logs.configure(level=settings.log_level, json=settings.logs_json)
     speak_http2(settings.http2 == "on")
     asyncio.run(key_service.run(settings.listen, access))
-
-
-def _key(text: str) -> Key:
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name):
-        raise argparse.ArgumentTypeError(f"write NAMESPACE/NAME, for example ml-team/qwen3-8b, not {text}")
-    return Key(namespace, name)
-
-
-def _tell(key: Key, access: Access, *, every_cluster: bool) -> None:
-    try:
-        sys.stdout.write(f"{asyncio.run(_explain(key, access, every_cluster=every_cluster))}\n")
-    except ClientError as error:  # whoever has several hubs wants to know which one said so
-        sys.exit(f"modelplane_operator explain: {access.server}: {error}")
-
-
-async def _explain(key: Key, access: Access, *, every_cluster: bool) -> str:
-    async with connect(access, limits=OF_HUB) as hub:
-        return await explain(key, hub, now=datetime.now(UTC), every_cluster=every_cluster)
 
 
 if __name__ == "__main__":

@@ -526,6 +526,9 @@ Ask for a GPU that no cluster has, and read why there is no place:
   sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
   .venv/bin/modelplane why {NAMESPACE}/too-big
 
+See all of it in a browser, live (docs/page.md):
+  .venv/bin/modelplane page
+
 What the operator says:
   tail -f {operator_of(fleet).log}
 

@@ -113,18 +113,10 @@ def test_the_hub_is_reached_as_kubectl_would(tmp_path: Path) -> None:
     [
         (["run", "--workers=x"], 2, "--workers=x: invalid literal"),
         (["run", "--kubeconfig=/no/such/file"], 1, "there is no kubeconfig /no/such/file: name one by --kubeconfig"),
-        (
-            ["explain", "ml-team/qwen3-8b", "--kubeconfig={hub}"],
-            1,
-            "explain: https://127.0.0.1:1: get modeldeployments",
-        ),
     ],
 )
-def test_the_command_says_what_is_wrong_in_its_last_line(
-    arguments: list[str], code: int, message: str, tmp_path: Path
-) -> None:
-    (hub := tmp_path / "hub").write_text(KUBECONFIG.replace("hub.example:6443", "127.0.0.1:1"))  # where nobody listens
-    command = [sys.executable, "-m", "modelplane_operator", *(one.format(hub=hub) for one in arguments)]
+def test_the_command_says_what_is_wrong_in_its_last_line(arguments: list[str], code: int, message: str) -> None:
+    command = [sys.executable, "-m", "modelplane_operator", *arguments]
     said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=120)
 
     assert said.returncode == code

@@ -12,6 +12,7 @@ from modelplane_operator.cli import draining, joining, models, platform, pods, u
 from modelplane_operator.cli.bundle import bundle
 from modelplane_operator.cli.chat import ChatError
 from modelplane_operator.cli.output import Exit, No
+from modelplane_operator.cli.page import page
 from modelplane_operator.cli.workload import OutOfReachError
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 
@@ -32,6 +33,7 @@ app.command("logs")(pods.logs)
 app.command("hardware")(platform.hardware)
 app.command("fleet")(platform.fleet)
 app.add_typer(usage.top)
+app.command("page")(page)
 app.command("register")(joining.register)
 app.command("check")(joining.check)
 app.command("drain")(draining.drain)

@@ -46,7 +46,8 @@ def why(
 
     async def read(kube: Kube) -> Why:
         deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
-        return answer(deployment, await objects(kube, ModelService, key.namespace), await snapshot(kube))
+        services, seen = await objects(kube, ModelService, key.namespace), await snapshot(kube)
+        return answer(deployment, services, seen, with_clusters=output is Format.WIDE)
 
     async def asked(kube: Kube) -> Why:
         return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
@@ -56,13 +57,13 @@ def why(
         if output.is_structured:
             structured("Why", found, output)
         else:
-            _show_why(found, datetime.now(UTC), wide=output is Format.WIDE)
+            _show_why(found, datetime.now(UTC))
         raise typer.Exit(Exit.YES if found.ready else Exit.NO)
 
     repeated(show, watch=watch)
 
 
-def _show_why(found: Why, now: datetime, *, wide: bool) -> None:
+def _show_why(found: Why, now: datetime) -> None:
     out, for_ = console(), age(found.since, now)
     state = "[green]Ready[/]" if found.ready else f"[red]not Ready[/] ({found.reason}{f', for {for_}' if for_ else ''})"
     out.print(f"[bold]{text(f'{found.namespace}/{found.name}')}[/] is {state}")
@@ -72,11 +73,15 @@ def _show_why(found: Why, now: datetime, *, wide: bool) -> None:
     if found.replicas:
         rows = [(r.name, r.cluster, r.pool, r.ready, age(r.since, now), r.says) for r in found.replicas]
         out.print("", table(("REPLICA", "CLUSTER", "POOL", "READY", "SINCE", "SAYS"), rows))
-    if found.misses and (found.waiting or wide):
-        title = f"{counted(found.waiting, 'replica')} without a place:" if found.waiting else "Other clusters:"
-        out.print("", title, sep="\n")
+    for words in found.weights:
+        out.print("", text(words), sep="\n")
+    if found.misses and found.waiting:
+        out.print("", f"{counted(found.waiting, 'replica')} without a place:", sep="\n")
         rows = [(miss.clusters, miss.nearest, miss.reason, miss.remedy) for miss in found.misses]
         out.print(table(("CLUSTERS", "NEAREST", "WHY NOT", "WHAT WOULD HELP"), rows))
+    if found.clusters:
+        rows = [(one.name, one.replicas, one.room, one.says, one.remedy) for one in found.clusters]
+        out.print("", table(("CLUSTER", "REPLICAS", "ONE MORE", "SAYS", "WHAT WOULD HELP"), rows))
     if found.routes:
         rows = [(route.name, route.url, route.ready, route.says, route.help) for route in found.routes]
         out.print("", table(("SERVICE", "URL", "READY", "SAYS", "WHAT WOULD HELP"), rows))
@@ -203,6 +208,8 @@ def show_plan(outcomes: Iterable[Outcome]) -> None:
         out.print(f"{mark} [bold]{text(f'{one.namespace}/{one.name}')}[/]: {text(one.decision)}")
         for place_ in one.added:
             out.print(f"  [green]+ {text(place_)}[/]")
+        for words in one.weights:
+            out.print(f"  {text(words)}")
         for gone in one.removed:
             out.print(f"  [red]- {text(gone.name)} on {text(gone.cluster)}[/]: {text(gone.why)}")
         for restarted in one.restarted:

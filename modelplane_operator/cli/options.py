@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -13,7 +12,7 @@ import typer
 
 from modelplane_operator.cli.completion import models
 from modelplane_operator.cli.kubeconfig import Target, target
-from modelplane_operator.cli.output import Format
+from modelplane_operator.cli.output import Format, No
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)
@@ -37,8 +36,12 @@ def repeated(show: Callable[[], None], *, watch: bool) -> None:
     while watch:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J")
-        with suppress(typer.Exit):
+        try:
             show()
+        except typer.Exit:
+            pass
+        except No as no:
+            sys.stdout.write(f"{no}\n")
         sys.stdout.flush()
         time.sleep(EVERY_SECONDS)
     show()

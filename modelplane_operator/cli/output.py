@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from rich.console import Console
@@ -16,6 +16,10 @@ from rich.table import Table
 
 from modelplane_operator.api.conditions import legible
 from modelplane_operator.planning.answers.schema import document
+
+T = TypeVar("T")
+
+NO_CLUSTERS = "there is no InferenceCluster: docs/clusters.md says how one is registered"
 
 
 class Exit(IntEnum):
@@ -67,6 +71,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     for row in rows:
         found.add_row(*(text(one) for one in row))
     return found
+
+
+def shown(
+    kind: str,
+    found: Sequence[T],
+    form: Format,
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    nothing: str,
+) -> None:
+    """Several of something: for programs, or in a table. Where there are none that is a no, with what to do."""
+    if form.is_structured:
+        structured(kind, found, form)
+    elif found:
+        console().print(table(columns, map(row, found)))
+    else:
+        raise No(nothing)
 
 
 def text(value: object) -> str:

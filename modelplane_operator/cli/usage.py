@@ -9,10 +9,10 @@ import typer
 
 from modelplane_operator.cli.hub import ask, snapshot
 from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
-from modelplane_operator.cli.output import Exit, Format, console, structured, table
-from modelplane_operator.cli.platform import states
-from modelplane_operator.planning.answers.snapshot import Snapshot, ready
-from modelplane_operator.scheduling.placement import charges, read
+from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
+from modelplane_operator.planning.answers.overview import clusters as clusters_of
+from modelplane_operator.planning.answers.overview import models as states
+from modelplane_operator.planning.answers.snapshot import Snapshot
 
 top = typer.Typer(name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True)
 
@@ -42,35 +42,24 @@ def models(
 
     def show() -> None:
         found = used(ask(target, snapshot))
-        if output.is_structured:
-            structured("TopModels", found, output)
-            return
-        if not found:
-            console().print("There is no ModelDeployment: docs/install.md says how one is made.")
-            raise typer.Exit(Exit.NO)
-        rows = [(one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters) for one in found]
-        console().print(table(("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"), rows))
+        shown(
+            "TopModels",
+            found,
+            output,
+            ("NAMESPACE", "MODEL", "READY", "NODES", "CLUSTERS"),
+            lambda one: (one.namespace, one.name, f"{one.ready}/{one.desired}", one.nodes, one.clusters),
+            nothing="there is no ModelDeployment: docs/install.md says how one is made",
+        )
 
     repeated(show, watch=watch)
 
 
 def used(seen: Snapshot) -> Sequence[ModelUse]:
     """The most nodes first."""
-    found: list[ModelUse] = []
-    for key, deployment in seen.deployment.items():
-        mine = seen.owned.get(key, ())
-        states_ = [ready(one.conditions) for one in mine]
-        found.append(
-            ModelUse(
-                namespace=key.namespace,
-                name=key.name,
-                ready=sum(one is not None and one.status == "True" for one in states_),
-                replicas=len(mine),
-                desired=deployment.spec.replicas,
-                nodes=sum(sum(charges(read(one).engines).values()) for one in mine),
-                clusters=len({one.spec.cluster_name for one in mine}),
-            )
-        )
+    found = (
+        ModelUse(one.namespace, one.name, one.running, one.replicas, one.desired, one.nodes, len(one.clusters))
+        for one in states(seen)
+    )
     return sorted(found, key=lambda one: (-one.nodes, one.namespace, one.name))
 
 
@@ -85,16 +74,14 @@ def clusters(
     target = hub(kubeconfig, context)
 
     def show() -> None:
-        found = sorted(states(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
-        if output.is_structured:
-            structured("TopClusters", found, output)
-            return
-        if not found:
-            console().print("There is no InferenceCluster: docs/clusters.md says how one is registered.")
-            raise typer.Exit(Exit.NO)
-        rows = [
-            (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas) for one in found
-        ]
-        console().print(table(("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"), rows))
+        found = sorted(clusters_of(ask(target, snapshot)), key=lambda one: (-one.used / max(one.nodes, 1), one.name))
+        shown(
+            "TopClusters",
+            found,
+            output,
+            ("CLUSTER", "NODES USED", "NODES", "IN USE", "REPLICAS"),
+            lambda one: (one.name, one.used, one.nodes, f"{100 * one.used // max(one.nodes, 1)}%", one.replicas),
+            nothing=NO_CLUSTERS,
+        )
 
     repeated(show, watch=watch)

@@ -165,7 +165,11 @@ class FleetModel:
 
     def observe_replica(self, replica: ModelReplica) -> None:
         """This is how the replica is now."""
-        self._recharge(replica.key, placements.read(replica))
+        self.observe_placed(placements.read(replica))
+
+    def observe_placed(self, replica: Replica) -> None:
+        """The same, of one that was read already."""
+        self._recharge(replica.key, replica)
 
     def forget_replica(self, key: Key) -> None:
         """The replica does not exist any more: its nodes are free."""

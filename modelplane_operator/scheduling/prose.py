@@ -1,15 +1,10 @@
-"""The scheduler's reasons in sentences: one paragraph for a condition, one page for a person who asks.
-
-Equal decisions read the same, and neither grows with the fleet.
-"""
+"""The scheduler's reasons in sentences. Equal decisions read the same, and none grows with the fleet."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import assert_never
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.placement import EnginePlacement, Placement
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges
@@ -57,14 +52,11 @@ from modelplane_operator.scheduling.reasons import (
     Unreachable,
 )
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
-
 FORCE = f"{labels.FORCE_DRAIN}=true"
 
-_GROUPS = 6  # of refusals in a summary; a page shows all
+_GROUPS = 6  # of refusals in a summary
 _NEAREST = 2  # examples in a summary
 _SOME = 4  # engines and pools named in a reason
-_LINES = 50  # of each part of a page
 _PLACES = 8  # named in a line
 
 
@@ -89,56 +81,6 @@ def where(decision: Decision) -> str:
         f"{placement.cluster}/{'+'.join(sorted(charges(placement.engines)))}" for placement in decision.placements
     )
     return listed((f"{place} ({count})" if count > 1 else place for place, count in places.items()), _PLACES)
-
-
-def explain(
-    decision: Decision,
-    ill: Mapping[str, str] = NOTHING,
-    clusters: Mapping[str, Reason] | None = None,
-    weights: Mapping[str, str] = NOTHING,
-) -> str:
-    """The whole decision, one line for every replica and every kind of refusal.
-
-    `ill`: what is wrong with clusters, for their replicas. `clusters`, when given: what each says to one replica more.
-    `weights`: what a new replica waits for on clusters that do not hold all of them.
-    """
-    checked = f"{counted(decision.checked, 'cluster')} checked" if decision.refusals else "no cluster had to be checked"
-    removed = ((found.replica.key.name, found.replica.cluster, leaving(found.why)) for found in decision.removed)
-    held = ((found.replica.key.name, found.replica.cluster, _held(found.why)) for found in decision.held)
-    now = Counter(placement.cluster for placement in decision.placements)
-    waiting = ((found.replica.key.name, found.replica.cluster, reason_to_move(found.why)) for found in decision.stuck)
-    sections = (
-        ("problems", [problem(found) for found in decision.problems]),
-        (
-            "placed",
-            [
-                _placement(found, new=found in decision.new)
-                + _ill(found.cluster, ill)
-                + (_ill(found.cluster, weights) if found in decision.new else "")
-                for found in decision.placements
-            ],
-        ),
-        ("to move, without another place", [f"{name} on {cluster}: {why}" for name, cluster, why in waiting]),
-        ("left as they are", [f"{name} on {cluster}: {why}{_ill(cluster, ill)}" for name, cluster, why in held]),
-        ("removed", [f"{name} on {cluster}: {why}" for name, cluster, why in removed]),
-        ("not chosen", [f"{group(found)}; {_nearest(found)}" for found in decision.refusals]),
-    )
-    lines = [f"{_counts(decision)}; {checked}"]
-    for title, entries in sections:
-        if entries:
-            more = [f"  and {len(entries) - _LINES} more"] if len(entries) > _LINES else []
-            lines += [f"{title}:", *(f"  {entry}" for entry in entries[:_LINES]), *more]
-    if clusters is not None:
-        every = (
-            f"  {name}: {counted(now[name], 'replica')}; one more: {_why(why)}{_ill(name, weights)}"
-            for name, why in sorted(clusters.items())
-        )
-        lines += ["every cluster:", *every]
-    return "\n".join(lines)
-
-
-def _ill(cluster: str, ill: Mapping[str, str]) -> str:
-    return f"; {ill[cluster]}" if cluster in ill else ""
 
 
 def problem(found: Problem) -> str:
@@ -371,18 +313,3 @@ def _grouped(refusals: Sequence[Refusal]) -> str:
     shown = [group(refusal) for refusal in refusals[:_GROUPS]]
     rest = sum(refusal.clusters for refusal in refusals[_GROUPS:])
     return ", ".join([*shown, *([f"{rest} for other reasons"] if rest else [])])
-
-
-def _held(why: Outdated | None) -> str:
-    return f"the deployment has changed, but {reason(why.why)}" if why else "see the problems"
-
-
-def _placement(placement: Placement, *, new: bool) -> str:
-    engines = ", ".join(_engine(engine) for engine in placement.engines)
-    return f"{placement.cluster} #{placement.index}: {engines}{' (new)' if new else ''}"
-
-
-def _engine(engine: EnginePlacement) -> str:
-    return f"{engine.name} on " + " and ".join(
-        f"{pool} ({counted(nodes, 'node')})" for pool, nodes in charges([engine]).items()
-    )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from modelplane_operator.cli.kubeconfig import target
+from modelplane_operator.cli.page.live import Live, sees_all
+from modelplane_operator.clients.kube import connect
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.command import ERROR, NO, OUT_OF_REACH, USAGE, YES
@@ -107,6 +112,26 @@ async def test_what_is_not_there_or_out_of_reach_is_one_line_with_what_to_do(api
     assert (code, said.count("\n"), "see whether kubectl reaches this hub" in said) == (OUT_OF_REACH, 1, True)
     code, said = await modelplane(api, "url", "default/nobody")
     assert (code, "kubectl get ms,md -n default" in said) == (NO, True)
+
+
+async def test_the_page_follows_the_hub(api: Api, asked: Manifest) -> None:
+    found = target(api.server.kubeconfig, None)
+    async with connect(found.access) as kube:
+        assert await sees_all(kube)
+    live = Live(found, "", lambda: found)
+    running = asyncio.create_task(live.run())
+    async with asyncio.timeout(60):
+        rows = await live.changed({}, 60)
+        while not (rows["page"]["state"]["synced"] and rows["clusters"] and rows["models"]):
+            rows = await live.changed(rows, 60)
+        assert (rows["clusters"].keys(), rows["models"]["default/asked"]["desired"]) == ({"berlin"}, 2)
+        assert rows["page"]["state"]["trouble"] == ""
+        await api.kubectl("scale", "modeldeployment", "asked", "-ndefault", "--replicas=5")
+        while rows["models"]["default/asked"]["desired"] != 5:
+            rows = await live.changed(rows, 60)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
 
 async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_path: Path) -> None:

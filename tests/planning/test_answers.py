@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.model_replica import ModelReady
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.remedies import REMEDIES
@@ -19,7 +20,7 @@ from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
 from modelplane_operator.planning.model_deployment import plan
 from modelplane_operator.selectors import cel
-from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, pool, request, taint
+from tests.support.builders import EPOCH, cluster, deployment, engine, gpu, memory, model_cache, pool, request, taint
 from tests.support.observed import placed, seen
 
 Manifest = dict[str, Any]
@@ -200,3 +201,44 @@ def test_why_names_the_replica_that_does_not_start_and_what_to_do(reason: ModelR
     assert (replica.ready, replica.cluster, replica.pool) == (False, "berlin", "default")
     assert answer.help == (help_.format(name=replica.name),)
     assert answer.ready is False
+
+
+def test_a_replica_on_a_cluster_that_is_not_ready_says_so() -> None:
+    subject, berlin = deployment(), cluster("berlin")
+    found = hub(cluster("berlin", ready=False), deployments=[subject], replicas=placed(subject, berlin))
+    assert [one.says for one in why(subject, (), found).replicas] == ["Its cluster is not Ready (Creating)"]
+
+
+def test_why_and_plan_say_which_new_replica_waits_for_weights_and_until_when() -> None:
+    cache = model_cache().to_manifest()
+    coming = {"bytes": 41, "totalBytes": 100, "estimatedCompletion": "2026-01-01T12:30:00Z"}
+    on = [{"name": "a", "phase": "Hydrating", "progress": coming}, {"name": "b", "phase": "Ready", "volume": "weights"}]
+    cache["status"] = {"clusters": on}
+
+    def told(replicas: int) -> tuple[str, ...]:
+        subject = deployment(replicas=replicas, cache="qwen")
+        clusters = (cluster("a"), cluster("b", nodes=1))
+        found = replace(hub(*clusters, deployments=[subject]), caches=(ModelCache.parse(cache),))
+        (planned,) = forecast(found, found, asked=[subject.key])
+        assert planned.weights == why(subject, (), found).weights
+        return planned.weights
+
+    assert told(1) == ()
+    assert told(2) == ("The weights of ModelCache qwen are not on cluster a yet: 41%, until about 12:30 UTC",)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_every_cluster_is_told_with_what_it_says_to_one_replica_more(replicas: int) -> None:
+    far = [cluster(f"far-{number}", nodes=0) for number in range(3)]
+    clusters = (cluster("a"), cluster("b", nodes=1), *far)
+    subject = deployment(replicas=replicas)
+    found = hub(*clusters, deployments=[subject], replicas=placed(subject, clusters[0])[:1])
+
+    answers = why(subject, (), found, with_clusters=True).clusters
+    assert why(subject, (), found).clusters == ()
+    assert [one.name for one in answers] == ["a", "b", "far-0", "far-1", "far-2"]
+    assert (answers[0].replicas, answers[0].room) == (1, True)
+    assert (answers[1].replicas, answers[1].room, answers[1].remedy) == (
+        (0, True, ""),
+        (1, False, "free nodes of that pool, or enlarge it"),
+    )[replicas - 1]

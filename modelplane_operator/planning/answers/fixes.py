@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from modelplane_operator.api import InferenceCluster
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.snapshot import Snapshot
+from modelplane_operator.planning.answers.snapshot import Snapshot, observe
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.reasons import Full, LabelDiffers, Reason, Tainted, TooSmall
@@ -64,9 +64,9 @@ def _tries(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot
         grown = _grown(snapshot.cluster.get(name), why, decision.missing)
         if grown is None:
             continue
-        other = snapshot.fleet()
-        other.observe_cluster(grown[1])
-        yield grown[0], schedule(asked, other, now=now)
+        fleet.observe_cluster(grown[1])
+        yield grown[0], schedule(asked, fleet, now=now)
+        observe(fleet, snapshot.cluster[name])  # as it was
 
 
 def _edits(asked: Ask, reasons: list[tuple[str, Reason]]) -> Iterator[tuple[str, Ask]]:

@@ -53,6 +53,8 @@ class Outcome:
     waiting: int
     """Replicas without a place."""
     help: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    """What new replicas would wait for in their places."""
 
     @property
     def changes(self) -> bool:
@@ -128,6 +130,7 @@ def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel)
         ),
         waiting=decision.missing,
         help=tuple(sentence(str(fix)) for fix in told),
+        weights=snapshot.awaited(deployment, decision),
     )
     _carry_out(course, deployment, snapshot, fleet)
     return outcome

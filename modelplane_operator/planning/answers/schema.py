@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from types import UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -16,7 +16,7 @@ SCHEMA: Final = "cli.modelplane.ai/v1"
 
 def document(kind: str, value: Any) -> dict[str, Any]:
     """A dataclass, or several as `items`."""
-    return {"apiVersion": SCHEMA, "kind": kind, **_plain(value if is_dataclass(value) else {"items": value})}
+    return {"apiVersion": SCHEMA, "kind": kind, **plain(value if is_dataclass(value) else {"items": value})}
 
 
 def read(kind: type[T], said: Any) -> T:
@@ -24,14 +24,15 @@ def read(kind: type[T], said: Any) -> T:
     return cast(T, _read(kind, said))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON has for it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain({_camel(name): getattr(value, name) for name in asdict(value)})
+        return plain({_camel(one.name): getattr(value, one.name) for one in fields(value)})
     match value:
         case dict():
-            return {str(name): _plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return {str(name): plain(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list() | tuple():
-            return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return [plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case datetime():
             return value.isoformat()
         case _:

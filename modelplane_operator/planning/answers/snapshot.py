@@ -11,9 +11,11 @@ from functools import cached_property
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.cache_status import awaited
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.placement import read
+from modelplane_operator.scheduling.placement import Replica, read
 from modelplane_operator.scheduling.requirement import Ask, NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
 
@@ -41,21 +43,25 @@ class Snapshot:
         return {one.key: one for one in self.caches if one.metadata.deletion_timestamp is None}
 
     @cached_property
+    def placed(self) -> Sequence[Replica]:
+        """The replicas as the scheduler sees them."""
+        return tuple(map(read, self.replicas))
+
+    @cached_property
     def owned(self) -> Mapping[Key, Sequence[ModelReplica]]:
         """The replicas, by the deployment that they name as their owner."""
         found: defaultdict[Key, list[ModelReplica]] = defaultdict(list)
-        for one in self.replicas:
-            owner = read(one).owner
-            found[Key(owner.namespace, owner.name)].append(one)
+        for one, placed in zip(self.replicas, self.placed, strict=True):
+            found[Key(placed.owner.namespace, placed.owner.name)].append(one)
         return found
 
     def fleet(self) -> FleetModel:
         """A model of the fleet that may be changed: another one each time."""
         fleet = FleetModel()
+        for replica in self.placed:  # first: then each cluster is reckoned up once
+            fleet.observe_placed(replica)
         for cluster in self.clusters:
             observe(fleet, cluster)
-        for replica in self.replicas:
-            fleet.observe_replica(replica)
         return fleet
 
     def ask(self, deployment: ModelDeployment, fleet: FleetModel) -> Ask:
@@ -67,6 +73,16 @@ class Snapshot:
     def decide(self, deployment: ModelDeployment, fleet: FleetModel) -> Decision:
         """The operator's decision: the same function of the same values."""
         return schedule(self.ask(deployment, fleet), fleet, now=self.now)
+
+    def awaited(self, deployment: ModelDeployment, decision: Decision) -> tuple[str, ...]:
+        """What new replicas wait for once they have their places: weights that are not on their clusters yet."""
+        reference = deployment.replica.model_cache_ref
+        cache = self.cache.get(Key(deployment.key.namespace, reference.name)) if reference else None
+        if cache is None:
+            return ()
+        known, chosen = cache.to_manifest(), {one.cluster for one in decision.new}
+        told = (awaited(known, self.cluster[name].to_manifest()) for name in sorted(chosen & self.cluster.keys()))
+        return tuple(sentence(words) for words in told if words)
 
 
 def observe(fleet: FleetModel, cluster: InferenceCluster) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from modelplane_operator.api import ModelDeployment, ModelReplica, ModelService, labels
+from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, ModelService, labels
 from modelplane_operator.api.conditions import Condition, Synced
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.answers.clusters import ClusterAnswer, every_cluster
 from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.decision import Decision, Refusal
@@ -27,7 +28,7 @@ class ReplicaState:
     pool: str
     ready: bool
     says: str
-    """Why it is not, in the words of its own condition."""
+    """Why it is not, in the words of its own condition, and what is wrong with its cluster."""
     since: datetime | None
 
 
@@ -73,9 +74,19 @@ class Why:
     """What the scheduler decides now, as the condition ReplicasScheduled tells it."""
     misses: tuple[Miss, ...]
     routes: tuple[Route, ...]
+    weights: tuple[str, ...] = ()
+    """What replicas that have a place now will wait for there."""
+    clusters: tuple[ClusterAnswer, ...] = ()
+    """What each says to one replica more, where that was asked for."""
 
 
-def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot: Snapshot) -> Why:
+def why(
+    deployment: ModelDeployment,
+    services: Iterable[ModelService],
+    snapshot: Snapshot,
+    *,
+    with_clusters: bool = False,
+) -> Why:
     fleet = snapshot.fleet()
     asked = snapshot.ask(deployment, fleet)
     decision = snapshot.decide(deployment, fleet)
@@ -94,11 +105,13 @@ def why(deployment: ModelDeployment, services: Iterable[ModelService], snapshot:
         cause=sentence(_cause(decision, state), _paused(deployment.conditions)),
         help=_helps(decision, tried, mine, state),
         desired=decision.desired,
-        replicas=tuple(map(_replica, mine)),
+        replicas=tuple(_replica(one, snapshot.cluster.get(one.spec.cluster_name)) for one in mine),
         waiting=decision.missing,
         decision=sentence(summary(decision)),
         misses=tuple(map(_miss, decision.refusals)) if not decision.settled else (),
         routes=tuple(_routes(deployment, mine, services)),
+        weights=snapshot.awaited(deployment, decision),
+        clusters=every_cluster(asked, decision, fleet, snapshot) if with_clusters else (),
     )
 
 
@@ -160,7 +173,19 @@ def _said(conditions: Sequence[Condition]) -> str:
     return "" if found.status == "True" else found.message or found.reason
 
 
-def _replica(replica: ModelReplica) -> ReplicaState:
+def _wrong_with(cluster: InferenceCluster | None) -> str:
+    """Empty when it is Ready; its own words are for whoever may read it."""
+    if cluster is None:
+        return "its cluster is gone"
+    if cluster.metadata.deletion_timestamp is not None:
+        return "its cluster is being deleted"
+    if _good(cluster.conditions):
+        return ""
+    state = ready(cluster.conditions)
+    return f"its cluster is not Ready ({state.reason})" if state else "nothing is known of its cluster yet"
+
+
+def _replica(replica: ModelReplica, cluster: InferenceCluster | None) -> ReplicaState:
     found = ready(replica.conditions)
     pools = sorted(charges(read(replica).engines))
     return ReplicaState(
@@ -168,7 +193,7 @@ def _replica(replica: ModelReplica) -> ReplicaState:
         cluster=replica.spec.cluster_name,
         pool="+".join(pools),
         ready=_good(replica.conditions),
-        says=_said(replica.conditions),
+        says=sentence(_said(replica.conditions), _wrong_with(cluster)),
         since=found.last_transition_time if found else None,
     )
 

@@ -1,0 +1,161 @@
+"""What a browser on this machine is served: the page, its rows as they change, and one object in detail.
+
+Any page on the web may send requests to a loopback port, and any user of the machine may connect to it. So rows are
+given for a token alone, which is in the address that the command prints, behind its `#`; and only by the names of
+loopback, so that no name of somebody else's leads here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from modelplane_operator.api import ModelDeployment, ModelService
+from modelplane_operator.cli.hub import told
+from modelplane_operator.cli.output import No
+from modelplane_operator.cli.page.live import Live, Rows, changes, shown
+from modelplane_operator.kube.errors import ClientError
+from modelplane_operator.planning.answers.hardware import hardware
+from modelplane_operator.planning.answers.overview import cluster
+from modelplane_operator.planning.answers.why import why
+
+FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+HEARTBEAT: Final = 15.0
+STREAMS: Final = 16  # at once; each is a tab
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """The answers; `token` is what they are given for."""
+
+    def __init__(self, live: Live, token: str) -> None:
+        self._live, self._token = live, token
+        self._streams = 0
+        self._turn = asyncio.Semaphore(1)
+
+    def application(self) -> web.Application:
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        app = web.Application(middlewares=[guard])
+        for path in FILES:
+            app.router.add_get(path, self._file)
+        app.router.add_get("/api/rows", self._rows)
+        for name, answer in (("model", self._model), ("cluster", self._cluster), ("hardware", self._hardware)):
+            app.router.add_get(f"/api/{name}", self._detail(answer))
+        return app
+
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        response = self._refused(request)
+        if response is None:
+            try:
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = _error(error.status, error.reason)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    def _refused(self, request: web.Request) -> web.Response | None:
+        address = request.transport.get_extra_info("sockname") if request.transport else None
+        port = address[1] if address else 0
+        if request.host not in {f"127.0.0.1:{port}", f"localhost:{port}"}:
+            return _error(421, "this is not the address that `modelplane page` has printed")
+        if request.headers.get("Origin", own := f"http://{request.host}") != own:
+            return _error(403, "another page asks")
+        if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and request.path != "/":
+            return _error(403, "another page asks")
+        if request.path in FILES:
+            return None
+        given = request.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            return _error(401, "open the address that `modelplane page` has printed")
+        return None
+
+    async def _file(self, request: web.Request) -> web.Response:
+        name, kind = FILES[request.path]
+        content = resources.files("modelplane_operator.cli.page").joinpath("static", name).read_text()
+        return web.Response(text=content, content_type=kind, charset="utf-8")
+
+    async def _rows(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: all rows first, and then those that change."""
+        if self._streams >= STREAMS:
+            return _error(503, "too many tabs are open")
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        self._streams += 1
+        try:
+            await response.prepare(request)
+            sent: Rows = {}
+            while True:
+                now = await self._live.changed(sent, HEARTBEAT)
+                message = orjson.dumps(changes(sent, now)) if now is not sent else b""
+                await response.write(b"event: rows\ndata: " + message + b"\n\n" if message else b":\n\n")
+                sent = now
+        except ConnectionError:
+            return response
+        finally:
+            self._streams -= 1
+
+    def _detail(self, answer: Callable[[Mapping[str, str]], Awaitable[Any]]) -> _Handler:
+        """One at a time: each looks through the fleet."""
+
+        async def asked(request: web.Request) -> web.Response:
+            async with self._turn:
+                try:
+                    found = await answer(request.query)
+                except (ClientError, No) as error:
+                    return _error(502, str(error))
+            if found is None:
+                return _error(404, "there is none of that name any more")
+            return web.Response(body=orjson.dumps(shown(found)), content_type="application/json")
+
+        return asked
+
+    async def _model(self, query: Mapping[str, str]) -> Any:
+        namespace, name = query.get("namespace", ""), query.get("name", "")
+        if self._live.namespace:
+            return await told(self._live.connection.kube, namespace, ask="Why", modelDeployment=name)
+        return await asyncio.to_thread(self._why, namespace, name, self._live.kept())
+
+    def _why(self, namespace: str, name: str, kept: Any) -> Any:
+        seen = self._live.snapshot(kept)
+        found = next((one for one in seen.deployments if one.key == (namespace, name)), None)
+        services = self._live.parsed(ModelService, kept)
+        return why(found, services, seen) if isinstance(found, ModelDeployment) else None
+
+    async def _cluster(self, query: Mapping[str, str]) -> Any:
+        kept = self._live.kept()
+        return await asyncio.to_thread(lambda: cluster(query.get("name", ""), self._live.snapshot(kept)))
+
+    async def _hardware(self, _: Mapping[str, str]) -> Any:
+        if self._live.namespace:
+            return await told(self._live.connection.kube, self._live.namespace, ask="Hardware")
+        kept = self._live.kept()
+        return {"items": await asyncio.to_thread(lambda: hardware(self._live.snapshot(kept)))}
+
+
+def _error(status: int, words: str) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(shown({"error": words})), content_type="application/json")

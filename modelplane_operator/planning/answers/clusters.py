@@ -1,0 +1,40 @@
+"""What every cluster says to one replica more, once those that the scheduler finds a place for now are there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from modelplane_operator.planning.answers.snapshot import Snapshot
+from modelplane_operator.scheduling.decision import Decision
+from modelplane_operator.scheduling.fleet import FleetModel
+from modelplane_operator.scheduling.placement import charges
+from modelplane_operator.scheduling.prose import reason, remedy
+from modelplane_operator.scheduling.reasons import Spare
+from modelplane_operator.scheduling.requirement import Ask
+from modelplane_operator.scheduling.survey import Fit, answer
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """One cluster's."""
+
+    name: str
+    replicas: int
+    """Of the deployment, those to come included."""
+    room: bool
+    says: str
+    remedy: str
+
+
+def every_cluster(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[ClusterAnswer, ...]:
+    sites = {name: site for name in sorted(snapshot.cluster) if (site := fleet.site(name)) is not None}
+    for placement in decision.new:
+        sites[placement.cluster] = sites[placement.cluster].charged(charges(placement.engines))
+    now = Counter(placement.cluster for placement in decision.placements)
+    found = list[ClusterAnswer]()
+    for name, site in sites.items():
+        said = answer(asked.requirement, site)
+        why = Spare() if isinstance(said, Fit) else said
+        found.append(ClusterAnswer(name, now[name], isinstance(said, Fit), reason(why), remedy(why)))
+    return tuple(found)
