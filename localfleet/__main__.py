@@ -28,6 +28,7 @@ faults = typer.Typer(help="Break something, and mend it again.", no_args_is_help
 app.add_typer(faults, name="fault")
 
 Name = Annotated[str, typer.Argument(help="A cluster: hub, worker-1, worker-2, ...")]
+Profile = Annotated[Path, typer.Option(help="The hardware to pretend: a YAML file.")]
 Component = Annotated[str, typer.Argument(help="One of its components, as `status` lists them.")]
 
 
@@ -44,7 +45,7 @@ def fleet_that_is_up() -> Fleet:
 @app.command()
 def up(
     workers: Annotated[int, typer.Option(min=0, max=31, help="How many workload clusters.")] = 2,
-    profile: Annotated[Path, typer.Option(help="The hardware to pretend: a YAML file.")] = profiles.DEFAULT,
+    profile: Profile = profiles.DEFAULT,
     port: Annotated[int, typer.Option(help="First of the ports on 127.0.0.1; 0 takes free ones.")] = 0,
     *,
     data_plane: Annotated[bool, typer.Option(help="Start Traefik and Envoy Gateway with the clusters.")] = True,
@@ -86,9 +87,9 @@ def down() -> None:
 
 
 @app.command()
-def add(name: Name) -> None:
+def add(name: Name, profile: Profile = profiles.DEFAULT) -> None:
     """Start one more workload cluster."""
-    fleet_that_is_up().add_worker(name)
+    fleet_that_is_up().add_worker(name, Options(profile=profile))
 
 
 @app.command()
@@ -143,6 +144,15 @@ def build(
         made |= {f"etcd-seed-{role}": seed.ensure(kinds(made, hub=role == "hub")) for role in ("hub", "worker")}
     for name, where in made.items():
         print(f"{name:24} {where}")
+
+
+@app.command()
+def pack(
+    folder: Annotated[Path, typer.Argument(help="Where the archive goes.")] = Path("dist"),
+) -> None:
+    """Write the programs into an archive for other machines of this kind, which FLEET_BINARIES names there."""
+    file, digest = binaries.pack(folder)
+    print(f"{file}: {file.stat().st_size / 1e6:.0f} MB\nFLEET_BINARIES={file.resolve()}#{digest}")
 
 
 class Credentials(Enum):

@@ -165,7 +165,6 @@ class ModelCache(Resource[ModelCacheSpec, ModelCacheStatus]):
             Column("PHASE", ".status.conditions[?(@.type=='ArtifactReady')].reason"),
             Column("STAGED", ".status.summary.ready"),
             Column("PROGRESS", ".status.summary.progress"),
-            Column("MESSAGE", ".status.conditions[?(@.type=='Ready')].message", wide=True),
         ),
         conditions=(ClustersMatched, ArtifactReady, Synced, Ready),
     )

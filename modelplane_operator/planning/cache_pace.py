@@ -16,6 +16,7 @@ from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.planning.cached_cluster import Look, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)
+REFUSAL: Final = 800  # characters of what a cluster says
 TERMINAL: Final = 30.0  # seconds at least for what only somebody's help mends
 
 
@@ -27,7 +28,9 @@ def paced(seen: Observed, look: Look) -> Look:
         error = failure.error
         pause = PACE.delay(before + 1, 1.0, at_least=error.retry_after)
         due = seen.now.replace(microsecond=0) + timedelta(seconds=pause if error.retry else max(pause, TERMINAL))
-        message = "; ".join(filter(None, (f"a write has failed: {legible(str(failure))}", look.told.message)))[:1000]
+        remedy = "" if error.retry else "mend that there, and edit the cache to have it tried at once"
+        words = (f"a write has failed: {legible(str(failure))}"[:REFUSAL], remedy, look.told.message)
+        message = "; ".join(filter(None, words))[:1000]
         told = {"message": message, "refusals": before + 1, "next_attempt": due}
     elif (look.steps or look.told.refusals) and (due := _held_until(seen, last)):
         told = {"message": last and last.message, "refusals": before, "next_attempt": due}

@@ -209,7 +209,7 @@ class Present:
                 phase=course.phase,
                 message=course.message[:1000] or None,
                 since=was or now,
-                attempts=attempt(job) if job else last.attempts if last else None,
+                attempts=attempt(job) if job else self._attempts(last),
                 next_attempt=course.retry,
                 progress=None if done or not told else told.progress,
                 volume=key_of(serving).name if serving else None,
@@ -240,14 +240,12 @@ class Present:
         token = [render_token(self.seen.cache, self.seen.secret)] if self.seen.secret else []
         needed = [*token, *render_account(self.seen.cache)]
         if job is None:
-            again = last is not None and last.phase != "Ready" and self.claim is not None
-            before = last.attempts or 0 if last and again else 0  # of these weights, and not of those before
             needed.append(
                 render_job(
                     self.seen.cache,
                     self._volume("")["metadata"]["name"],
                     self.seen.hydrator,
-                    attempt=before + 1,
+                    attempt=(self._attempts(last) or 0) + 1,
                     revision=_found_elsewhere(self.seen),
                 )
             )
@@ -255,6 +253,11 @@ class Present:
         silent, again = silence(job, self.site.pods, self.seen.now)
         message = trouble(self.site.pods) or silent or ("" if bound == "Bound" else self._unbound())
         return _Course(phase, message, again=again, needed=needed)
+
+    def _attempts(self, last: CachedCluster | None) -> int | None:
+        """How many Jobs there were for these weights, and not for those before, when there is none now."""
+        begun = self.staged or (self.claim is not None and last is not None and last.phase != "Ready")
+        return last.attempts if last and begun else None
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")

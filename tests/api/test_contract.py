@@ -32,7 +32,7 @@ ModelEndpoint     modelendpoints     me    Namespaced  URL=.spec.url STATE=.stat
 ModelService      modelservices      ms    Namespaced  ADDRESS=.status.address ENDPOINTS=.status.endpointCount
 ModelCache        modelcaches        mc    Namespaced  SOURCE=.status.summary.source SIZE=.status.summary.size \
     PHASE=.status.conditions[?(@.type=='ArtifactReady')].reason STAGED=.status.summary.ready \
-    PROGRESS=.status.summary.progress MESSAGE=.status.conditions[?(@.type=='Ready')].message
+    PROGRESS=.status.summary.progress
 ServingStack      servingstacks      ss    Namespaced  GATEWAY=.status.gateway.address
 GKECluster        gkeclusters        gke   Namespaced  REGION=.spec.region
 EKSCluster        eksclusters        eks   Namespaced  REGION=.spec.region
@@ -158,7 +158,7 @@ def test_definition_is_the_one_users_know(row: str) -> None:
         "MESSAGE=.status.conditions[?(@.type=='Ready')].message",
     ]
     assert [column["name"] for column in version["additionalPrinterColumns"] if column.get("priority")] == [
-        *(["MODEL"] if name == "ModelDeployment" else ["MESSAGE"] if name == "ModelCache" else []),
+        *(["MODEL"] if name == "ModelDeployment" else []),
         *(["SUMMARY"] if name != "ModelCache" else []),
         "MESSAGE",
     ]
@@ -182,7 +182,7 @@ def test_only_deployments_scale() -> None:
 
 def test_the_chart_carries_the_same_definitions() -> None:
     ours = {file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")}
-    charts = {file.name: file.read_text() for file in (ROOT / "charts/modelplane-operator/crds").glob("*.yaml")}
+    charts = {file.name: file.read_text() for file in (ROOT / "charts/modelplane-operator/files/crds").glob("*.yaml")}
 
     assert len(ours) == len(KINDS)
     assert charts == ours

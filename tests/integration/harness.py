@@ -99,6 +99,7 @@ PLURALS = {
     "Service": "v1/services",
     "Job": "batch/v1/jobs",
     "PersistentVolumeClaim": "v1/persistentvolumeclaims",
+    "ResourceQuota": "v1/resourcequotas",
     "StorageClass": "storage.k8s.io/v1/storageclasses",
     "Pod": "v1/pods",
     "Event": "v1/events",

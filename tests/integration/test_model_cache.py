@@ -83,6 +83,8 @@ async def test_a_cache_is_filled_started_from_and_deleted(stage: Stage, space: s
         assert await worker.list("Job", home) == []
         assert TOKEN.encode() not in b"".join(base64.b64decode(one) for one in await secrets(stage, home))
 
+        await meets_a_quota(stage, space, home)
+
         # Another cache of the same content starts from that volume too, and keeps it.
         await stage.hub.apply(gated(space, "copy"))
         await stage.hub.ready("ModelCache", "copy", space)
@@ -101,13 +103,45 @@ async def test_a_cache_is_filled_started_from_and_deleted(stage: Stage, space: s
         await stage.hub.gone("ModelCache", "model", space)
         await worker.gone("Namespace", home)
     finally:
-        for name in ("copy", "model"):
+        for name in ("more", "copy", "model"):
             await stage.hub.delete("ModelCache", name, space)
         await stage.hub.apply(cluster("worker-1"))
         await worker.delete("StorageClass", LATE)
     for name in ("events", "log"):
         text = stage.operator.log.read_text() if name == "log" else json.dumps(await stage.hub.list("Event", space))
         assert TOKEN not in text
+
+
+async def meets_a_quota(stage: Stage, space: str, home: str) -> None:
+    """One that is used up is told of, and an edit has the cache tried again at once."""
+    worker = stage.workers["worker-1"]
+    await worker.apply(quota(home))
+    await until("the quota to be counted", lambda: counted(stage, home))
+    more = gated(space, "more")
+    more["spec"]["huggingFace"]["revision"] = "next"
+    await stage.hub.apply(more)
+    told = await stage.hub.says("Synced=False", "ModelCache", "more", space)
+    assert "exceeded quota: team" in told["message"], told
+    (line,) = (await stage.hub.get("ModelCache", "more", space) or {})["status"]["clusters"]
+    assert (line["phase"], line["refusals"]) == ("Pending", 1)
+    assert "edit the cache" in line["message"]
+    await worker.delete("ResourceQuota", "team", home)
+    await stage.hub.patch("ModelCache", "more", space, spec={"huggingFace": {"sizeGiB": 2}})
+    await stage.hub.ready("ModelCache", "more", space)
+    await stage.hub.delete("ModelCache", "more", space)
+    await stage.hub.gone("ModelCache", "more", space)
+
+
+def quota(home: str) -> dict[str, Any]:
+    """Of as many volumes as there are already."""
+    metadata = {"name": "team", "namespace": home}
+    spec = {"hard": {"persistentvolumeclaims": "1"}}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+
+
+async def counted(stage: Stage, home: str) -> bool:
+    found = await stage.workers["worker-1"].get("ResourceQuota", "team", home) or {}
+    return "used" in found.get("status", {})
 
 
 async def first(stage: Stage, kind: str, home: str) -> dict[str, Any] | None:

@@ -468,8 +468,23 @@ def test_attempts_are_those_of_the_present_weights() -> None:
 
     decided = plan(seen(changed, site(volume(cache(), staged=COMMIT))))
 
+    assert attempt_of(decided) == "1"
+
+
+def test_a_write_that_was_cut_short_is_no_attempt() -> None:
+    """The volume of other weights is there, and the Job that follows it not yet."""
+    there = {"clusters": [{"name": "berlin", "phase": "Ready", "attempts": 1}]}
+    before, changed = volume(cache(), staged=COMMIT), cache(source={"revision": "v2"}, status=there)
+    first = plan(seen(changed, site(before)))
+    assert first.status is not None
+    told = cache(source={"revision": "v2"}, status=first.status.to_manifest())
+
+    assert attempt_of(plan(seen(told, site(before, volume(told))))) == "1"
+
+
+def attempt_of(decided: Plan) -> str:
     (made,) = (one.manifest for one in decided.steps if isinstance(one, Apply) and type_of(one.manifest) == JOB)
-    assert made["metadata"]["annotations"][labels.ATTEMPT] == "1"
+    return made["metadata"]["annotations"][labels.ATTEMPT]
 
 
 def test_an_edit_has_what_has_failed_tried_at_once() -> None:
@@ -532,7 +547,7 @@ def test_a_cluster_that_refuses_is_asked_again_at_its_own_pace_and_the_others_at
     assert second.status is not None
     berlin, paris = first.status.to_manifest()["clusters"]
     assert (berlin["refusals"], berlin["nextAttempt"]) == (1, "2026-11-23T12:00:30Z")
-    assert "on cluster berlin: exceeded quota" in berlin["message"]
+    assert "on cluster berlin: exceeded quota; mend that there, and edit the cache" in berlin["message"]
     assert not {"refusals", "nextAttempt"} & paris.keys()
     assert (first.requeue_after, waiting.requeue_after, first.failure) == (30.0, 1.0, None)
     assert "exceeded quota" in waiting.refused, "it is still told"
