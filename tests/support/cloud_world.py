@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from modelplane_operator.clients.clouds.cloud import Cloud
@@ -23,6 +24,9 @@ class Server(Protocol):
     now: datetime
 
 
+HOURS = timedelta(hours=4)
+PACE = 20.0
+"""Seconds between two looks at least: here a look takes more time than what passes between two."""
 ServerT = TypeVar("ServerT", bound=Server)
 CloudT = TypeVar("CloudT", bound=Cloud)
 
@@ -77,3 +81,17 @@ class CloudWorld(Generic[ServerT, CloudT]):
 
     def call(self, step: CloudStep) -> str:
         return self.runner.run(carry_out(self.cloud, step))
+
+
+def one_of_each(life: Life[Any]) -> None:
+    """All that is wanted is there, once."""
+    world: CloudWorld[Any, Any] = life.cloud
+    found = Counter(one.key for one in world.listed().found if not one.swept)
+    assert found == {one.key: 1 for one in life.wanted if one.kind in world.goes}
+
+
+def ended(life: Life[Any]) -> None:
+    """It goes, and leaves nothing."""
+    life.going = True
+    life.until_settled(HOURS)
+    assert life.cloud.left == []

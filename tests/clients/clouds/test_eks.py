@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -19,12 +18,10 @@ from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
 from tests.support.aws.world import AwsWorld, aws_world
 from tests.support.cloud_life import OWNER, Life
+from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.manifests import Manifest
 
 FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
-HOURS = timedelta(hours=2)
-PACE = 20.0
-"""Seconds between two looks at least: here a look takes more time than what passes between two."""
 PLAIN: Manifest = {
     "name": "l4",
     "role": "GPU",
@@ -79,17 +76,6 @@ def _made(aws: AwsWorld, *pools: Manifest) -> Life[AwsWorld]:
     return life
 
 
-def _one_of_each(life: Life[AwsWorld]) -> None:
-    found = Counter(one.key for one in life.cloud.listed().found if not one.swept)
-    assert found == {one.key: 1 for one in life.wanted}
-
-
-def _ended(life: Life[AwsWorld]) -> None:
-    life.going = True
-    life.until_settled(HOURS)
-    assert life.cloud.left == []
-
-
 def _group(aws: AwsWorld, name: str) -> Mapping[str, Any]:
     return next(one for one in aws.listed().found if one.key == f"nodegroup-{name}").live
 
@@ -97,11 +83,11 @@ def _group(aws: AwsWorld, name: str) -> Mapping[str, Any]:
 def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> None:
     life = _made(aws, PLAIN, FABRIC)
 
-    _one_of_each(life)
+    one_of_each(life)
     calls = aws.server.changes
     life.turn()
     assert aws.server.changes == calls, "at rest nothing is changed"
-    _ended(life)
+    ended(life)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +99,8 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
 
     life.until_settled(HOURS)
 
-    _one_of_each(life)
-    _ended(life)
+    one_of_each(life)
+    ended(life)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +112,8 @@ def test_every_call_can_fail(aws: AwsWorld, fault: Fault) -> None:
 
     life.until_settled(HOURS)
 
-    _one_of_each(life)
-    _ended(life)
+    one_of_each(life)
+    ended(life)
 
 
 def test_a_version_is_reached_one_by_one_and_nodes_follow_at_once(aws: AwsWorld) -> None:
@@ -176,7 +162,7 @@ def test_another_template_replaces_the_nodes_before_the_old_one_goes(aws: AwsWor
     life.until_settled(HOURS)
 
     assert _group(aws, "h100")["launchTemplate"] != before
-    _one_of_each(life)
+    one_of_each(life)
 
 
 def test_a_machine_that_is_another_is_told_and_changes_nothing(aws: AwsWorld) -> None:
@@ -210,7 +196,7 @@ def test_a_pool_that_failed_is_told_and_made_again(aws: AwsWorld) -> None:
             break
 
     assert any(words in one for one in told)
-    _one_of_each(life)
+    one_of_each(life)
 
 
 def test_what_somebody_deleted_is_made_again(aws: AwsWorld) -> None:
@@ -222,7 +208,7 @@ def test_what_somebody_deleted_is_made_again(aws: AwsWorld) -> None:
     life.turn()
     life.until_settled(HOURS)
 
-    _one_of_each(life)
+    one_of_each(life)
 
 
 def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> None:

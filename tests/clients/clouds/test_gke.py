@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -14,15 +13,13 @@ from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.gke.permissions import PERMISSIONS
 from modelplane_operator.kube.cloud import Endpoint, Quota, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, kinds, quotas, resources
+from modelplane_operator.rendering.clusters.gke import SERVICES, Facts, quotas, resources
 from tests.support.cloud_life import OWNER, Life
+from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.google.server import PROJECT, Fault
 from tests.support.google.world import GoogleWorld, google_world
 from tests.support.manifests import Manifest
 
-HOURS = timedelta(hours=4)
-PACE = 20.0
-"""Seconds between two looks at least."""
 L4: Manifest = {
     "name": "l4",
     "role": "GPU",
@@ -74,17 +71,6 @@ def _made(google: GoogleWorld, *pools: Manifest) -> Life[GoogleWorld]:
     return life
 
 
-def _one_of_each(life: Life[GoogleWorld]) -> None:
-    found = Counter(one.key for one in life.cloud.listed().found if not one.swept)
-    assert found == {one.key: 1 for one in life.wanted if one.kind != kinds.SERVICE}
-
-
-def _ended(life: Life[GoogleWorld]) -> None:
-    life.going = True
-    life.until_settled(HOURS)
-    assert life.cloud.left == []
-
-
 def _pool(google: GoogleWorld, name: str) -> Mapping[str, Any]:
     return next(one for one in google.listed().found if one.key == f"nodepool-{name}").live
 
@@ -126,11 +112,11 @@ def _left_behind(google: GoogleWorld) -> set[str]:
 def test_a_cluster_is_made_and_goes_without_leaving_anything(google: GoogleWorld) -> None:
     life = _made(google, L4, A100)
 
-    _one_of_each(life)
+    one_of_each(life)
     calls = google.server.changes
     life.turn()
     assert google.server.changes == calls, "at rest nothing is changed"
-    _ended(life)
+    ended(life)
     assert google.server.state.services, "what was enabled in a project stays"
 
 
@@ -143,8 +129,8 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(google: Google
 
     life.until_settled(HOURS)
 
-    _one_of_each(life)
-    _ended(life)
+    one_of_each(life)
+    ended(life)
 
 
 @pytest.mark.parametrize("fault", ["before", "after", "throttled"])
@@ -154,8 +140,8 @@ def test_every_call_can_fail(google: GoogleWorld, fault: Fault) -> None:
 
     life.until_settled(HOURS)
 
-    _one_of_each(life)
-    _ended(life)
+    one_of_each(life)
+    ended(life)
 
 
 @pytest.mark.parametrize("kind", ["network", "subnetwork", "cluster", "nodepool"])
@@ -172,7 +158,7 @@ def test_what_was_accepted_and_failed_is_told_and_made_again(google: GoogleWorld
             break
 
     assert any(words in one for one in told)
-    _one_of_each(life)
+    one_of_each(life)
 
 
 def test_a_version_is_reached_one_by_one_and_nodes_follow(google: GoogleWorld) -> None:
@@ -205,7 +191,7 @@ def test_a_pool_that_is_removed_goes_alone(google: GoogleWorld) -> None:
 
     life.until_settled(HOURS)
 
-    _one_of_each(life)
+    one_of_each(life)
     assert "container DeleteCluster" not in google.server.calls
 
 
@@ -324,6 +310,6 @@ def test_the_role_allows_what_is_called_and_nothing_else(google: GoogleWorld) ->
     life.wanted = _wanted({**L4, "maxNodeCount": 9, "zones": ["us-central1-f"]}, version="1.36")
     life.until_settled(HOURS)
     _left_behind(google)
-    _ended(life)
+    ended(life)
 
     assert {*google.server.calls} == {*PERMISSIONS}
