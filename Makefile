@@ -34,6 +34,9 @@ demo-cloud: setup  ## Clusters on EKS and GKE (stand-ins of both), from apply to
 fleet: setup  ## The bare fleet: a hub and two workload clusters, for trying things by hand
 	@$(BIN)/python -m localfleet up --audit
 
+fleet-binaries: setup  ## Pack the fleet's programs for other machines of this kind: FLEET_BINARIES=file#sha256 takes them
+	@$(BIN)/python -m localfleet pack dist
+
 fleet-down: demo-down  ## The same as demo-down
 
 test: setup  ## Run the tests, on real binaries (built once into a cache); what each shows: docs/testing.md
@@ -77,9 +80,12 @@ bench: setup  ## Measure against targets and floors; writes docs/performance.md 
 golden: setup  ## Rewrite the expected outputs of golden tests: read the diff before you commit it
 	$(BIN)/pytest --quiet -m "" --golden-update
 
-image: IMAGE ?= modelplane-operator:dev
-image: image-files  ## Build the operator's image with Docker (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)
-	docker build --tag $(IMAGE) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) .
+image image-push: IMAGE ?= modelplane-operator:dev
+image: image-files  ## Build the operator's image (IMAGE=name:tag, BASE_IMAGE=a Python 3.11 or newer)
+	@$(BIN)/python -m scripts.image build $(IMAGE) $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
+
+image-push: image  ## Build and push it: IMAGE=registry.example.com/modelplane-operator:0.1.0
+	@$(BIN)/python -m scripts.image push $(IMAGE)
 
 image-files: setup  ## What the image has beside Python, into build/image: Helm for this kind of machine, definitions
 	@mkdir -p build/image
@@ -90,6 +96,10 @@ image-files: setup  ## What the image has beside Python, into build/image: Helm 
 chart: setup crds  ## Lint and package the Helm chart into dist/
 	@helm=$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])'); \
 	$$helm lint charts/modelplane-operator && $$helm package charts/modelplane-operator --destination dist
+
+release: image-files crds  ## All of a release, made twice and compared, with checksums, into dist/
+	@$(BIN)/python -m scripts.release --helm build/image/helm \
+		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
@@ -116,4 +126,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-down test test-all test-faults check fmt lint type crds golden bench image image-files chart lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean

@@ -146,6 +146,15 @@ def build(
         print(f"{name:24} {where}")
 
 
+@app.command()
+def pack(
+    folder: Annotated[Path, typer.Argument(help="Where the archive goes.")] = Path("dist"),
+) -> None:
+    """Write the programs into an archive for other machines of this kind, which FLEET_BINARIES names there."""
+    file, digest = binaries.pack(folder)
+    print(f"{file}: {file.stat().st_size / 1e6:.0f} MB\nFLEET_BINARIES={file.resolve()}#{digest}")
+
+
 class Credentials(Enum):
     """What to do with the kubeconfigs that were handed out."""
 

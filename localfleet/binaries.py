@@ -2,6 +2,7 @@
 
 A cached program is keyed by its version, the hash of its module's files, how it is linked and the Go that built it, so
 a changed pin builds anew and an unchanged one never does. `ensure` is safe to call from many processes at once.
+What FLEET_BINARIES names is taken before anything is built (`archive.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import assert_never
 
+from localfleet import archive, forecast
 from localfleet.errors import BuildFailedError
 
 MODULES = Path(__file__).parent / "tools"
@@ -153,24 +155,50 @@ def ensure(*names: str) -> dict[str, Path]:
     if unknown:
         raise BuildFailedError(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
     wanted = [BY_NAME[name] for name in names or BY_NAME]
-    paths = {tool.name: kept(tool) for tool in wanted}
-    missing = [tool for tool in wanted if not paths[tool.name].exists()]
+    if named := archive.chosen():  # before anything asks for a Go, which then nobody needs
+        with locked("archive"):
+            archive.unpack(named, cache_folder())
+    missing = [tool for tool in wanted if not kept(tool).exists()]
     if missing:
         build(missing)
-    return paths
+    return {tool.name: kept(tool) for tool in wanted}
+
+
+def pack(folder: Path) -> tuple[Path, str]:
+    """Write all tools into an archive, made now where the cache lacks them; answers where it is, and its digest."""
+    ensure()
+    inside = [kept(tool).parent if isinstance(tool, Program) else kept(tool) for tool in TOOLS]
+    ours = [path for path in inside if path.is_relative_to(cache_folder()) and path.is_dir()]  # wheels are pip's
+    file = folder / f"fleet-binaries-{archive.machine()}.tar.gz"
+    return file, archive.pack(ours, toolchain(), file)
 
 
 def kept(tool: Tool) -> Path:
     """Where a tool is, or will be once it has been made."""
     match tool:
-        case Program(name=name):
-            return cache_folder() / f"{name}-{tool.version}-{program_key(tool)}" / name
+        case Program():
+            unpacked = archive.built_by(cache_folder())
+            if unpacked and (path := built(tool, unpacked)).exists():
+                return path
+            return built(tool, go().name)
         case Files(name=name, folder=folder):
             return cache_folder() / f"{name}-{tool.version}-{digest(module_bytes(tool.module), folder.encode())}"
         case Wheel(name=name):
             return installed(tool) or cache_folder() / f"{name}-{tool.version}" / tool.import_package / tool.path
         case _:
             assert_never(tool)
+
+
+def built(program: Program, go_name: str) -> Path:
+    """Where a program is that this Go builds."""
+    return cache_folder() / f"{program.name}-{program.version}-{program_key(program, go_name)}" / program.name
+
+
+def toolchain() -> str:
+    """The Go of what the cache has: that of an archive where all comes from it."""
+    unpacked = archive.built_by(cache_folder())
+    programs = [tool for tool in TOOLS if isinstance(tool, Program)]
+    return unpacked if unpacked and all(built(one, unpacked).exists() for one in programs) else go().name
 
 
 def installed(wheel: Wheel) -> Path | None:
@@ -205,8 +233,8 @@ def module_bytes(module: str) -> bytes:
     )
 
 
-def program_key(program: Program) -> str:
-    return digest(module_bytes(program.module), program.package.encode(), linking(program).encode(), go().name.encode())
+def program_key(program: Program, go_name: str) -> str:
+    return digest(module_bytes(program.module), program.package.encode(), linking(program).encode(), go_name.encode())
 
 
 def digest(*parts: bytes) -> str:
@@ -313,6 +341,9 @@ def build(missing: Sequence[Tool]) -> None:
     by_origin: dict[str, list[Tool]] = {}
     for tool in missing:
         by_origin.setdefault(origin(tool), []).append(tool)
+    said = forecast.said({tool.module for tool in missing if isinstance(tool, Program)}, parts=len(by_origin))
+    if said:
+        print(said, file=sys.stderr, flush=True)
     jobs = [Job(", ".join(f"{tool.name} {tool.version}" for tool in tools), tools) for tools in by_origin.values()]
     with ThreadPoolExecutor(max_workers=parallel_builds()) as pool:
         for job in jobs:

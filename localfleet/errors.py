@@ -2,6 +2,7 @@
 
 FleetError                  the message says what failed, why, and how to go on
 ├── BuildFailedError        a tool could not be made
+├── ArchiveError            an archive of built tools is not what it should be
 ├── ProcessDiedError        a program of the fleet ended by itself
 └── DeadlineError           what was awaited did not come in time
 """
@@ -13,6 +14,10 @@ class FleetError(Exception):
 
 class BuildFailedError(FleetError):
     """A tool could not be made; the message says why, where the whole log is and how to go on."""
+
+
+class ArchiveError(FleetError):
+    """An archive of built tools cannot be used; the message says why."""
 
 
 class ProcessDiedError(FleetError):

@@ -8,7 +8,7 @@ import gc
 import sys
 from datetime import UTC, datetime
 
-from modelplane_operator import logs
+from modelplane_operator import __version__, logs
 from modelplane_operator.api import KINDS, crd
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import speak_http2
@@ -50,6 +50,7 @@ def main(build: Build = kinds) -> None:
 
 def _parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="modelplane_operator", description="A control plane for AI inference.")
+    parser.add_argument("--version", action="version", version=f"modelplane-operator {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     running = commands.add_parser("run", help="run the operator", description="Run the operator.", epilog=EPILOG)
     Settings.add_flags(running)

@@ -39,13 +39,13 @@ from localfleet.processes import tail
 from modelplane_operator.api.names import remote_namespace
 from modelplane_operator.api.serving_stack import Versions
 from modelplane_operator.rendering.serving_stack import STACK
-from scripts import chart, demo_cache
+from scripts import chart, demo_cache, terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = ROOT / "localfleet" / "profiles" / "demo.yaml"
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("platform", "model"))
-CACHE = ROOT / "examples" / "models" / "made-up.yaml"
-GUARDED = ROOT / "examples" / "models" / "api-keys.yaml"
+CACHE = ROOT / "examples" / "demo" / "cache.yaml"
+GUARDED = ROOT / "examples" / "recipes" / "api-keys.yaml"
 WORKERS = ("worker-1", "worker-2")
 CACHED, WITH_STORAGE = "made-up", WORKERS[0]
 # Times are shorter than in production: somebody is watching.
@@ -103,8 +103,8 @@ class Display:
             self._progress.update(task, completed=1, note="")
             self._progress.stop_task(task)
             return
-        print(f"{what} ...", flush=True)
-        yield lambda note: print(f"    {time.monotonic() - began:4.1f} s  {note}", flush=True)
+        print(terminal.short(f"{what} ..."), flush=True)
+        yield lambda note: print(terminal.short(f"    {time.monotonic() - began:4.1f} s  {note}"), flush=True)
         print(f"  done in {time.monotonic() - began:.1f} s", flush=True)
 
 
@@ -399,7 +399,7 @@ async def run(console: Console) -> None:
         print(f"replica {manifest['metadata']['name']} runs on {manifest['spec']['clusterName']}{rest}")
     for kind, reply in zip(("answered", "streamed"), replies, strict=True):
         print(f"\n{kind} by pod {reply.pod} on {reply.cluster}:\n  {reply.text}")
-    print(suggestions(fleet, url))
+    print(terminal.folded(suggestions(fleet, url)))
     print(f"answered in {seconds:.0f} s")
 
 
@@ -526,8 +526,11 @@ Ask for a GPU that no cluster has, and read why there is no place:
   sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
   .venv/bin/modelplane why {NAMESPACE}/too-big
 
-What the operator says: tail -f {operator_of(fleet).log}
-End all of it: {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down
+What the operator says:
+  tail -f {operator_of(fleet).log}
+
+End all of it:
+  {"LOCALFLEET_HOME=" + shlex.quote(home) + " " if home else ""}make demo-down
 """
 
 

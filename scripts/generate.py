@@ -1,5 +1,6 @@
-"""Write what follows from the code: crds/, the chart's copy of it, docs/reference/, docs/permissions.md,
-docs/troubleshooting.md, and what the operator may do on AWS and on Google Cloud.
+"""Write what follows from the code: crds/ and the chart's copy of it, docs/reference/, docs/permissions.md,
+docs/troubleshooting.md, docs/licences.md, the chart's dashboard, the schema of its values and the table of its README,
+and what the operator may do on AWS and on Google Cloud.
 
 With --check nothing is written: it says which files are not what the models say, and fails when there are any.
 """
@@ -15,10 +16,10 @@ from pathlib import Path
 from modelplane_operator.api import KINDS, Kind, crd, reference
 from modelplane_operator.clients.clouds.eks.permissions import policy as eks_policy
 from modelplane_operator.clients.clouds.gke.permissions import role_file as gke_role
-from scripts import permissions, troubleshooting
+from scripts import chart_values, dashboard, licences, permissions, troubleshooting
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = (Path("crds"), Path("charts/modelplane-operator/crds"), Path("docs/reference"))
+FOLDERS = (Path("crds"), Path("charts/modelplane-operator/files/crds"), Path("docs/reference"))
 EKS_POLICY = Path("examples/access/eks-policy.json")
 GKE_ROLE = Path("examples/access/gke-role.yaml")
 HEADER = "# Written by `make crds` from modelplane_operator/api; edit the models.\n"
@@ -28,6 +29,10 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Every file that follows from others, with what it must hold."""
     yield permissions.PAGE, permissions.page()
     yield troubleshooting.PAGE, troubleshooting.page()
+    yield chart_values.SCHEMA, chart_values.schema()
+    yield licences.PAGE, licences.page()
+    yield dashboard.FILE, dashboard.text()
+    yield chart_values.PAGE, chart_values.page()
     yield EKS_POLICY, json.dumps(eks_policy(), indent=2) + "\n"
     yield GKE_ROLE, gke_role()
     for kind in KINDS:

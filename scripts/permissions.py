@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from scripts.pages import placed
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/permissions.md")
 HUB = ROOT / "charts/modelplane-operator/templates/rbac.yaml"
@@ -68,15 +70,6 @@ def page() -> str:
         rows = "\n".join(rule.row() for rule in rules(file.read_text(), *role))
         text = placed(text, name, f"| Objects | May | What for |\n|---|---|---|\n{rows}\n")
     return text
-
-
-def placed(text: str, name: str, table: str) -> str:
-    """The page with a table in its place, between two comments."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    if (text.count(begin), text.count(end)) != (1, 1):
-        raise SystemExit(f"permissions: {PAGE} must have the place of the table {name!r} once: {begin}{end}")
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}{table}{end}{rest.partition(end)[2]}"
 
 
 def rules(text: str, kind: str, name: str = "") -> list[Rule]:

@@ -28,7 +28,8 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OWN = "hubGateway.traefik=false"
 """Without the rights for the hub gateway's charts, which would hide that one of the others is missing."""
 BY_ENVOY_GATEWAY = "hubGateway.envoyGateway=true"
-EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", "image.digest=sha256:0f", "env[0].name=A")
+DIGEST = f"sha256:{'0f' * 32}"
+EVERYTHING = ("serviceMonitor.enabled=true", "settings.workers=4", f"image.digest={DIGEST}", "extraEnv[0].name=A")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ async def server(api: Api) -> Api:
 
 async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
     said = await helm(
-        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=server"),
+        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=server", "--take-ownership"),
         kubeconfig=server.server.kubeconfig,
     )
     pods = [pod(one) for one in await rendered() if one["kind"] == "Deployment"]
@@ -82,8 +83,8 @@ async def test_every_value_ends_where_it_belongs() -> None:
     objects = {one["kind"]: one for one in found}
     container = objects["Deployment"]["spec"]["template"]["spec"]["containers"][0]
 
-    assert container["image"] == "modelplane-operator@sha256:0f"
-    hydrates = "--hydrator-image=modelplane-operator@sha256:0f"
+    assert container["image"] == f"modelplane-operator@{DIGEST}"
+    hydrates = f"--hydrator-image=modelplane-operator@{DIGEST}"
     assert container["args"] == [
         "run",
         "--listen=:8080",
@@ -223,7 +224,7 @@ async def test_with_these_rights_the_operator_is_refused_nothing(server: Api, tm
         await operator.leads()
         for namespace in ("ml-team", "platform"):
             await server.kubectl("create", "namespace", namespace)
-        for examples in ("gateway.yaml", "classes", "clusters", "models", "operator", "infrastructure"):
+        for examples in ("start", "recipes", "classes", "clusters", "operator", "infrastructure", "demo/cache.yaml"):
             await server.kubectl("apply", "--server-side", "-f", str(ROOT / "examples" / examples))
         await eventually(lambda: settled(server), bool, "all that has a controller to be judged")
         _, metrics = await operator.page("/metrics")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from pathlib import Path
+
 import pytest
 
 from localfleet import binaries
-from scripts import chart
+from localfleet.fleet import Fleet
+from scripts import chart, demo, terminal
 
 pytestmark = pytest.mark.fleet
 
@@ -21,3 +27,33 @@ def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
     accounts = {one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"}
     assert {"modelplane-operator", "modelplane-keys"} <= accounts
     assert "--traefik-account=traefik" in chart.arguments(manifests)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_what_to_try_next_fits_the_terminal_and_can_be_pasted(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for a path or a URL, which cannot be broken."""
+    monkeypatch.setattr(Fleet, "kubeconfig", lambda _, name: tmp_path / name)  # of a fleet that is not up
+    said = demo.suggestions(Fleet(tmp_path), "http://127.0.0.1:41234/ml-team/qwen3-8b/v1/chat/completions")
+    folded = terminal.folded(said, columns)
+
+    for line in folded.splitlines():
+        assert len(line) <= columns or max(map(len, line.split())) > columns - 12, line
+    assert words(folded) == words(said)
+
+
+def words(text: str) -> list[object]:
+    """What a shell reads: JSON by what it says."""
+    lines = text.replace(" \\\n", " ").splitlines()  # as a shell does first
+    found = shlex.split("".join(line + "\n" for line in lines if line.startswith("  ")))
+    return [json.loads(word) if re.match(r"[{\[]", word) else word for word in found]
+
+
+def test_a_note_of_a_step_is_cut_where_the_terminal_ends() -> None:
+    assert terminal.short("x" * 80, 80) == "x" * 80
+    assert terminal.short("x" * 81, 80) == "x" * 77 + "..."
+
+
+def test_prose_is_folded_at_its_words() -> None:
+    assert terminal.folded("one two-three four", 9) == "one\ntwo-three\nfour"

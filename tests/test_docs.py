@@ -19,7 +19,11 @@ from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS_OF_PAGES = ("docs", "charts", "examples", ".github")
+PAGES = [
+    *sorted([*ROOT.glob("*.md"), ROOT / "llms.txt"]),
+    *(page for folder in FOLDERS_OF_PAGES for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 """Not what `make crds` writes: its patterns of fields look like links."""
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
@@ -180,3 +184,23 @@ def test_the_charts_memory_holds_the_fleets_that_the_pages_name() -> None:
     assert quantity.parse(VALUES["resources"]["limits"]["memory"]).as_float() == limit
     assert helms + hundred + (int(told[2]) - 100) * a_cluster <= limit
     assert helms + thousand <= more
+
+
+RECIPES = [
+    file
+    for folder in ("start", "recipes")
+    for file in sorted((ROOT / "examples" / folder).glob("*.yaml"))
+    if any(one["kind"] == "ModelDeployment" for one in load(file))
+]
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.name)
+def test_a_recipe_says_what_it_takes(file: Path) -> None:
+    """On which nodes, in which image, of which date, and how much memory of how much."""
+    head = "".join(re.findall(r"^# ?(.*\n)", file.read_text().partition("\napiVersion:")[0] + "\n", re.MULTILINE))
+    told = re.match(r"Hardware: (.+?)\. Image: (\S+?),?(?: .+?)?\. Date: \w+ 20\d\d\.", head)
+
+    assert told, head
+    images = re.findall(r"image: (\S+)", file.read_text())
+    assert set(images) == {told[2]}
+    assert re.search(r"parameters of two bytes: [\d.]+ GB|\d GB, and its cache", head)

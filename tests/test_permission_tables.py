@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from scripts.permissions import LLM_INFERENCES, ROOT, Rule, placed, rules
+from scripts.pages import placed
+from scripts.permissions import LLM_INFERENCES, ROOT, Rule, rules
 
 PARTS = ("apiGroups", "resources", "verbs", "resourceNames")
 

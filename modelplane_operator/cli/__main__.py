@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as installed
 from typing import Annotated
 
 import typer
 
+from modelplane_operator import __version__
 from modelplane_operator.cli import draining, joining, models, platform, pods, usage
 from modelplane_operator.cli.bundle import bundle
 from modelplane_operator.cli.chat import ChatError
@@ -50,7 +50,7 @@ def options(
 ) -> None:
     """A fleet of GPU clusters, and the models on it."""
     if version:
-        sys.stdout.write(f"modelplane {installed('modelplane-operator')}\n")
+        sys.stdout.write(f"modelplane {__version__}\n")
         raise typer.Exit(Exit.YES)
 
 

@@ -8,13 +8,13 @@ import tarfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 import yaml
 
+from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.hub import ask
@@ -56,7 +56,7 @@ def bundle(
 
 async def _collected(kube: Kube) -> list[tuple[str, str]]:
     """Names and contents; what cannot be read says why in its place."""
-    found = [("versions.txt", f"modelplane {installed('modelplane-operator')}\nKubernetes {await kube.version()}\n")]
+    found = [("versions.txt", f"modelplane {__version__}\nKubernetes {await kube.version()}\n")]
     for kind in (*map(of, KINDS), EVENT):
         found.append((f"{kind.plural}.yaml", await _told(kube, kind)))
     try:

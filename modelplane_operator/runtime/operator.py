@@ -48,7 +48,7 @@ from modelplane_operator.runtime.wiring import Runners, runner
 from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 
-REMEDY = "kubectl apply --server-side --force-conflicts -f charts/modelplane-operator/crds/"
+REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like

@@ -182,7 +182,7 @@ def test_only_deployments_scale() -> None:
 
 def test_the_chart_carries_the_same_definitions() -> None:
     ours = {file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")}
-    charts = {file.name: file.read_text() for file in (ROOT / "charts/modelplane-operator/crds").glob("*.yaml")}
+    charts = {file.name: file.read_text() for file in (ROOT / "charts/modelplane-operator/files/crds").glob("*.yaml")}
 
     assert len(ours) == len(KINDS)
     assert charts == ours

@@ -206,7 +206,7 @@ def test_addresses_and_names_are(told: str) -> None:
 
 
 def test_the_example_of_split_engines_hands_over_its_cache_and_listens_where_it_is_asked() -> None:
-    [deployment] = load(ROOT / "examples/models/prefill-decode.yaml")
+    [deployment] = load(ROOT / "examples/recipes/prefill-decode.yaml")
     engines = [
         {**engine, "members": [{"nodePoolName": "p", "template": member["template"]} for member in engine["members"]]}
         for engine in deployment["spec"]["template"]["spec"]["engines"]

@@ -1,11 +1,22 @@
-{{/* The name of everything; one operator serves a hub, so it is always the same. */}}
+{{/* The name of everything but of what is looked for by its name; one operator serves a hub, whatever the release is. */}}
 {{- define "operator.name" -}}
-modelplane-operator
+{{ .Values.fullnameOverride | default .Values.nameOverride | default "modelplane-operator" }}
+{{- end }}
+
+{{/* The operator's account on the hub. */}}
+{{- define "operator.account" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) }}{{ fail "serviceAccount.name is missing: with serviceAccount.create=false the account is yours" }}{{ end -}}
+{{ .Values.serviceAccount.name | default (include "operator.name" .) }}
+{{- end }}
+
+{{/* The same, as API servers name whoever asks. */}}
+{{- define "operator.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "operator.account" . }}
 {{- end }}
 
 {{/* What the pods are found by. */}}
 {{- define "operator.selector" -}}
-app.kubernetes.io/name: {{ include "operator.name" . }}
+app.kubernetes.io/name: {{ .Values.nameOverride | default "modelplane-operator" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -20,6 +31,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "operator.image" -}}
@@ -69,5 +83,23 @@ subjects:
   - kind: ServiceAccount
     name: {{ $account }}
     namespace: {{ $home }}
+{{- end }}
+{{- end }}
+
+{{/* Over nodes and zones, or as the values say. Called with (list $ SELECTOR). */}}
+{{- define "operator.spread" -}}
+{{- $root := index . 0 }}{{ $selector := index . 1 }}
+{{- with $root.Values.topologySpreadConstraints }}
+{{- toYaml . }}
+{{- else }}
+{{- range $index, $key := tuple "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+{{- if $index }}
+{{ end }}- topologyKey: {{ $key }}
+  maxSkew: 1
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include $selector $root | nindent 6 }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,230 @@
+"""What may be chosen of the chart ends where it belongs, and a typing error is refused before anything is installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from modelplane_operator.settings import Settings
+from tests.support.chart import CHART, NAMESPACE, helm, rendered
+from tests.support.golden import assert_golden
+from tests.support.manifests import ROOT
+
+Manifest = dict[str, Any]
+
+pytestmark = pytest.mark.fleet
+
+GOLDEN = Path(__file__).parent / "golden" / "chart"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("replicaCounts=2", "additional properties 'replicaCounts' not allowed"),
+        ("image.repo=a", "at '/image': additional properties 'repo' not allowed"),
+        ("settings.worker=4", "at '/settings': additional properties 'worker' not allowed"),
+        ("settings.workers=none", "at '/settings/workers': 'none' does not match pattern"),
+        ("settings.http2=true", "at '/settings/http2': value must be one of 'on', 'off'"),  # YAML reads `on` so
+        ("settings.helm-memory=5Xi", "at '/settings/helm-memory'"),
+        ("replicaCount=two", "at '/replicaCount': got string, want integer"),
+        ("crds.keep=maybe", "at '/crds/keep': got string, want boolean"),
+        ("image.digest=sha256:0f", "at '/image/digest'"),
+        ("nameOverride=Not_A_Name", "at '/nameOverride'"),
+        ("extraVolumes[0].emptyDir=x", "at '/extraVolumes/0': missing property 'name'"),
+        ("tolerations[0].keys=x", "at '/tolerations/0': additional properties 'keys' not allowed"),
+        ("tenantNamespaces=team", "at '/tenantNamespaces'"),
+        ("admission.routes=Mine", "at '/admission/routes'"),
+        ("replicas=3", "replicas is called replicaCount now"),
+        ("env[0].name=A", "env is called extraEnv now"),
+        ("apiKeys.replicas=3", "apiKeys.replicas is called apiKeys.replicaCount now"),
+        ("serviceAccount.create=false", "serviceAccount.name is missing"),
+    ],
+)
+async def test_a_typing_error_is_refused_and_named(value: str, told: str) -> None:
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+
+    assert told in said
+
+
+async def test_every_setting_may_be_given_as_the_operator_reads_it() -> None:
+    """Numbers too, of which Helm makes floats that it writes as 2e+07 when it is not told otherwise."""
+    said = {"cluster-list-objects": 1000000, "lease-duration": 30, "lease-deadline": 12.5, "helm-memory": "512Mi"}
+    container = operator(await rendered(*(f"settings.{name}={value}" for name, value in said.items())))
+    flags = dict(argument.removeprefix("--").partition("=")[::2] for argument in container["args"][1:])
+
+    settings = Settings.read({name.replace("-", "_"): value for name, value in flags.items()}, {})
+    assert settings.cluster_list_objects == 1000000
+    assert (settings.lease_duration, settings.lease_deadline) == (30, 12.5)
+    assert settings.helm_memory == 512 << 20
+
+
+def operator(objects: list[Manifest], name: str = "modelplane-operator") -> Manifest:
+    """The container of the operator."""
+    (found,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == ("Deployment", name)]
+    return found["spec"]["template"]["spec"]["containers"][0]
+
+
+RENAMED = ("nameOverride=models", "fullnameOverride=models-hub", "serviceAccount.name=models-account")
+
+
+async def test_a_name_of_ones_own_holds_everywhere() -> None:
+    """But where the operator, API servers or gateways look for something by its name."""
+    others = ("hubGateway.envoyGateway=true", "llmInferences.onHub.a={b}", "prometheusRule.enabled=true")
+    usual, renamed = await rendered(*others), await rendered(*others, *RENAMED)
+    fixed = {"modelplane-operator", "modelplane-operator-admission"}  # the webhook's configuration and its Service
+
+    assert len(renamed) == len(usual)
+    left = [one for one in renamed if one["metadata"]["name"].startswith("modelplane-operator")]
+    assert {one["metadata"]["name"] for one in left} == fixed
+    assert {one["kind"] for one in left} == {"Service", "ValidatingWebhookConfiguration"}
+    assert "system:serviceaccount:modelplane-system:modelplane-operator" not in yaml.safe_dump_all(renamed)
+    accounts = {one["metadata"]["name"] for one in renamed if one["kind"] == "ServiceAccount"}
+    assert accounts == {"models-account", "modelplane-keys", "traefik"}
+    bound = {
+        subject["name"] for one in renamed if one["kind"].endswith("Binding") for subject in one.get("subjects", ())
+    }
+    assert bound == accounts
+    roles = {one["metadata"]["name"] for one in renamed if one["kind"] in {"ClusterRole", "Role"}}
+    assert {one["roleRef"]["name"] for one in renamed if "roleRef" in one} <= roles
+    (pods,) = [one for one in renamed if one["kind"] == "Deployment" and one["metadata"]["name"] == "models-hub"]
+    assert pods["spec"]["template"]["spec"]["serviceAccountName"] == "models-account"
+    labels = pods["spec"]["template"]["metadata"]["labels"]
+    for one in renamed:
+        if one["kind"] in {"PodDisruptionBudget", "NetworkPolicy"} and one["metadata"]["name"] == "models-hub":
+            chosen = one["spec"].get("podSelector") or one["spec"]["selector"]
+            assert chosen["matchLabels"].items() <= labels.items()
+
+
+async def test_an_account_of_ones_own_is_bound_and_not_made() -> None:
+    objects = await rendered("serviceAccount.create=false", "serviceAccount.name=mine")
+
+    assert "mine" not in {one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"}
+    assert {"kind": "ServiceAccount", "name": "mine", "namespace": NAMESPACE} in [
+        subject for one in objects for subject in one.get("subjects", ())
+    ]
+
+
+async def test_labels_of_ones_own_are_on_everything_and_on_all_pods() -> None:
+    objects = await rendered("commonLabels.team=platform", "crds.enabled=true")
+
+    assert {one["kind"] for one in objects} >= {"CustomResourceDefinition", "Deployment", "ServiceAccount"}
+    for one in objects:
+        assert one["metadata"]["labels"]["team"] == "platform", one["metadata"]["name"]
+        if one["kind"] == "Deployment":
+            assert one["spec"]["template"]["metadata"]["labels"]["team"] == "platform"
+
+
+async def test_definitions_are_those_of_the_models_and_stay_unless_told_otherwise() -> None:
+    def ours(objects: list[Manifest]) -> dict[str, Manifest]:
+        found = {one["metadata"]["name"]: one for one in objects if one["kind"] == "CustomResourceDefinition"}
+        return {name: one for name, one in found.items() if not name.startswith("questions.")}
+
+    kept, lost, none = [
+        ours(await rendered(f"crds.enabled={enabled}", f"crds.keep={keep}"))
+        for enabled, keep in (("true", "true"), ("true", "false"), ("false", "true"))
+    ]
+    models = {
+        one["metadata"]["name"]: one["spec"]
+        for one in map(yaml.safe_load, map(Path.read_text, (ROOT / "crds").iterdir()))
+    }
+    assert {name: one["spec"] for name, one in kept.items()} == models
+    assert {one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in kept.values()} == {"keep"}
+    assert not any("annotations" in one["metadata"] for one in lost.values())
+    assert (len(lost), none) == (len(models), {})
+
+
+async def test_a_deployment_that_is_recreated_has_no_rolling_update() -> None:
+    (found,) = [
+        one["spec"]["strategy"]
+        for one in await rendered("strategy.type=Recreate")
+        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "modelplane-operator")
+    ]
+    assert found == {"type": "Recreate"}
+
+
+async def test_alerts_link_to_their_place_in_the_page() -> None:
+    base = "https://docs.example.com/alerts.html#"
+    (rules,) = [
+        one
+        for one in await rendered("prometheusRule.enabled=true", f"prometheusRule.runbooks={base}")
+        if one["kind"] == "PrometheusRule"
+    ]
+    found = [rule for group in rules["spec"]["groups"] for rule in group["rules"]]
+
+    assert len(found) > 10
+    for rule in found:
+        assert rule["annotations"]["runbook_url"] == base + rule["alert"].lower()
+
+
+async def test_the_dashboard_is_in_a_config_map_as_it_is_in_its_file() -> None:
+    (found,) = [one for one in await rendered("grafanaDashboard.enabled=true") if one["kind"] == "ConfigMap"]
+
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["data"]["modelplane-operator.json"] == (CHART / "files/dashboard.json").read_text().rstrip()
+
+
+async def test_roles_for_people_come_to_kubernetes_own_by_their_labels() -> None:
+    roles = {one["metadata"]["name"]: one for one in await rendered() if one["kind"] == "ClusterRole"}
+    come = {
+        name.removeprefix("modelplane-operator-"): sorted(
+            label.rpartition("-")[2] for label in one["metadata"]["labels"] if "aggregate-to" in label
+        )
+        for name, one in roles.items()
+    }
+
+    assert {name: to for name, to in come.items() if to} == {
+        "view": ["admin", "edit", "view"],
+        "edit": ["admin", "edit"],
+    }
+    assert come["platform"] == come["hardware"] == []
+
+
+ALL = (
+    *("commonLabels.team=platform", "imagePullSecrets[0].name=registry", "hubGateway.envoyGateway=true"),
+    *("hubGateway.metallb=true", "tenantNamespaces={team-a,team-b}", "llmInferences.onHub.team-a={models}"),
+    *("llmInferences.hostsOnHub.team-a={*.example.com}", "extraArgs={--workers=4}", "extraEnv[0].name=HTTPS_PROXY"),
+    *("extraEnv[0].value=http://proxy:3128", "extraVolumes[0].name=ca", "extraVolumes[0].secret.secretName=ca"),
+    *("extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ca", "nodeSelector.pool=system"),
+    *("tolerations[0].key=system", "tolerations[0].operator=Exists", "priorityClassName=high"),
+    *("topologySpreadConstraints[0].maxSkew=2", "topologySpreadConstraints[0].topologyKey=rack"),
+    "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+    r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/mp",
+    *("podAnnotations.a=b", "podLabels.c=d", "admission.routes=OwnPrefix", "admission.writers.users={root}"),
+    *("networkPolicy.from[0].podSelector.matchLabels.app=prometheus", "serviceMonitor.enabled=true"),
+    *("serviceMonitor.labels.release=prometheus", "prometheusRule.enabled=true", "settings.lease-duration=30"),
+)
+
+
+@pytest.mark.parametrize(("name", "values"), [("default", ()), ("everything", ALL)])
+async def test_what_helm_makes_of_the_chart_is_what_was_reviewed(
+    name: str, values: tuple[str, ...], pytestconfig: pytest.Config
+) -> None:
+    chosen = [f"--set={value}" for value in ("crds.enabled=false", *values)]
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
+
+    assert_golden(GOLDEN / f"{name}.yaml", said, pytestconfig)
+
+
+async def test_lint_has_nothing_to_say() -> None:
+    said = await helm("lint", "--strict", str(CHART), f"--namespace={NAMESPACE}")
+
+    assert "0 chart(s) failed" in said
+    assert not re.search("WARNING|ERROR", said)
+
+
+@pytest.mark.parametrize("values", [(), ("tenantNamespaces={team}",)])
+async def test_no_right_of_the_chart_is_all_there_is(values: tuple[str, ...]) -> None:
+    """By default: MetalLB's own role says `*` of one of its kinds, and is given away with hubGateway.metallb alone."""
+    objects = await rendered(*values)
+    rules = [rule for one in objects for rule in one.get("rules", ()) if one["kind"] in {"ClusterRole", "Role"}]
+
+    assert len(rules) > 40
+    for rule in rules:
+        assert not any("*" in rule.get(part, ()) for part in ("apiGroups", "resources", "verbs")), rule
+        assert not {"escalate", "bind", "impersonate", "deletecollection"} & {*rule["verbs"]}, rule
+    given = {one["roleRef"]["name"] for one in objects if "roleRef" in one}
+    assert given <= {one["metadata"]["name"] for one in objects if one["kind"] in {"ClusterRole", "Role"}}

@@ -1,0 +1,131 @@
+"""A release can be made where nothing but this checkout is, twice the same; and says what is missing for the image."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from modelplane_operator import __version__
+from modelplane_operator.clients.clouds.eks import permissions
+from scripts import image, image_root, licences, release
+from tests.support.manifests import ROOT
+
+
+def test_all_of_the_project_is_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    release.same_versions()
+    monkeypatch.setattr(release, "__version__", "9.9.9")
+
+    with pytest.raises(release.ReleaseError, match=re.escape("modelplane_operator/__init__.py has 9.9.9, pyproject")):
+        release.same_versions()
+
+
+@pytest.mark.parametrize("module", ["modelplane_operator", "modelplane_operator.cli"])
+def test_programs_say_their_version(module: str) -> None:
+    """By what is in the package: in the image no distribution of that name is installed."""
+    said = subprocess.run(
+        [sys.executable, "-m", module, "--version"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert said.stdout.split()[-1] == __version__
+
+
+@pytest.mark.fleet
+def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real Helm; without an image, which takes a builder."""
+    from localfleet import binaries  # noqa: PLC0415 - the pure tests here do without
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setattr(image, "TOOLS", ("no-such-builder",))
+    helm = binaries.ensure("helm")["helm"]
+    release.release(tmp_path, helm, binaries.go().path)
+
+    names = {file.name for file in tmp_path.iterdir()}
+    assert names == {
+        f"modelplane_operator-{__version__}-py3-none-any.whl",
+        f"modelplane_operator-{__version__}.tar.gz",
+        f"modelplane-operator-chart-{__version__}.tgz",
+        f"modelplane-operator-crds-{__version__}.yaml",
+        f"modelplane-operator-{__version__}.cdx.json",
+        "SHA256SUMS",
+    }
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=True)
+    chart = tmp_path / f"modelplane-operator-chart-{__version__}.tgz"
+    shown = subprocess.run([helm, "show", "chart", chart], capture_output=True, text=True, check=True).stdout
+    assert f"version: {__version__}" in shown
+    with tarfile.open(chart) as archive:
+        held = {one.name.removeprefix("modelplane-operator/") for one in archive.getmembers()}
+    assert {
+        "Chart.yaml",
+        "README.md",
+        "values.schema.json",
+        "files/crds/modeldeployments.yaml",
+        "files/alerts.yaml",
+    } <= held
+    parts = json.loads((tmp_path / f"modelplane-operator-{__version__}.cdx.json").read_text())["components"]
+    named = {part["name"] for part in parts}
+    assert {"kopf", "aiohttp", "helm.sh/helm/v3", "k8s.io/client-go"} <= named
+    assert all(part["hashes"] for part in parts if part["purl"].startswith("pkg:pypi/"))
+
+
+def test_what_differs_between_two_makings_fails_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([[("a", b"1"), ("b", b"1")], [("a", b"1"), ("b", b"2"), ("c", b"")]])
+    monkeypatch.setattr(release, "files", lambda *_: next(made))
+
+    with pytest.raises(release.ReleaseError, match="made twice, these differ: b, c"):
+        release.twice(Path("helm"), None)
+
+
+def test_archives_carry_one_time_and_nobodys_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    made = release.archived(iter([("chart/a", b"content")]))
+
+    with tarfile.open(fileobj=io.BytesIO(made)) as archive:
+        (entry,) = archive.getmembers()
+    assert (entry.mtime, entry.uid, entry.uname, entry.mode) == (1700000000, 0, "", 0o644)
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [((), "none of docker, podman, buildah is on this machine"), (("docker",), "docker is here and cannot be used")],
+)
+def test_without_a_builder_it_says_what_is_missing(
+    there: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(image.ImageError, match=told):
+        image.tool()
+
+
+def test_an_image_without_a_registry_is_not_pushed() -> None:
+    with pytest.raises(image.ImageError, match=r"modelplane-operator:dev names no registry: IMAGE=registry"):
+        image.push("modelplane-operator:dev")
+
+
+def test_the_image_keeps_what_of_the_sdk_of_aws_is_asked() -> None:
+    asked = {
+        action.partition(":")[0] for statement in permissions.policy()["Statement"] for action in statement["Action"]
+    }
+    named = {called: service for service, called in permissions.PREFIXES.items()}
+
+    assert {named.get(one, one) for one in asked} | {"sts", "s3"} <= {*image_root.AWS, "elasticloadbalancing"}
+    assert {*permissions.READS} <= {*image_root.AWS}
+
+
+def test_every_package_of_the_image_says_its_licence() -> None:
+    found = licences.packages()
+
+    assert len(found) > 40
+    assert {"kopf", "aiohttp", "cryptography"} <= {one.name for one in found}
+    assert [one.name for one in found if not one.hashes] == []
+    assert [one.name for one in found if one.licence == "see its files"] == []
