@@ -17,7 +17,7 @@ from typing import Any
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 from yarl import URL
 
-from modelplane_operator.clients import http2_frames
+from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.http2_connection import PROTOCOL, Connection
 from modelplane_operator.clients.limits import Share
@@ -70,7 +70,7 @@ class Http2:
             ":path": asking.url.raw_path_qs,
         }
         zipped = {} if asking.stays else {"accept-encoding": "gzip"}
-        block = http2_frames.write_block({**pseudo, **zipped, **asking.headers}.items())
+        block = http2_headers.write_block({**pseudo, **zipped, **asking.headers}.items())
         for left in reversed(range(ATTEMPTS)):
             connection = await self._with_room(stays=asking.stays)
             try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from modelplane_operator.clients import http2_frames as http2
+from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.http2_frames import Broken, Code, Frame, Frames, Kind, Setting
 from modelplane_operator.clients.http2_liveness import Liveness
 from modelplane_operator.clients.http2_stream import STREAM_WINDOW, Stream
@@ -32,7 +33,7 @@ _OPENING: Final = (
             Setting.HEADER_TABLE_SIZE: 0,
             Setting.ENABLE_PUSH: 0,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-            Setting.MAX_HEADER_LIST_SIZE: http2.LARGEST_HEADERS,
+            Setting.MAX_HEADER_LIST_SIZE: http2_headers.LARGEST_HEADERS,
         }
     )
     + http2.number(Kind.WINDOW_UPDATE, CONNECTION_WINDOW - http2.FIRST_WINDOW)
@@ -254,21 +255,21 @@ class Connection(asyncio.Protocol):
             raise Broken("a header block has no beginning")
         block.content += frame.content() if frame.kind == Kind.HEADERS else frame.payload
         block.parts += 1
-        if len(block.content) > http2.LARGEST_HEADERS or block.parts > FEW_PARTS:
+        if len(block.content) > http2_headers.LARGEST_HEADERS or block.parts > FEW_PARTS:
             raise Broken("its headers are too long")
         if frame.flags & http2.END_HEADERS:
             self._block = None
             self._answer(block)
 
     def _answer(self, block: _Block) -> None:
-        stream, fields = block.stream, http2.read_block(bytes(block.content))
+        stream, fields = block.stream, http2_headers.read_block(bytes(block.content))
         if stream is None:
             self._idle_talk()
         elif stream.status:
             if not block.ends:
                 raise Broken("an answer has headers twice")
             self._over(stream)  # by trailers, of which an API server has none
-        elif http2.status(fields) >= 200:
+        elif http2_headers.status(fields) >= 200:
             stream.told(fields)
             if block.ends:
                 self._over(stream)

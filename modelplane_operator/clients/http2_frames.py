@@ -1,23 +1,16 @@
-"""HTTP/2 as bytes: its frames (RFC 9113), and the header blocks in them (RFC 7541), as a client needs them.
-
-Neither side keeps a table of headers: we write each of them out, and tell the server to do the same. So a block can be
-read without those before it, and a server that names an entry of a table breaks the protocol.
-"""
+"""HTTP/2 as bytes: its frames (RFC 9113), as a client needs them."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
-
-from hpack import Decoder, HPACKError
 
 from modelplane_operator.clients.limits import KIB
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LARGEST_FRAME = 16 * KIB  # what all may send without being told; more would only make others wait longer
-LARGEST_HEADERS = 16 * KIB  # of an answer, as sent and as read; those of an API server have less than one
 LARGEST_WINDOW = 2**31 - 1
 FIRST_WINDOW = 65_535  # of each stream and of the connection, until somebody says otherwise
 _HEAD = struct.Struct(">HBBBI")
@@ -159,50 +152,3 @@ def headers(block: bytes, *, stream: int, ends: bool, largest: int) -> Iterator[
         if not block:
             return
         kind, flags = Kind.CONTINUATION, 0
-
-
-# Header blocks -------------------------------------------------------------------------------------------------------
-
-_SECRET = frozenset({"authorization"})
-
-
-def write_block(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Headers, each written out; nobody on the way may keep a secret one in a table."""
-    written = bytearray()
-    for name, value in fields:
-        written.append(0x10 if name in _SECRET else 0x00)
-        for text in (name.encode("ascii"), value.encode("latin-1")):
-            _write_length(written, len(text))
-            written += text
-    return bytes(written)
-
-
-def _write_length(written: bytearray, length: int) -> None:
-    """An integer with a prefix of seven bits."""
-    if length < 0x7F:
-        written.append(length)
-        return
-    written.append(0x7F)
-    length -= 0x7F
-    while length >= 0x80:
-        written.append(length & 0x7F | 0x80)
-        length >>= 7
-    written.append(length)
-
-
-def read_block(block: bytes) -> Mapping[str, str]:
-    """The headers of an answer, the last where one is there twice; raises Broken."""
-    decoder = Decoder(max_header_list_size=LARGEST_HEADERS)
-    decoder.max_allowed_table_size = decoder.header_table_size = 0
-    try:
-        return {name.decode("ascii"): value.decode("latin-1") for name, value in decoder.decode(block, raw=True)}
-    except (HPACKError, UnicodeDecodeError) as error:
-        raise Broken("a header block cannot be read, or its headers are too long") from error
-
-
-def status(fields: Mapping[str, str]) -> int:
-    """The status of an answer; raises Broken."""
-    said = fields.get(":status", "")
-    if len(said) != 3 or not (said.isascii() and said.isdigit()) or said[0] == "0":
-        raise Broken("an answer has no status")
-    return int(said)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from modelplane_operator.clients import http2_frames as http2
+from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.http2_frames import Broken, Kind
 from modelplane_operator.clients.limits import KIB
 from modelplane_operator.clients.transport import BrokenOff
@@ -122,7 +123,7 @@ class Stream:
             self._waiter.set_result(None)
 
     def told(self, fields: Mapping[str, str]) -> None:
-        self._fields, self.status = fields, http2.status(fields)
+        self._fields, self.status = fields, http2_headers.status(fields)
         if fields.get("content-encoding", "identity") == "gzip":
             self._inflating = zlib.decompressobj(16 + zlib.MAX_WBITS)
         self.wake()

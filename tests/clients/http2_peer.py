@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import trustme
 
 from modelplane_operator.clients import http2_frames as http2
+from modelplane_operator.clients import http2_headers
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.http2_frames import Frame, Kind, Setting
 
@@ -37,7 +38,7 @@ class Peer:
     async def asked(self) -> tuple[int, str]:
         """The next request: its stream and its path."""
         frame = await self.next(Kind.HEADERS)
-        return frame.stream, http2.read_block(frame.payload)[":path"]
+        return frame.stream, http2_headers.read_block(frame.payload, {":path"})[":path"]
 
     def send(self, *frames: bytes) -> None:
         self.writer.write(b"".join(frames))
@@ -58,7 +59,7 @@ class Peer:
 
 
 def answered(status: int = 200, **more: str) -> bytes:
-    return http2.write_block([(":status", str(status)), *more.items()])
+    return http2_headers.write_block([(":status", str(status)), *more.items()])
 
 
 Talk = Callable[[Peer], Awaitable[None]]

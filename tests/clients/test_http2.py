@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from itertools import count
 
+import hpack
 import orjson
 import pytest
 import trustme
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from localfleet import http2 as served
 from localfleet.apiserver import api_server
 from modelplane_operator.clients import http2_frames as http2
-from modelplane_operator.clients import http2_liveness
+from modelplane_operator.clients import http2_headers, http2_liveness
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.http2_connection import NOISE
 from modelplane_operator.clients.http2_frames import Broken, Code, Frames, Kind, Setting
@@ -462,13 +463,25 @@ VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40
 
 @given(st.dictionaries(NAMES, VALUES, max_size=8))
 def test_headers_are_read_as_they_are_written(fields: dict[str, str]) -> None:
-    assert http2.read_block(http2.write_block(fields.items())) == fields
+    assert http2_headers.read_block(http2_headers.write_block(fields.items()), fields) == fields
+
+
+@given(
+    st.dictionaries(NAMES | st.sampled_from([":status", "retry-after", "content-type"]), VALUES, max_size=8),
+    st.booleans(),
+)
+def test_headers_are_read_as_another_encoder_writes_them(fields: dict[str, str], huffman: bool) -> None:  # noqa: FBT001
+    encoder = hpack.Encoder()
+    encoder.header_table_size = 0
+    block = encoder.encode(list(fields.items()), huffman=huffman)
+    assert http2_headers.read_block(block, fields) == fields
+    assert http2_headers.read_block(block).keys() == fields.keys() & http2_headers.READ
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_headers_or_are_none(block: bytes) -> None:
     with suppress(Broken):
-        http2.read_block(block)
+        http2_headers.read_block(block)
 
 
 def spoken(kube: Kube) -> list[object]:
