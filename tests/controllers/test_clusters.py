@@ -81,7 +81,7 @@ def comes(hub: Hub) -> None:
     hub.apply(CLASS)
     hub.says("worker-1", "Ready", "Available")
     hub.says("worker-1", "GPUReady", "AllPresent")
-    gateway = hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1") or {}
+    gateway = hub.get("gateway", "inference-gateway", SYSTEM, on="worker-1") or {}
     known = status(hub)
     assert known["gateway"]["address"] == gateway["status"]["addresses"][0]["value"]
     assert known["observed"]["pools"] == [{"name": "h100", "nodes": 2, "usable": 2}]
@@ -130,7 +130,7 @@ def keeps_what_is_there_on_bad_input(hub: Hub) -> None:
     hub.kubectl("delete", "icl", "h100", "--wait=false")
     hub.kubectl("-n", SYSTEM, "delete", "secret", "worker-1", "--wait=false")
     hub.says("h100", "Ready", "Deleting: Clusters have pools of the class: worker-1", what="icl")
-    assert (hub.get("secret", "worker-1", "-n", SYSTEM) or {})["metadata"]["deletionTimestamp"]
+    assert (hub.get("secret", "worker-1", SYSTEM) or {})["metadata"]["deletionTimestamp"]
 
 
 def goes(hub: Hub, namespace: str) -> None:
@@ -140,13 +140,13 @@ def goes(hub: Hub, namespace: str) -> None:
     hub.kubectl("delete", "ic", "worker-1", "--wait=false")
     hub.says("worker-1", "Ready", f"Deleting: Replicas are placed on cluster worker-1: ModelReplica {namespace}/m")
     assert status(hub)["deletion"] == {"phase": "Blocked", "waitingFor": [f"ModelReplica {namespace}/m"]}
-    assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1")
+    assert hub.get("gateway", "inference-gateway", SYSTEM, on="worker-1")
     hub.kubectl("-n", namespace, "delete", "mr", "m")
     hub.gone("ic", "worker-1")
     hub.gone("icl", "h100")
-    hub.gone("secret", "worker-1", "-n", SYSTEM)
-    assert hub.get("gateway", "inference-gateway", "-n", SYSTEM, on="worker-1") is None
-    assert hub.get("envoyproxy", "inference-gateway", "-n", SYSTEM, on="worker-1") is None
+    hub.gone("secret", "worker-1", SYSTEM)
+    assert hub.get("gateway", "inference-gateway", SYSTEM, on="worker-1") is None
+    assert hub.get("envoyproxy", "inference-gateway", SYSTEM, on="worker-1") is None
     assert hub.get("gatewayclass", "envoy", on="worker-1") is None
     hub.gone("namespace", SYSTEM, on="worker-1")
 
@@ -234,7 +234,7 @@ def test_a_cluster_whose_account_may_not_make_policies_is_served_and_told(
 
 def stored(hub: Hub) -> str:
     """The kubeconfig of worker-1 that is on the hub."""
-    secret = hub.get("secret", "worker-1", "-n", SYSTEM) or {}
+    secret = hub.get("secret", "worker-1", SYSTEM) or {}
     return base64.b64decode(secret.get("data", {}).get("kubeconfig", "")).decode()
 
 

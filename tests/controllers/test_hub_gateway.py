@@ -322,7 +322,7 @@ def comes(hub: Hub, backend: Backend) -> None:
     hub.says("default", "ControllerReady", "ControllerHealthy", what="ig")
     hub.says("second", "ControllerReady", "NotServed", what="ig")
     if backend.asked:
-        pool = ("ipaddresspool", "modelplane", "-n", "metallb-system")
+        pool = ("ipaddresspool", "modelplane", "metallb-system")
         hub.until(lambda: hub.get(*pool) is not None, "MetalLB's addresses")
         assert (hub.get(*pool) or {})["spec"] == {"addresses": [RANGE]}
     answers(hub)
@@ -378,7 +378,7 @@ def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Sett
             answers(hub)
             classes = hub.kubectl("get", "gatewayclass", "-oname").split()
             assert len(classes) == 1
-            hub.gone("service", "modelplane" if other is ENVOY_GATEWAY else "traefik", "-n", other.namespace)
+            hub.gone("service", "modelplane" if other is ENVOY_GATEWAY else "traefik", other.namespace)
         hub.kubectl("delete", "ig", "default", "--timeout=180s")
     for backend in (TRAEFIK, ENVOY_GATEWAY):
         hub.gone("namespace", backend.namespace)

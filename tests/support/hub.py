@@ -1,8 +1,7 @@
-"""The hub of a local fleet, as tests use it: by kubectl, and with patience."""
+"""The hub of a local fleet, as tests use it: by kubectl where they write, and with patience."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +11,20 @@ import yaml
 
 from localfleet.fleet import Fleet
 from tests.support.manifests import ROOT
+from tests.support.reader import Reader
 
 Manifest = dict[str, Any]
 
 SYSTEM = "modelplane-system"
-AGAIN = 0.6  # a kubectl takes an eighth of a second of a processor, which others need for what is waited for
+AGAIN = 0.3
 
 
 class Hub:
-    """The hub, by kubectl; every question is asked again until the answer is right."""
+    """The hub; every question is asked again until the answer is right."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
+        self._readers = dict[str, Reader]()
 
     def learn(self) -> None:
         """Have it serve our kinds."""
@@ -42,9 +43,9 @@ class Hub:
         metadata = {"name": name, "namespace": SYSTEM}
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": content}})
 
-    def get(self, what: str, name: str, *scope: str, on: str = "hub") -> Manifest | None:
-        found = self.kubectl("get", what, name, *scope, "--ignore-not-found", "-ojson", on=on)
-        return json.loads(found) if found else None
+    def get(self, what: str, name: str, namespace: str = "", *, on: str = "hub") -> Manifest | None:
+        reader = self._readers.setdefault(on, Reader(self.fleet.kubeconfig(on)))
+        return reader.get(what, name, namespace)
 
     def reason(self, what: str, name: str, condition: str) -> str:
         """What a condition says: `Reason: message`; empty while it says nothing."""
@@ -65,6 +66,6 @@ class Hub:
                 pytest.fail(f"{what}: not within {seconds:.0f} s\n{self.kubectl('get', 'ic,icl,ig', '-oyaml')}")
             time.sleep(AGAIN)
 
-    def gone(self, what: str, name: str, *scope: str, on: str = "hub") -> None:
+    def gone(self, what: str, name: str, namespace: str = "", *, on: str = "hub") -> None:
         """Wait until an object is not there any more."""
-        self.until(lambda: self.get(what, name, *scope, on=on) is None, f"{what} {name} to go")
+        self.until(lambda: self.get(what, name, namespace, on=on) is None, f"{what} {name} to go")

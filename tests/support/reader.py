@@ -1,0 +1,74 @@
+"""Objects of a cluster for tests that ask again and again: a kubectl for each question takes a processor's time."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from localfleet.fleet import FleetError
+from localfleet.kubeclient import Access, read_kubeconfig
+
+Manifest = dict[str, Any]
+
+GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+SECONDS = 30.0
+OK, NOT_FOUND = 200, 404
+
+
+class Reader:
+    """What an API server says, by kubectl's names for it; a kubeconfig that changes is read again."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._read = b""
+        self._access: Access
+        self._paths = dict[str, str]()
+
+    def get(self, what: str, name: str, namespace: str = "") -> Manifest | None:
+        """The object; None when there is none. Raises FleetError."""
+        if what not in self._paths:
+            self._paths = self._discovered()
+        if what not in self._paths:
+            raise FleetError(f"{self._kubeconfig} leads to no {what}")
+        where = self._paths[what].replace("NAMESPACE", namespace or "default")
+        return self._asked(f"{where}/{name}")
+
+    def _discovered(self) -> dict[str, str]:
+        """The collections of the server by every name of theirs, with `NAMESPACE` in them where they have one."""
+        found = dict[str, str]()
+        for root in ("/api", "/apis"):
+            for group in (self._asked(root, GROUPS) or {})["items"]:
+                named = group["metadata"].get("name", "")
+                for version in group["versions"]:
+                    base = f"{root}/{named}/{version['version']}" if named else f"{root}/{version['version']}"
+                    for kind in version["resources"]:
+                        plural = kind["resource"]
+                        space = "/namespaces/NAMESPACE" if kind["scope"] == "Namespaced" else ""
+                        for word in (plural, kind["singularResource"], *kind.get("shortNames", ())):
+                            found.setdefault(word, f"{base}{space}/{plural}")
+                            found.setdefault(f"{word}.{named}", f"{base}{space}/{plural}")
+        return found
+
+    def _asked(self, path: str, accept: str = "application/json") -> Manifest | None:
+        content = self._kubeconfig.read_bytes()
+        if content != self._read:
+            self._access, self._read = read_kubeconfig(self._kubeconfig), content
+        access = self._access
+        token = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        to = http.client.HTTPSConnection(urlsplit(access.server).netloc, timeout=SECONDS, context=access.tls)
+        try:
+            with closing(to):
+                to.request("GET", path, headers={"Accept": accept, **token})
+                answer = to.getresponse()
+                said = answer.read()
+        except (http.client.HTTPException, OSError) as error:
+            raise FleetError(f"GET {path} by {self._kubeconfig} failed: {error}") from error
+        if answer.status == NOT_FOUND:
+            return None
+        if answer.status != OK:
+            raise FleetError(f"GET {path} by {self._kubeconfig} failed: {answer.status} {said.decode()}")
+        return json.loads(said)
