@@ -53,6 +53,12 @@ async def snapshot(hub: Kube) -> Snapshot:
     return Snapshot(clusters.result(), replicas.result(), deployments.result(), caches.result(), datetime.now(UTC))
 
 
+async def of_namespace(hub: Kube, namespace: str) -> Snapshot:
+    """What somebody may read who has one namespace."""
+    replicas, deployments = await objects(hub, ModelReplica, namespace), await objects(hub, ModelDeployment, namespace)
+    return Snapshot((), replicas, deployments, (), datetime.now(UTC))
+
+
 def _parsed(kind: Any, manifest: Any) -> Any:
     try:
         return kind.parse(manifest)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import typer
 
-from modelplane_operator.cli.hub import ask, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, Output, Watch, hub, repeated
+from modelplane_operator.cli.hub import ask, either, of_namespace, snapshot
+from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, Output, Watch, hub, repeated
 from modelplane_operator.cli.output import NO_CLUSTERS, Format, shown
+from modelplane_operator.clients.kube import Kube
 from modelplane_operator.planning.answers.overview import clusters as clusters_of
 from modelplane_operator.planning.answers.overview import models as states
 from modelplane_operator.planning.answers.snapshot import Snapshot
@@ -32,16 +33,21 @@ class ModelUse:
 
 @top.command("models")
 def models(
+    namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Models by the nodes that their replicas take."""
+    """Models by the nodes that their replicas take; of one namespace where it is named, or no more may be read."""
     target = hub(kubeconfig, context)
+    own = namespace or target.namespace
+
+    async def read(kube: Kube) -> Snapshot:
+        return await (of_namespace(kube, own) if namespace else snapshot(kube))
 
     def show() -> None:
-        found = used(ask(target, snapshot))
+        found = used(ask(target, lambda kube: either(kube, read, lambda kube: of_namespace(kube, own))))
         shown(
             "TopModels",
             found,

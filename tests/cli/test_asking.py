@@ -26,7 +26,10 @@ FLEET = (cluster("berlin", nodes=1),)
 SEEN = Snapshot(FLEET, tuple(map(ModelReplica.parse, placed(OWN, *FLEET))), (OWN,), (), EPOCH)
 QUESTIONS = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/questions"
 ONE = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modeldeployments/{OWN.key.name}"
+REPLICAS = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modelreplicas"
+DEPLOYMENTS = ONE.rpartition("/")[0]
 SERVICES = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modelservices"
+LISTS: dict[str, tuple[Any, ...]] = {SERVICES: (), REPLICAS: SEEN.replicas, DEPLOYMENTS: (OWN,)}
 
 
 @dataclass
@@ -50,8 +53,9 @@ class Hub:
     def said(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         if path == ONE:
             return 200, OWN.to_manifest()
-        if path == SERVICES:
-            return 200, {"kind": "ModelServiceList", "metadata": {"resourceVersion": "1"}, "items": []}
+        if path in LISTS:
+            items = [one.to_manifest() for one in LISTS[path]]
+            return 200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
         if (method, path) != ("POST", QUESTIONS):
             return 403, {"kind": "Status", "message": f"{path} is forbidden"}
         if not self.answers:
@@ -121,3 +125,8 @@ async def test_where_nobody_answers_it_is_told_what_the_user_lacks(hub: Hub, tmp
     assert (code, "is forbidden" in said, "kubectl auth can-i" in said) == (OUT_OF_REACH, True, True)
     code, said = await modelplane(hub.kubeconfig(tmp_path), "fleet")
     assert (code, "is forbidden" in said) == (OUT_OF_REACH, True)
+
+
+async def test_the_models_of_the_namespace_are_told_to_whoever_may_read_no_more(hub: Hub, tmp_path: Path) -> None:
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "top", "models", "-o", "json")
+    assert (code, [(one["name"], one["nodes"]) for one in json.loads(said)["items"]]) == (YES, [(OWN.key.name, 1)])
