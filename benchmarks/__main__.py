@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from benchmarks import cel, curves, report, schedule
+from benchmarks import answers, cel, curves, report, schedule
 from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
@@ -71,6 +71,7 @@ BENCHMARKS = (
     Benchmark("B2", "schedule five replicas per cluster", schedule.all_replicas),
     Benchmark("B3", "lose clusters", schedule.lost_clusters),
     Benchmark("B9", "from API objects to a decision", schedule.cold_start),
+    Benchmark("B19", "answers of the command", answers.answers, sizes=(10, 100, 1_000)),
     Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
     _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
           sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
@@ -131,6 +132,15 @@ TARGETS = (
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
     Target("B18", "resident at most", 300),
+    *(
+        Target("B19", f"{what}, with reading", bound, until=1000, layer="scheduler")
+        for what, bound in (
+            ("why of a model that runs", 1000),
+            ("why of a model without a place", 1000),
+            ("plan of one replica more", 2000),
+            ("plan of a drain", 2000),
+        )
+    ),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 
