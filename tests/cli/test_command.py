@@ -121,8 +121,8 @@ async def test_the_page_follows_the_hub(api: Api, asked: Manifest) -> None:
     live = Live(found, "", lambda: found)
     running = asyncio.create_task(live.run())
     async with asyncio.timeout(60):
-        rows = await live.changed({}, 60)
-        while not (rows["page"]["state"]["synced"] and rows["clusters"] and rows["models"]):
+        rows = live.rows
+        while not (rows and rows["page"]["state"]["synced"] and rows["clusters"] and rows["models"]):
             rows = await live.changed(rows, 60)
         assert (rows["clusters"].keys(), rows["models"]["default/asked"]["desired"]) == ({"berlin"}, 2)
         assert rows["page"]["state"]["trouble"] == ""

@@ -95,7 +95,6 @@ async def test_the_detail_of_a_model_is_the_answer_of_why() -> None:
 )
 async def test_who_is_answered(path: str, headers: dict[str, str], status: int) -> None:
     async with page([BERLIN]) as found:
-        await found.live.changed({}, 30)
         assert (await asked(found, path, **headers))[0] == status
 
 
