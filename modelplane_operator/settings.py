@@ -71,7 +71,7 @@ class Settings:
         "whether a kubeconfig may lead to an API server by http://, where all on the way read its credentials",
     )
     http2: str = _option(
-        "off",
+        "on",
         values.one_of("on", "off"),
         "whether API servers that speak HTTP/2 are asked over it: one connection for all, and not one for each watch",
     )

@@ -30,7 +30,7 @@ PROGRAMS = (
     "huggingface_hub",
 )
 """What starts in the image, and what is loaded later: all that these import is compiled, and nothing else."""
-AWS = ("ec2", "efs", "eks", "elb", "elbv2", "iam", "s3", "signin", "sso", "sso-oidc", "sts")
+AWS = ("ec2", "efs", "eks", "elb", "elbv2", "iam", "s3", "service-quotas", "signin", "sso", "sso-oidc", "sts")
 """The services of AWS that are asked; the SDK's descriptions of the other four hundred are most of its size."""
 NOT_NEEDED = (
     "config-*",

@@ -18,16 +18,8 @@ from modelplane_operator.cli.__main__ import app as cli
 from modelplane_operator.selectors import quantity
 from modelplane_operator.settings import Settings
 from tests.support.manifests import ROOT, Manifest, change, load
+from tests.support.pages import GUIDES, WRITTEN, blocks
 
-FOLDERS_OF_PAGES = ("docs", "charts", "examples", ".github")
-PAGES = [
-    *sorted([*ROOT.glob("*.md"), ROOT / "llms.txt"]),
-    *(page for folder in FOLDERS_OF_PAGES for page in sorted((ROOT / folder).rglob("*.md"))),
-]
-WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
-"""Not what `make crds` writes: its patterns of fields look like links."""
-GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
-"""The pages that say what is so now; a decision says what was so when it was made."""
 TOLD = [*GUIDES, ROOT / "charts/modelplane-operator/templates/NOTES.txt", ROOT / "scripts/demo.py"]
 """Whatever tells somebody which file to use."""
 BY_NAME = {kind.definition.kind: kind for kind in KINDS}
@@ -122,10 +114,6 @@ def test_a_value_of_the_chart_that_is_set_is_there(page: Path, value: str) -> No
     held: Any = VALUES
     for key in (first, *rest):
         held = held[key]
-
-
-def blocks(page: Path) -> Iterator[str]:
-    yield from re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 OBJECTS = [

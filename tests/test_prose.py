@@ -18,7 +18,7 @@ from modelplane_operator.cli.__main__ import app
 from scripts import chart_values
 from tests.support.api import Api
 from tests.support.manifests import ROOT, Manifest, load
-from tests.test_docs import GUIDES, blocks
+from tests.support.pages import GUIDES, blocks
 
 OURS = {
     "front door": "hub gateway",

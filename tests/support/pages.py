@@ -1,0 +1,24 @@
+"""The pages of the project, and what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.manifests import ROOT
+
+FOLDERS_OF_PAGES = ("docs", "charts", "examples", ".github")
+PAGES = [
+    *sorted([*ROOT.glob("*.md"), ROOT / "llms.txt"]),
+    *(page for folder in FOLDERS_OF_PAGES for page in sorted((ROOT / folder).rglob("*.md"))),
+]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+"""Not what `make crds` writes: its patterns of fields look like links."""
+GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
+"""The pages that say what is so now; a decision says what was so when it was made."""
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """The blocks of YAML on a page."""
+    yield from re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
