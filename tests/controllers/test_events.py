@@ -99,6 +99,7 @@ def test_what_nobody_mends_but_a_person_is_a_warning() -> None:
     assert warnings >= {"NotPermitted", "UnsupportedSource", "CertificateUnusable", "RolledBack"}
     assert {one.reason for _, one in REASONS if one.severity == "Warning" and one.status == "True"} == {
         "Degraded",
+        "Limited",
         "Stalled",
     }
 
