@@ -35,7 +35,7 @@ from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.llm_engine import model_ready, replicas
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
-from modelplane_operator.rendering.model_memory import memory_need
+from modelplane_operator.rendering.model_memory import Need, memory_need
 
 AT_ONCE: Final = 0.1  # what was only written down is made
 LOOK_AGAIN: Final = 20.0  # nothing is watched there: whoever gives a kubeconfig need not let us
@@ -170,8 +170,8 @@ def _runtime_available(seen: Observed, reason: RuntimeAvailable) -> Condition:
 def _fleet(seen: Observed) -> Plan:
     inference, now, known = seen.inference, seen.now, seen.inference.locations
     need = memory_need(inference)
+    words = memory_words(inference, need)
     if need is None:
-        words = f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
         unknown = MemoryKnown.NOT_KNOWN.condition(now, message=words)
         return Plan(status=_status(seen, known, unknown, _in_fleet(seen)))
     left = _still_there(seen, known)
@@ -181,7 +181,6 @@ def _fleet(seen: Observed) -> Plan:
     if not left:
         steps.append(LET_GO)
     reason = next(one for one in MemoryKnown if one.reason == need.known)
-    words = f"{need.words}: {counted(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
     status = _status(seen, left, reason.condition(now, message=words), _in_fleet(seen), old=known)
     found = {one["kind"]: one for one in seen.in_fleet}
     service, deployment = (found.get(kind, Manifest()) for kind in ("ModelService", "ModelDeployment"))
@@ -191,6 +190,13 @@ def _fleet(seen: Observed) -> Plan:
         "memory_per_gpu": f"{need.per_gpu}Gi",
     }
     return Plan(tuple(steps), status.model_copy(update=told), LOOK_AGAIN if left else None)
+
+
+def memory_words(inference: LLMInference, need: Need | None) -> str:
+    """What its GPUs have to have, and how that is known."""
+    if need is None:
+        return f"How much memory model {inference.spec.model} needs cannot be told by its name: set spec.memory"
+    return f"{need.words}: {counted(inference.spec.gpu, 'GPU')} of at least {need.per_gpu}Gi each"
 
 
 def _in_fleet(seen: Observed) -> Condition:

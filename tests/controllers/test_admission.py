@@ -171,6 +171,23 @@ async def test_a_dry_run_is_a_plan_and_stores_nothing(stage: Stage) -> None:
     assert "tried" not in await stage.api.kubectl("get", "modeldeployments", "-ndefault")
 
 
+async def test_an_llm_inference_in_the_fleet_is_told_what_it_needs_and_where_it_would_run(stage: Stage) -> None:
+    said = await stage.kubectl("apply", "--dry-run=server", manifest=inference("Qwen/Qwen2.5-7B-Instruct"))
+    assert said.succeeded
+    assert "Warning: Model Qwen/Qwen2.5-7B-Instruct " in said.text
+    assert "1 GPU of at least " in said.text
+    assert "Warning: Decided now: No InferenceClusters found; 0 of 1 replica placed" in said.text
+    said = await stage.kubectl("apply", "--dry-run=server", manifest=inference("acme/secret"))
+    assert "Warning: How much memory model acme/secret needs cannot be told by its name: set spec.memory" in said.text
+    assert "Decided" not in said.text
+
+
+def inference(model: str) -> Manifest:
+    metadata = {"name": "small", "namespace": "default"}
+    kind = {"apiVersion": "inference.devopstoolkit.ai/v1alpha1", "kind": "LLMInference"}
+    return {**kind, "metadata": metadata, "spec": {"model": model, "gpu": 1, "placement": "Fleet"}}
+
+
 async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
     metadata = {"name": "inside", "namespace": "default"}
     endpoint = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "ModelEndpoint", "metadata": metadata}
@@ -217,7 +234,7 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     code, said = await modelplane(tenant, "why", "default/nobody")
     assert (code, "modeldeployments" in said or "nobody" in said) == (ERROR, True)
     code, said = await modelplane(tenant, "hardware", "-n", "default")
-    assert (code, "No cluster publishes devices" in said) == (NO, True)
+    assert (code, "no cluster publishes devices" in said) == (NO, True)
 
     code, said = await modelplane(tenant, "plan", "mine/asked", "--replicas", "3")
     assert (code, "0 of 3 replicas placed" in said) == (NO, True)

@@ -10,6 +10,7 @@ import pytest
 from modelplane_operator.api import (
     InferenceClass,
     InferenceCluster,
+    LLMInference,
     ModelDeployment,
     ModelEndpoint,
     ModelService,
@@ -20,6 +21,7 @@ from modelplane_operator.planning.admission import (
     certificates,
     inference_class,
     inference_cluster,
+    llm_inference,
     model_cache,
     model_deployment,
     model_endpoint,
@@ -29,6 +31,7 @@ from modelplane_operator.planning.admission.verdict import MOST, NOTHING, Verdic
 from modelplane_operator.planning.model_deployment import plan
 from modelplane_operator.planning.selection import Neighbours
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.model_memory import memory_need
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import NoCache
 from tests.support.builders import (
@@ -330,3 +333,22 @@ def test_where_the_webhook_is_asked_changes_with_what_is_shown() -> None:
         assert asked is not None
         assert asked["webhooks"][0]["clientConfig"]["url"] == f"https://a{path}"
     assert older.path != newer.path
+
+
+def test_of_an_llm_inference_is_told_what_its_gpus_need_and_what_would_come_of_its_deployment() -> None:
+    said = Verdict(warnings=("Decided now: 0 of 1 replica placed",), forecast=("Would be placed",))
+    written = LLMInference.parse(
+        {
+            "metadata": {"name": "small", "namespace": NAMESPACE},
+            "spec": {"model": "acme/small-7B", "gpu": 2, "placement": "Fleet"},
+        }
+    )
+
+    told = llm_inference.judge(written, memory_need(written), said)
+    assert told.warnings == said.warnings
+    needed, *rest = told.forecast
+    assert needed.startswith("Model acme/small-7B is taken to have 7 billion parameters")
+    assert rest == ["Would be placed"]
+
+    nobody_can_tell = llm_inference.judge(written, None, NOTHING)
+    assert nobody_can_tell.warnings[0].endswith("cannot be told by its name: set spec.memory")

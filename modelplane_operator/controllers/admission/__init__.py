@@ -17,11 +17,11 @@ from modelplane_operator.runtime.watched import Controllers
 
 def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Controllers:
     """The controllers, those of kinds that people write with a review."""
-    reviews = of_kinds(fleet, reach)
+    reviews = of_kinds(fleet, reach, {one.type: one for one in controllers})
 
     def with_review(one: Controller[Any, Any]) -> Controller[Any, Any]:
         found = reviews.get(one.type)
         answers = Questions() if one.type == of(ModelDeployment) else None
-        return replace(one, review=found(one), answers=answers) if found else one
+        return replace(one, review=found, answers=answers) if found else one
 
     return tuple(map(with_review, controllers))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from modelplane_operator.api import (
     InferenceClass,
     InferenceCluster,
+    LLMInference,
     ModelCache,
     ModelDeployment,
     ModelEndpoint,
@@ -20,9 +21,12 @@ from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.controllers.model_service import neighbours, selected
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning import admission
-from modelplane_operator.planning.admission.verdict import Verdict
+from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
 from modelplane_operator.rendering.backend_url import Reach
+from modelplane_operator.rendering.llm_inference import render_in_fleet
+from modelplane_operator.rendering.model_memory import memory_need
 from modelplane_operator.runtime.loop import Clients, Controller
+from modelplane_operator.runtime.reading import children
 from modelplane_operator.scheduling import budget
 
 Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
@@ -32,8 +36,10 @@ BUSY: Final = Verdict(
 )
 
 
-def of_kinds(fleet: FleetView, reach: Reach) -> Mapping[ResourceType, Callable[[Controller[Any, Any]], Review]]:
-    """How the review of a kind is made, given its controller."""
+def of_kinds(
+    fleet: FleetView, reach: Reach, controllers: Mapping[ResourceType, Controller[Any, Any]]
+) -> Mapping[ResourceType, Review]:
+    """The reviews, given the controllers of all kinds."""
     of_users = reach.of_users((), ())  # the hub's own ranges are found out when the endpoint is reconciled
 
     async def of_class(new: InferenceClass, old: InferenceClass | None, clients: Clients) -> Verdict:
@@ -55,13 +61,29 @@ def of_kinds(fleet: FleetView, reach: Reach) -> Mapping[ResourceType, Callable[[
         found = next(iter(selected(new, clients.hub)), None)
         return admission.model_service.judge(new, old, None if found else neighbours(new, clients.hub))
 
+    of_deployment = deployments(controllers[of(ModelDeployment)], fleet)
+
+    async def of_inference(new: LLMInference, _: LLMInference | None, clients: Clients) -> Verdict:
+        if new.spec.placement != "Fleet":
+            return NOTHING  # where it leads is found out by connecting, for which a webhook has no time
+        need = memory_need(new)
+        if need is None:
+            return admission.llm_inference.judge(new, need, NOTHING)
+        made, *_rest = render_in_fleet(new, need.per_gpu)
+        uid, home = new.metadata.uid or "", (new.key.namespace,)
+        there = next(children(clients.hub, (of(ModelDeployment),), uid, home), None)
+        old = ModelDeployment.parse(there) if there else None
+        would = ModelDeployment.parse({**there, "spec": made["spec"]} if there else made)
+        return admission.llm_inference.judge(new, need, await of_deployment(would, old, clients))
+
     return {
-        of(ModelDeployment): lambda one: deployments(one, fleet),
-        of(InferenceClass): lambda _: of_class,
-        of(InferenceCluster): lambda _: of_cluster,
-        of(ModelCache): lambda _: of_cache,
-        of(ModelEndpoint): lambda _: of_endpoint,
-        of(ModelService): lambda _: of_service,
+        of(ModelDeployment): of_deployment,
+        of(InferenceClass): of_class,
+        of(InferenceCluster): of_cluster,
+        of(LLMInference): of_inference,
+        of(ModelCache): of_cache,
+        of(ModelEndpoint): of_endpoint,
+        of(ModelService): of_service,
     }
 
 

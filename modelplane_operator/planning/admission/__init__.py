@@ -3,6 +3,7 @@
 from modelplane_operator.planning.admission import (
     inference_class,
     inference_cluster,
+    llm_inference,
     model_cache,
     model_deployment,
     model_endpoint,
@@ -12,6 +13,7 @@ from modelplane_operator.planning.admission import (
 __all__ = [
     "inference_class",
     "inference_cluster",
+    "llm_inference",
     "model_cache",
     "model_deployment",
     "model_endpoint",
