@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
-from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, EKSPool, Machine
 from modelplane_operator.api.clusters.provisioning import CredentialsValid, Stalled
 from modelplane_operator.kube.cloud import Account, Offer
 from modelplane_operator.planning.clouds import cluster as clusters
+from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
@@ -86,15 +86,8 @@ def account_of(cluster: EKSCluster) -> Account:
 
 
 def unbegun(cluster: EKSCluster) -> tuple[EKSPool, ...]:
-    """The pools that were never begun: what they are of is asked about before."""
-    if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
-        return ()
-    begun = _begun(cluster)
-    return tuple(pool for pool in with_system(cluster.spec.node_pools) if group_key(pool.name) not in begun)
-
-
-def _begun(cluster: EKSCluster) -> frozenset[str]:
-    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+    """The pools that are asked about before they are made."""
+    return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: group_key(pool.name))
 
 
 _EACH: Final[Mapping[str, str]] = {"vpc": quotas.VPCS, "nat-eip": quotas.ADDRESSES, "cluster": quotas.CLUSTERS}
@@ -105,7 +98,7 @@ def _before(seen: Observed) -> Verdict | None:
     if seen.offer is None:
         return None
     cluster, offer, pools = seen.cluster, seen.offer, unbegun(seen.cluster)
-    one_each = [Need(code, 1, 1) for key, code in _EACH.items() if key not in _begun(cluster)]
+    one_each = [Need(code, 1, 1) for key, code in _EACH.items() if key not in preflight.begun(cluster)]
     of_pools = [
         Need(quotas.quota_of(pool.instance_type), cores * first_nodes(pool), cores * pool.max_node_count)
         for pool in pools

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.gke import GKECluster, GKEClusterStatus, GKEFacts, GKEPool
 from modelplane_operator.api.clusters.provisioning import Stalled
 from modelplane_operator.kube.cloud import Account, Seen
 from modelplane_operator.planning.clouds import cluster as clusters
+from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
@@ -69,22 +69,15 @@ def plan(seen: Observed) -> Plan:
 
 
 def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
-    """The pools that were never begun: what they are of is asked about before."""
-    if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
-        return ()
-    begun = _begun(cluster)
-    return tuple(pool for pool in with_system(cluster.spec.node_pools) if pool_key(pool.name) not in begun)
-
-
-def _begun(cluster: GKECluster) -> frozenset[str]:
-    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+    """The pools that are asked about before they are made."""
+    return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: pool_key(pool.name))
 
 
 def _before(seen: Observed) -> Verdict | None:
     cluster, offer = seen.cluster, seen.offer
     if offer is None:
         return None
-    network = [] if NETWORK in _begun(cluster) else [Need(quotas.NETWORKS, 1, 1)]
+    network = [] if NETWORK in preflight.begun(cluster) else [Need(quotas.NETWORKS, 1, 1)]
     of_pools = (need for pool in unbegun(cluster) for need in _needs(pool, offer.cores.get(pool.machine_type, 0)))
     asking = "ask for more in IAM & Admin, Quotas"
     return judge(offer, (*network, *of_pools), minor(cluster.spec.kubernetes_version), asking)

@@ -120,6 +120,7 @@ def clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
             else ()
         )
         good = is_good(state)
+        said = ": ".join(filter(None, (state.reason, state.message))) if state else "not looked at yet"
         found.append(
             ClusterState(
                 name=name,
@@ -131,11 +132,7 @@ def clusters(seen: Snapshot) -> tuple[ClusterState, ...]:
                 used=sum(pool.used for pool in pools),
                 pools=pools,
                 taints=", ".join(f"{one.key}:{one.effect}" for one in cluster.spec.taints),
-                note=""
-                if good
-                else ": ".join(filter(None, (state.reason, state.message)))
-                if state
-                else "not looked at yet",
+                note="" if good else said,
             )
         )
     return tuple(found)

@@ -5,10 +5,15 @@ Nothing is made, and paid for, of what could not become a cluster. What nobody c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from modelplane_operator.api import labels
+from modelplane_operator.api.base import Resource
 from modelplane_operator.kube.cloud import Offer, Quota
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,19 @@ class Verdict:
     @property
     def holds(self) -> bool:
         return not self.begun and bool(self.against or self.later)
+
+
+def begun(cluster: Resource[Any, Any]) -> frozenset[str]:
+    """The keys of what was made of it, or is being made."""
+    return frozenset(one.key for one in (cluster.status.resources if cluster.status else ()) if one.id)
+
+
+def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], str]) -> tuple[P, ...]:
+    """The pools that were never begun: what they are of is asked about before, unless somebody has that skipped."""
+    if cluster.metadata.annotations.get(labels.SKIP_PREFLIGHT) == "true":
+        return ()
+    made = begun(cluster)
+    return tuple(pool for pool in pools if key(pool) not in made)
 
 
 def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Verdict:
