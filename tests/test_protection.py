@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 pytestmark = pytest.mark.fleet
 
 IN_USE = {"InferenceCluster": "replicas", "InferenceClass": "clusters"}
+SYSTEM = "modelplane-system"
 FORCED = {"modelplane.ai/force-delete": "true"}
 
 
@@ -95,6 +96,25 @@ async def test_what_is_already_going_may_be_deleted_again(protected: Api, kind: 
 
     assert await refusal(protected, live) == ""
     await protected.replace({**live, "metadata": {**live["metadata"], "finalizers": []}})
+
+
+async def test_the_clouds_object_of_an_inferencecluster_is_changed_by_the_operator_alone(protected: Api) -> None:
+    """A deletion could not be taken back, and the cluster never be changed again."""
+    await protected.kubectl("create", "namespace", SYSTEM)
+    owner = await protected.create(using("InferenceCluster", "oregon", 0))
+    reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "oregon"}
+    reference["uid"] = owner["metadata"]["uid"]
+    cluster = rich()["EKSCluster"]
+    alone = await protected.create(named(cluster, "alone", namespace=SYSTEM))
+    owned = await protected.create(named(cluster, "oregon", namespace=SYSTEM, ownerReferences=[reference]))
+    edited = {**owned, "spec": {**owned["spec"], "kubernetesVersion": "1.37"}}
+
+    assert "InferenceCluster oregon has it: delete that instead" in await refusal(protected, owned)
+    with pytest.raises(ApiError, match="InferenceCluster oregon has it: change that instead"):
+        await protected.replace(edited)
+    assert await refusal(protected, alone) == ""
+    owned["metadata"]["annotations"] = {**owned["metadata"].get("annotations", {}), **FORCED}
+    assert await refusal(protected, await protected.replace(owned)) == "", "what it is told by is not its spec"
 
 
 async def test_the_protection_can_be_left_out() -> None:

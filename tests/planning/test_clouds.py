@@ -220,6 +220,26 @@ def test_a_status_at_rest_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("told", TOLD)
+def test_what_waits_for_others_is_not_late(told: Told) -> None:
+    """Each takes twice its usual time, and the last comes, or goes, after many times its own."""
+    kinds = {name: replace(kind, usual=120.0) for name, kind in _kinds([told] * LAYERS).items()}
+    cloud = FakeCloud(kinds, dict.fromkeys(kinds, told), EPOCH, takes=timedelta(seconds=240))
+    chain = tuple(Wanted(f"r{at}", f"k{at}", {"of": Ref(f"r{at - 1}")} if at else {}) for at in range(LAYERS))
+    life = Life(cloud, chain)
+    late = set[str]()
+
+    for life.going in (False, True):
+        for _ in range(300):
+            decision = life.turn()
+            assert decision is not None
+            late |= {f"{one.key} is {one.state}: {one.message}" for one in decision.stalled}
+            cloud.now += timedelta(seconds=max(1.0, decision.again))
+
+    assert life.over
+    assert late == set()
+
+
+@pytest.mark.parametrize("told", TOLD)
 def test_every_instant_at_which_the_process_can_end(told: Told) -> None:
     """Each alone, and each followed by another: the whole of a life that makes and deletes."""
     clean = _alone(told, lag=timedelta(seconds=60))

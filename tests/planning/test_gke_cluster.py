@@ -14,7 +14,7 @@ from modelplane_operator.planning.clouds.decide import LAG
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource
 from modelplane_operator.planning.gke_cluster import Observed, account_of, plan
 from modelplane_operator.planning.plan import LET_GO
-from modelplane_operator.rendering.clusters.gke import kinds
+from modelplane_operator.rendering.clusters.gke import Facts, kinds, resources
 from tests.support.builders import EPOCH
 
 UID = "6c9f0ce4-0d4e-4f3c-8a57-6f5ad5a9f0aa"
@@ -91,6 +91,32 @@ def test_a_list_that_is_refused_lets_nothing_go() -> None:
 
     assert decided() == (LET_GO,)
     assert decided(**{kinds.DISK: Forbidden("no right")}) == ()
+
+
+def test_what_is_gone_is_looked_for_again_when_all_of_it_must_have_been_seen() -> None:
+    first = plan(_seen(_cluster(KEPT, going=True)))
+    assert isinstance(first.status, GKEClusterStatus)
+    assert (first.status.gone_since, first.requeue_after) == (EPOCH, LAG.total_seconds())
+
+    later = plan(_seen(_cluster(first.status, going=True), now=EPOCH + LAG / 2, seen=Seen((), EPOCH + LAG / 2)))
+    assert isinstance(later.status, GKEClusterStatus)
+    assert (later.status.gone_since, later.requeue_after) == (EPOCH, LAG.total_seconds() / 2)
+
+
+def test_a_pool_that_goes_takes_nothing_from_what_stays() -> None:
+    cluster = _cluster(KEPT)
+    there = [
+        Found(one.key, one.kind, f"{one.key}-1", "Ready", UID, {"selfLink": "x"})
+        for one in resources(cluster, Facts("lab-1234"))
+    ]
+    leaving = Found("nodepool-old", kinds.NODE_POOL, "old-1", "Deleting", UID)
+
+    decided = plan(_seen(cluster, *there, leaving))
+
+    assert isinstance(decided.status, GKEClusterStatus)
+    told = {one.type: one.status for one in decided.status.conditions}
+    assert (told["Ready"], told["NodePoolsReady"]) == ("True", "True")
+    assert [one.state for one in decided.status.resources if one.key == leaving.key] == ["Deleting"]
 
 
 def test_a_zone_of_another_region_is_told_before_anything_is_made() -> None:

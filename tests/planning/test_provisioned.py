@@ -8,10 +8,11 @@ import pytest
 
 from modelplane_operator.api import InferenceClass, InferenceCluster, labels, names
 from modelplane_operator.api.clusters.eks import EKSCluster
+from modelplane_operator.api.inference_cluster import InferenceClusterStatus, ObservedCluster
 from modelplane_operator.kube.errors import KubeconfigError, Unreachable
 from modelplane_operator.planning.hardware import Seen
 from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
-from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
+from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.cluster_gateway import render_system_namespace
 from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
 from tests.support.builders import EPOCH
@@ -243,8 +244,37 @@ def test_a_cluster_to_which_the_way_is_being_made_keeps_what_is_known_of_it() ->
     assert said(refused)["ClusterReady"][0] == "Unreachable"
     assert said(refused)["Ready"][0] == "Unreachable"
 
-    going = plan(_seen(_cluster(**terminating()), infrastructure=_eks(server="https://eks")))
-    assert going.steps == (), "what is on the cluster goes first"
+    answered = InferenceClusterStatus(observed=ObservedCluster(version="v1.36.3"))
+    going = _cluster(**terminating()).model_copy(update={"status": answered})
+    assert plan(_seen(going, infrastructure=_eks(server="https://eks"))).steps == (), "what is on it goes first"
+
+
+def test_a_cluster_that_has_never_answered_waits_for_its_cloud_and_for_nothing_else() -> None:
+    """Whoever waits for its deletion knows that nothing is left to be paid for."""
+    first = plan(_seen())
+    assert first.steps[0] == KEEP, "it stays until the cloud's object is gone"
+
+    silent = {"infrastructure": _eks(server="https://eks"), "unreachable": Unreachable("no answer")}
+    going = plan(_seen(_cluster(**terminating()), **silent))
+    assert [one.type.kind for one in going.steps if isinstance(one, Delete)] == ["EKSCluster"]
+    assert LET_GO not in going.steps
+
+
+@pytest.mark.parametrize(
+    ("type_", "status"), [("CredentialsValid", "False"), ("Stalled", "True"), ("CapacityAvailable", "False")]
+)
+def test_what_its_cloud_cannot_do_is_told_of_a_cluster_that_runs(type_: str, status: str) -> None:
+    infrastructure = _eks(server="https://eks")
+    told = {"type": type_, "status": status, "reason": "X", "message": "Pool gpu: us-west-2z is no zone"}
+    infrastructure["status"]["conditions"] = [told]
+
+    decided = plan(_seen(connected=True, there=there(made()), infrastructure=infrastructure))
+
+    words = "EKSCluster modelplane-system/berlin: Pool gpu: us-west-2z is no zone"
+    assert said(decided)["NodePoolsValid"] == ("NotMade", f"The cluster stays as it is: {words}")
+    told["status"] = {"True": "False", "False": "True"}[status]
+    well = plan(_seen(connected=True, there=there(made()), infrastructure=infrastructure))
+    assert said(well)["NodePoolsValid"][0] == "AllValid"
 
 
 def test_a_cluster_whose_object_is_gone_and_that_nobody_reaches_is_let_go() -> None:

@@ -103,3 +103,11 @@ subjects:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* What deletes a namespace, what deletes children with their owner or frees them of it, and what stores anew. */}}
+{{- define "operator.notKubernetes" -}}
+!(request.userInfo.username in ["system:kube-controller-manager",
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+        "system:serviceaccount:kube-system:namespace-controller",
+        "system:serviceaccount:kube-system:storage-version-migrator-controller"])
+{{- end }}

@@ -124,18 +124,20 @@ def towards(
             hold=AT_REST if before.against else None,
         )
     )
-    since = last.gone_since if last else None
-    if seen.going and decision.gone and may_let_go(since, seen.seen, seen.lag):
+    is_gone = seen.going and decision.gone
+    since = (last.gone_since if last else None) or seen.now
+    if is_gone and may_let_go(last.gone_since if last else None, seen.seen, seen.lag):
         return Plan((LET_GO,))
     status = of.status(
         endpoint=_endpoint(of, seen.seen, decision.records, last),
         cache=CacheStatus(storage_class_name=of.storage_class) if _has_files(of, decision.records) else None,
         resources=decision.records[:MOST_RESOURCES],  # of what the cluster left behind there may be hundreds
-        gone_since=(since or seen.now) if seen.going and decision.gone else None,
+        gone_since=since if is_gone else None,
         conditions=tuple(judged(decision, of.parts, seen.now, before, seen.cluster.conditions, going=seen.going)),
         **facts,
     )
-    return Plan(decision.steps, status, requeue_after=decision.again)
+    left = (since + seen.lag - seen.now).total_seconds()
+    return Plan(decision.steps, status, requeue_after=max(left, SOON) if is_gone else decision.again)
 
 
 def _has_begun(of: Clouds, seen: Observed[Any], found: Seen) -> bool:
@@ -176,8 +178,8 @@ def _endpoint(
         if one.kind == plane and {"endpoint", "authority"} <= one.outputs.keys():
             return CloudEndpoint(server=one.outputs["endpoint"], authority=one.outputs["authority"], cluster=one.id)
     record = next((one for one in records if one.kind == plane), None)
-    is_another = record is not None and record.state in ("Pending", "Creating")
-    return None if is_another else known
+    is_gone = record is None or record.state in ("Pending", "Creating")
+    return None if is_gone else known
 
 
 def _has_files(of: Clouds, records: Sequence[CloudResource]) -> bool:

@@ -19,7 +19,7 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.clouds.decide import Decision
+from modelplane_operator.planning.clouds.decide import Decision, is_waiting
 from modelplane_operator.planning.clouds.preflight import Verdict
 
 NOTHING = "nothing is made:"
@@ -40,19 +40,19 @@ def judged(
 ) -> Iterator[Condition]:
     """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
+    wanted = [one for one in records if one.key not in decision.leaving]
+    network, pools = _lacking(wanted, parts.network), _lacking(wanted, frozenset({parts.pools}))
     yield _credentials(decision, now)
     if not going:
-        yield from _quota(before, last, now, all_there=not _lacking(records, frozenset({parts.pools})))
+        yield from _quota(before, last, now, all_there=not pools)
     yield _capacity(decision, before, now)
-    network = _lacking(records, parts.network)
-    pools = _lacking(records, frozenset({parts.pools}))
     plane = next((one for one in records if one.kind == parts.control_plane), None)
     if not going:
         yield (NetworkReady.CREATING if network else NetworkReady.AVAILABLE).condition(now, message=_named(network))
         yield _control_plane(plane, now)
         yield (NodePoolsReady.CREATING if pools else NodePoolsReady.AVAILABLE).condition(now, message=_named(pools))
     yield _stalled(decision, before, now)
-    yield _deleting(records, now) if going else _ready(records, before, now)
+    yield _deleting(records, now) if going else _ready(wanted, before, now)
 
 
 def _lacking(records: Sequence[CloudResource], kinds: frozenset[str]) -> list[CloudResource]:
@@ -134,8 +134,7 @@ def _deleting(records: Sequence[CloudResource], now: datetime) -> Condition:
 
 def _first(records: Sequence[CloudResource]) -> Sequence[CloudResource]:
     """Those that others wait for."""
-    waiting = ("waits ", "goes with ")
-    return [one for one in records if not (one.message or "").startswith(waiting)] or records
+    return [one for one in records if not is_waiting(one)] or records
 
 
 def _named(records: Iterable[CloudResource]) -> str:

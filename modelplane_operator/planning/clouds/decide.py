@@ -48,6 +48,8 @@ SOON, STEADY, AT_REST = 5.0, 15.0, 300.0  # seconds until we look again
 YOUNG = timedelta(minutes=1)
 
 HELD = "waits for what Ready says"
+_WAITING = ("waits ", "goes with ")
+"""How the messages begin of what cannot go on before something else has."""
 
 PAUSES: Mapping[type[ClientError], Backoff] = {
     TooMany: Backoff(5, 60),
@@ -103,6 +105,8 @@ class Decision:
     """What calls were refused, and with which words."""
     stalled: tuple[CloudResource, ...]
     """What takes far too long."""
+    leaving: frozenset[str]
+    """The keys of what is there and nobody wants any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +142,9 @@ class _Deciding:
 
     def decision(self) -> Decision:
         of = self._of
-        turns = [*chain((self._towards(one) for one in of.wanted), self._away(), self._unseen())]
-        records = tuple(turn.record for turn in turns)
+        leaving = [*self._away()]
+        turns = [*chain((self._towards(one) for one in of.wanted), leaving, self._unseen())]
+        records = tuple(self._from_when_it_could_go_on(turn.record) for turn in turns)
         waits = [turn.wait if turn.wait is not None else self._look_again(turn.record) for turn in turns]
         unseen = [UNSURE.first * 2] * bool(of.seen.unseen)
         return Decision(
@@ -149,6 +154,7 @@ class _Deciding:
             gone=not of.seen.unseen and not self._going and not self._chosen,
             troubles=tuple((turn.record, turn.trouble) for turn in turns if turn.trouble),
             stalled=tuple(record for record in records if self._is_stalled(record)),
+            leaving=frozenset(turn.record.key for turn in leaving),
         )
 
     # What was seen -----------------------------------------------------------------------------------------------
@@ -199,7 +205,7 @@ class _Deciding:
         step = UpdateResource(self._of.account, self._of.owner, resolved, found, changed)
         said = f"to be changed: {', '.join(sorted(changed))}"
         lacking = sorted(wanted.requirements() - self._settled)
-        said = f"{said}, once these are as they should be: {', '.join(lacking)}" if lacking else said
+        said = f"waits {said}, once these are as they should be: {', '.join(lacking)}" if lacking else said
         record = self._record(wanted, "Updating", found.id, said)
         if lacking:  # nodes follow their cluster: in one step, however many it takes
             return _Turn(record)
@@ -251,7 +257,8 @@ class _Deciding:
         made = outcome if outcome and outcome.subject == attempt else None
         if made is not None and made.known:
             turn = self._call("create", record.key, replace(step, attempt=attempt), record)
-            return turn if turn.step is None else _Turn(fresh, trouble=turn.trouble, wait=0.0)
+            said = fresh.model_copy(update={"message": turn.record.message})
+            return turn if turn.step is None else _Turn(said, trouble=turn.trouble, wait=0.0)
         if made is None and attempt.startswith(f"{process}/"):
             held = now - record.since <= HOLDS
             return _Turn(record, replace(step, attempt=attempt)) if held else _Turn(fresh, wait=0.0)
@@ -348,11 +355,17 @@ class _Deciding:
             return AT_REST
         return SOON if self._of.now - record.since < YOUNG else STEADY
 
+    def _from_when_it_could_go_on(self, record: CloudResource) -> CloudResource:
+        """As long as it waits for others, it takes no time itself."""
+        known = self._known.get(record.key)
+        begins = known is not None and is_waiting(known) and not is_waiting(record)
+        return record.model_copy(update={"since": self._of.now}) if begins else record
+
     def _is_stalled(self, record: CloudResource) -> bool:
-        waits = record.state == "Pending" and (record.message or "").startswith("waits for")
         kind = self._of.kinds.get(record.kind)
         usual = timedelta(seconds=STALLED * max(kind.usual if kind else 0.0, 60.0))
-        return record.state not in ("Ready", "Missing") and not waits and self._of.now - record.since > usual
+        takes_long = self._of.now - record.since > usual
+        return takes_long and record.state not in ("Ready", "Missing") and not is_waiting(record)
 
 
 def _pause(outcome: Outcome) -> float:
@@ -366,6 +379,11 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return sorted(map(repr, cast(list[Any], one))) == sorted(map(repr, cast(list[Any], other)))
     return one == other
+
+
+def is_waiting(record: CloudResource) -> bool:
+    """Whether it cannot go on before something else has."""
+    return (record.message or "").startswith(_WAITING)
 
 
 def _words(said: str) -> str:

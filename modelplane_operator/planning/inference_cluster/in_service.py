@@ -182,4 +182,6 @@ def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition)
         return Ready.CREATING.condition(seen.now, message=UNLISTED)
     if backend.reason == BackendReady.DEGRADED.reason:
         lacks.append(backend.message or "")
+    if seen.problem:
+        lacks.append(f"pools are not as they are asked for: {seen.problem}")
     return (Ready.DEGRADED if lacks else Ready.AVAILABLE).condition(seen.now, message="; ".join(lacks))

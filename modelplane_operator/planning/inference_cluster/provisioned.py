@@ -10,7 +10,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of, section
 from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, Observed
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
-from modelplane_operator.planning.plan import Apply, Plan, Step, delete
+from modelplane_operator.planning.plan import KEEP, Apply, Plan, Step, delete
 from modelplane_operator.rendering.clusters.of_inference_cluster import (
     INFRASTRUCTURE,
     objects_of,
@@ -18,25 +18,34 @@ from modelplane_operator.rendering.clusters.of_inference_cluster import (
 )
 from modelplane_operator.rendering.clusters.problem import CannotMake
 
+_TROUBLES = (("CredentialsValid", "False"), ("Stalled", "True"), ("CapacityAvailable", "False"))
+"""What the cloud's object says when something is not as it is asked for, and stays so."""
+
 
 def never_reached(seen: Observed) -> bool:
-    """Whether a cloud makes it and nothing can be on it: it has no API server yet, or none any more."""
+    """Whether a cloud makes it and nothing can be on it: it has no API server yet, or none any more, or never answered.
+
+    What was begun there all the same, by an operator that ended before it could say so, goes with the cluster.
+    """
     is_made = seen.cluster.spec.cluster.source in INFRASTRUCTURE
-    return is_made and seen.there is None and not has_api_server(seen.infrastructure)
+    answered = seen.cluster.status is not None and seen.cluster.status.observed is not None
+    return is_made and seen.there is None and not (answered and has_api_server(seen.infrastructure))
 
 
 def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     """Keep the cloud's object in line, and once there is a way to its cluster treat it as any other.
 
-    What is wrong with a pool or its class changes nothing about a cluster that is there.
+    It stays until that object is gone: whoever deletes it and waits has nothing to pay for any more. What is wrong with
+    a pool or its class changes nothing about a cluster that is there.
     """
     steps: tuple[Step, ...] = ()
     problem = ""
     try:
-        steps = (Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)),)
+        steps = (KEEP, Apply(render_infrastructure(seen.cluster, seen.classes, seen.removed_pools)))
+        problem = _trouble(seen.infrastructure) if seen.connected else ""
     except CannotMake as error:
         problem = str(error)
-        seen = replace(seen, problem=problem)
+    seen = replace(seen, problem=problem)
     if seen.connected:
         plan = as_brought(seen)
         found = objects_of(seen.cluster, seen.infrastructure) if seen.there is not None else ()
@@ -53,6 +62,13 @@ def provisioned(seen: Observed, as_brought: Callable[[Observed], Plan]) -> Plan:
     else:
         plan = waiting(seen, ClusterReady.PROVISIONING, _progress(seen))
     return replace(plan, steps=(*steps, *plan.steps))
+
+
+def _trouble(made: Manifest | None) -> str:
+    """What the cloud's object says is not as it is asked for; empty while all is, or is on its way."""
+    told = ((condition(made, of), bad) for of, bad in _TROUBLES) if made else ()
+    words = next((one.message for one, bad in told if one.status == bad), "")
+    return f"{made['kind']} {key_of(made)}: {words}" if made and words else ""
 
 
 def _progress(seen: Observed) -> str:

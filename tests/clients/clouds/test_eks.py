@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.clients.clouds.eks import permissions
 from modelplane_operator.kube.cloud import Endpoint, Quota, Reservation, Wanted
 from modelplane_operator.kube.errors import NotFound
-from modelplane_operator.rendering.clusters.eks import quotas, resources
+from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
 from modelplane_operator.rendering.clusters.eks.plan import Facts
 from tests.support.aws.server import Fault
 from tests.support.aws.world import AwsWorld, aws_world
@@ -209,6 +210,17 @@ def test_what_somebody_deleted_is_made_again(aws: AwsWorld) -> None:
     life.until_settled(HOURS)
 
     one_of_each(life)
+
+
+def test_two_clusters_in_one_account_know_nothing_of_each_other(aws: AwsWorld) -> None:
+    """Keys are the same; answers that tell of another's resources, too, change nothing."""
+    _made(aws)
+    before = sorted(aws.left)
+    other = replace(OWNER, uid="uid-of-paris", cluster="paris")
+
+    seen = aws.runner.run(aws.cloud.observe(other, [*kinds.KINDS], aws.now))
+    assert (seen.found, seen.unseen) == ((), {})
+    assert sorted(aws.left) == before
 
 
 def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> None:

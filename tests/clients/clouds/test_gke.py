@@ -278,7 +278,9 @@ def test_what_there_is_and_may_be_had_is_told_before_anything_is_made(google: Go
     state.quotas = {"NVIDIA_L4_GPUS": (8.0, 2.0), "GPUS_ALL_REGIONS": (0.0, 0.0)}
     machines = {("g2-standard-12", "us-central1-a"), ("g2-standard-12", "us-central1-b")}
     asked = google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")})
-    assert "The API is disabled" in google.runner.run(asked).later
+    new = google.runner.run(asked)
+    assert "The API is disabled" in new.later
+    assert new.unasked == (), "of a project in which nothing is enabled yet, no question was refused"
 
     state.services = {f"{one}.googleapis.com" for one in SERVICES}
     offer = google.runner.run(google.cloud.offered(machines, {("nvidia-l4", "us-central1-a")}))

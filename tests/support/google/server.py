@@ -17,6 +17,8 @@ from urllib.parse import parse_qsl
 import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from modelplane_operator.clients.clouds.gke.session import Credentials
@@ -122,7 +124,7 @@ class GoogleServer:
                 reads = name.startswith(("Get", "List"))
                 return self.serve(f"container {name}", changes=not reads, work=lambda: work(asked))
             except Refused as error:
-                context.abort(getattr(grpc.StatusCode, error.status), error.message)
+                context.abort_with_status(rpc_status.to_status(_status(error)))
             except ConnectionError:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the connection was lost")
 
@@ -150,6 +152,14 @@ class GoogleServer:
             return []
         start_response(status, [("Content-Type", "application/json")])
         return [json.dumps(said).encode()]
+
+
+def _status(error: Refused) -> Any:
+    """As Google's services refuse over gRPC: the reason is in the details."""
+    status = status_pb2.Status(code=getattr(grpc.StatusCode, error.status).value[0], message=error.message)
+    if error.reason:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain="googleapis.com"))
+    return status
 
 
 def hosts(rest: int, grpc: int, host: str = "127.0.0.1") -> Mapping[str, str]:

@@ -40,9 +40,10 @@ class Look:
         return names.on_cloud(self.owner.cluster, self.owner.uid, *parts)
 
     async def tagged(self, operation: str, items: str) -> list[Item]:
-        """Those resources of EC2 that carry the owner's tag."""
+        """Those resources of EC2 that carry the owner's tag, whatever else comes with the answer."""
         filters = [{"Name": f"tag:{UID}", "Values": [self.owner.uid]}]
-        return await self.session.list("ec2", operation, items, {"Filters": filters})
+        listed = await self.session.list("ec2", operation, items, {"Filters": filters})
+        return [one for one in listed if tags_of(one).get(UID) == self.owner.uid]
 
     async def all(self, service: str, operation: str, items: str, **parameters: Any) -> list[Any]:
         return await self.session.list(service, operation, items, parameters)
