@@ -475,3 +475,22 @@ async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workl
     assert "comes from the operator" in await workload.applied(named(STRANGER, "another"))
     assert await workload.applied(named(STRANGER, "ours"), by=ours) == ""
     await workload.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(said))
+
+
+async def test_whoever_has_all_rights_in_a_namespace_makes_no_clusters_by_the_operators_credentials(
+    guarded: Cluster,
+) -> None:
+    owner, platform = "joan", "pat"
+    binding = ("create", "rolebinding", owner, "--clusterrole=cluster-admin", f"--user={owner}", "-n", TEAM)
+    await guarded.api.kubectl(*binding)
+    everywhere = ("create", "clusterrolebinding", platform, "--clusterrole=cluster-admin", f"--user={platform}")
+    await guarded.api.kubectl(*everywhere)
+    for kind in ("EKSCluster", "GKECluster", "ServingStack"):
+        manifest = {part: value for part, value in rich()[kind].items() if part != "status"}
+        manifest = named(manifest, "mine", namespace=TEAM)
+
+        refused = await guarded.applied(manifest, by=owner)
+        assert "needs the right to create InferenceClusters" in refused
+        assert await guarded.applied(manifest, by=platform) == ""
+        status = ("patch", kind, "mine", "-n", TEAM, "--subresource=status", "--type=merge", "-p", '{"status":{}}')
+        assert "needs the right to create InferenceClusters" in await guarded.said(*status, by=owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from importlib import import_module
 from typing import Any
@@ -29,7 +30,9 @@ from modelplane_operator.kube.errors import (
     ServerFault,
     TooMany,
     Unauthorized,
+    Unreachable,
 )
+from tests.support.silence import silence
 
 
 async def test_a_token_for_a_cluster_is_a_signed_question_who_we_are() -> None:
@@ -164,3 +167,16 @@ async def test_what_waited_too_long_for_a_thread_is_not_sent(monkeypatch: pytest
         await Session("eu-west-1", Credentials("AKIAEXAMPLE", "secret"), "http://127.0.0.1:9").call(
             "ec2", "create_vpc", {}
         )
+
+
+async def test_an_account_that_does_not_answer_takes_the_threads_of_no_other() -> None:
+    async with silence() as quiet:
+        there = Session("eu-west-1", Credentials("AKIAEXAMPLE", "secret"), quiet.url)
+        calls = [asyncio.create_task(there.call("sts", "get_caller_identity", {})) for _ in range(2 * sessions.AT_ONCE)]
+        await quiet.until(sessions.EACH)
+
+        elsewhere = Session("us-west-2", Credentials("AKIAEXAMPLE", "secret"), "http://127.0.0.1:9")
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(elsewhere.call("sts", "get_caller_identity", {}), 15)
+        assert quiet.asked == sessions.EACH
+    assert {type(error) for error in await asyncio.gather(*calls, return_exceptions=True)} <= {Unreachable, TooMany}

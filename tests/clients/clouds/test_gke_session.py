@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -29,6 +30,7 @@ from modelplane_operator.kube.errors import (
     Unreachable,
 )
 from tests.support.google.server import PROJECT, GoogleServer
+from tests.support.silence import silence
 from tests.support.web_server import WebServer, web_server
 
 LISTED = f"/projects/{PROJECT}/global/firewalls"
@@ -70,6 +72,19 @@ async def test_a_key_that_cannot_be_used_is_refused_without_quoting_it() -> None
 async def test_the_project_is_the_one_that_is_named_or_that_of_the_credentials(web: WebServer) -> None:
     assert await _session(web).found_project() == PROJECT
     assert await _session(web, project="another-1").found_project() == "another-1"
+
+
+async def test_where_tokens_come_from_may_be_silent_and_holds_up_nothing_else() -> None:
+    """The event loop's own threads are few, and models are placed by them."""
+    async with silence() as quiet:
+        waiting = [
+            asyncio.create_task(Session("us-central1", credentials=GoogleServer().credentials(quiet.url)).token())
+            for _ in range(8)
+        ]
+        await quiet.until(8)
+        for _ in range(8):
+            assert await asyncio.wait_for(asyncio.to_thread(int), 5) == 0
+    assert {type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)} == {Unreachable}
 
 
 async def test_a_token_of_the_operator_is_exchanged_by_google_alone() -> None:

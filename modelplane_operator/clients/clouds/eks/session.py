@@ -19,7 +19,7 @@ from modelplane_operator.kube.errors import Invalid, KubeconfigError, TooMany, U
 
 T = TypeVar("T")
 
-AT_ONCE = 16  # of all accounts together
+AT_ONCE, EACH = 32, 8  # of all accounts together, and of one account in one region, which may not answer for hours
 CONNECT, READ = 5, 25  # seconds
 QUEUED = 20.0  # seconds for a thread to be free; what was announced must not be called for much later
 LACKING = "the operator was installed without the SDK of AWS: install modelplane-operator[eks]"
@@ -70,6 +70,7 @@ class Session:
         self._clients: dict[str, Any] = {}
         self._session: Any = None
         self._lock = Lock()
+        self._free = asyncio.Semaphore(EACH)
         self._boto = sdk("boto3")
 
     async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,7 +93,8 @@ class Session:
                 raise TooMany(f"nothing was sent: no thread was free for {QUEUED:g} s")
             return work(*given)
 
-        return await asyncio.get_running_loop().run_in_executor(_WORKERS, run)
+        async with self._free:
+            return await asyncio.get_running_loop().run_in_executor(_WORKERS, run)
 
     def _call(self, service: str, operation: str, parameters: dict[str, Any]) -> Mapping[str, Any]:
         try:
@@ -147,7 +149,7 @@ class Session:
             connect_timeout=CONNECT,
             read_timeout=READ,
             retries={"total_max_attempts": 1},  # what is repeated, we decide: from what is seen by then
-            max_pool_connections=AT_ONCE,
+            max_pool_connections=EACH,
             user_agent_extra="modelplane",
         )
 

@@ -7,8 +7,10 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, cast
@@ -23,6 +25,8 @@ AT_ONCE = 16  # of one account
 MOST = 16 * MIB  # bytes of one answer
 PAGES = 200  # of one list, of some hundred resources each
 DEADLINE = 25.0  # seconds
+SIGNING_IN = ThreadPoolExecutor(16, thread_name_prefix="google")
+"""For tokens alone: where one comes from may not answer for long, and a thread cannot be ended."""
 LEFT = 900.0  # seconds that a token should last: the operator hands it on for ten minutes
 LAST = 60.0  # seconds that it must last
 AGAIN = 60.0  # seconds between two questions for one that lasts longer
@@ -104,7 +108,7 @@ class Session:
             if self._is_due():
                 try:
                     async with asyncio.timeout(DEADLINE):
-                        await asyncio.to_thread(self._renew)
+                        await asyncio.get_running_loop().run_in_executor(SIGNING_IN, self._renew)
                 except TimeoutError as error:
                     raise Unreachable("a token of Google: no answer") from error
                 self._asked = time.monotonic()
@@ -203,7 +207,8 @@ class Session:
             if self._credentials is None:
                 self._credentials, found = self._signed_in()
                 self._project = self._project or found
-            self._credentials.refresh(sdk("google.auth.transport.requests").Request())
+            request = sdk("google.auth.transport.requests").Request()
+            self._credentials.refresh(partial(request, timeout=DEADLINE))  # its own is two minutes
         except kinds.TransportError as error:
             raise Unreachable("a token of Google: no answer") from error
         except kinds.GoogleAuthError as error:
