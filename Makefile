@@ -109,7 +109,7 @@ digests: setup  ## Ask the registries for the digests of images, charts and the 
 	$(BIN)/python -m scripts.digests
 	$(BIN)/ruff format --quiet modelplane_operator/rendering/digests.py
 
-digests-check: setup  ## Fail when a digest is missing: a release runs this
+digests-check: setup  ## Fail when a digest is missing: for whoever publishes a release
 	$(BIN)/python -m scripts.digests --check
 
 clean:  ## Remove what was built here (the cache of built binaries stays)

@@ -1,7 +1,7 @@
 """Write the digests of what is fetched from registries: images and charts at their default versions, and the base.
 
     python scripts/digests.py            ask the registries, and write rendering/digests.py and the Dockerfile
-    python scripts/digests.py --check    say what has no digest; a release must not lack any
+    python scripts/digests.py --check    say what has no digest; what is published should not lack any
 
 An image's digest is that of the manifest that its tag leads to, for all architectures where it has several. A chart's
 is that of its archive: a registry keeps it as a layer, a repository's index has it beside the version.
