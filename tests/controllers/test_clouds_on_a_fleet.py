@@ -150,6 +150,9 @@ async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(
             await hub.delete("InferenceCluster", name)
     changes = ground.changes
     for name, kind in CLUSTERS.items():
+        with pytest.raises(ApiError, match=f"InferenceCluster {name} has it"):
+            await hub.delete(kind, name, SYSTEM)
+        await hub.patch(kind, name, SYSTEM, metadata={"annotations": {"modelplane.ai/force-delete": "true"}})
         await hub.delete(kind, name, SYSTEM)  # from under its models
         await hub.wait(kind, name, SYSTEM, holds=partial(is_held, name), what="to stay while the InferenceCluster does")
     assert await answering(ground) == {*WORKERS.values()}
