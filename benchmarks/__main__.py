@@ -141,6 +141,9 @@ TARGETS = (
             ("plan of a drain", 2000),
         )
     ),
+    Target("B19", "why of a model that runs, of the operator", 300, until=1000, layer="scheduler"),
+    Target("B19", "why of a model without a place, of the operator", 300, until=1000, layer="scheduler"),
+    Target("B19", "plan of one replica more, of the operator", 300, until=1000, layer="scheduler"),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 

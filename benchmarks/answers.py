@@ -1,6 +1,7 @@
 """B19: what the command takes for an answer, from the objects that a hub's lists have, without the hub.
 
-Five replicas for each cluster. Times are CPU time, as those of the scheduler; what the hub takes for its lists, and
+Five replicas for each cluster. By reading, the command makes all of it; the operator, which is asked first, has the
+scheduler's model at hand. Times are CPU time, as those of the scheduler; what the hub takes for its lists, and
 Python to start, comes to it.
 """
 
@@ -60,6 +61,19 @@ def answers(size: int) -> Iterator[Figure]:
     for what, question in questions:
         yield Figure("B19", size, what, _median(lambda asked=question: asked(again())), "ms")
         yield Figure("B19", size, f"{what}, with reading", _median(lambda asked=question: asked(seen())), "ms")
+    model, mine = ready.fleet(), orjson.dumps([one.to_manifest() for one in ready.owned[runs.key]], default=str)
+
+    def kept(deployment: ModelDeployment, replicas: bytes) -> Snapshot:
+        owned = tuple(map(ModelReplica.parse, orjson.loads(replicas)))
+        return Snapshot(ready.clusters, owned, (deployment,), (), NOW, model.copy())
+
+    of_operator: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("why of a model that runs", lambda: why(runs, (), kept(runs, mine))),
+        ("why of a model without a place", lambda: why(waits, (), kept(waits, b"[]"))),
+        ("plan of one replica more", lambda: more(kept(runs, mine))),
+    )
+    for what, of_one in of_operator:
+        yield Figure("B19", size, f"{what}, of the operator", _median(of_one), "ms")
 
 
 def _median(run: Callable[[], object]) -> float:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from modelplane_operator.api.model import Model
-from modelplane_operator.kube.words import sentence
+from modelplane_operator.kube.words import legible, sentence
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -27,16 +27,6 @@ NEWS: Severity = "Normal"
 WARNING: Severity = "Warning"
 
 MESSAGE_LENGTH = 32768  # what Kubernetes allows for a condition's message
-_OBEYED = dict.fromkeys(
-    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\n"), ord("\t")},
-    "\N{REPLACEMENT CHARACTER}",
-)
-"""What a terminal obeys and does not show: control characters, and those that turn the direction of a text."""
-
-
-def legible(text: str) -> str:
-    """The text as it may be shown on a terminal: pods, and whole clusters, have others say what they like."""
-    return text.translate(_OBEYED)
 
 
 class Condition(Model):

@@ -3,41 +3,63 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from modelplane_operator import __version__
-from modelplane_operator.cli import draining, joining, models, platform, pods, usage
-from modelplane_operator.cli.bundle import bundle
-from modelplane_operator.cli.chat import ChatError
-from modelplane_operator.cli.output import Exit, No
-from modelplane_operator.cli.page import page
-from modelplane_operator.cli.workload import OutOfReachError
+from modelplane_operator.cli.output import Exit, FailedError, No
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "why": ("answers", "why"),
+    "plan": ("answers", "plan"),
+    "url": ("models", "url"),
+    "ask": ("models", "ask_model"),
+    "tree": ("pods", "tree"),
+    "events": ("pods", "events"),
+    "logs": ("pods", "logs"),
+    "hardware": ("answers", "hardware"),
+    "fleet": ("platform", "fleet"),
+    "top": ("usage", "top"),
+    "page": ("page", "page"),
+    "register": ("joining", "register"),
+    "check": ("joining", "check"),
+    "drain": ("draining", "drain"),
+    "bundle": ("bundle", "bundle"),
+}
+"""In which module of this package each is, and its name there: one is loaded, and not all."""
+
+
+class Commands(TyperGroup):
+    """The commands, each loaded when it is called, or told of."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name]
+        found = getattr(import_module(f"modelplane_operator.cli.{module}"), name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            alone.command(cmd_name)(found)
+            found = alone
+        return typer.main.get_command(found)
+
 
 app = typer.Typer(
     name="modelplane",
     help="A fleet of GPU clusters, and the models on it.",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("why")(models.why)
-app.command("plan")(models.plan)
-app.command("url")(models.url)
-app.command("ask")(models.ask_model)
-app.command("tree")(pods.tree)
-app.command("events")(pods.events)
-app.command("logs")(pods.logs)
-app.command("hardware")(platform.hardware)
-app.command("fleet")(platform.fleet)
-app.add_typer(usage.top)
-app.command("page")(page)
-app.command("register")(joining.register)
-app.command("check")(joining.check)
-app.command("drain")(draining.drain)
-app.command("bundle")(bundle)
 
 REMEDIES = {
     Forbidden: "kubectl auth can-i list inferenceclusters,modelreplicas -A tells what you lack",
@@ -62,12 +84,10 @@ def main() -> None:
         app()
     except No as no:
         _end(str(no), Exit.NO)
-    except OutOfReachError as error:
-        _end(str(error), Exit.OUT_OF_REACH)
+    except FailedError as error:
+        _end(str(error), error.code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except ChatError as error:
-        _end(str(error), Exit.ERROR)
     except ClientError as error:
         remedy = next((words for kind, words in REMEDIES.items() if isinstance(error, kind)), "")
         _end(f"{error}{f'; {remedy}' if remedy else ''}", Exit.OUT_OF_REACH if remedy else Exit.ERROR)

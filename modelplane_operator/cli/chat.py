@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import aiohttp
 
+from modelplane_operator.cli.output import FailedError
+
 CONNECT_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 120.0  # between two pieces
 SHOWN: Final = 300  # of what an error says
 
 
-class ChatError(Exception):
+class ChatError(FailedError):
     """The model gave no answer; the message says what it, or the gateway, said instead."""
 
 

@@ -9,9 +9,9 @@ import typer
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
 from modelplane_operator.api.types import of
+from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot
-from modelplane_operator.cli.models import show_plan
 from modelplane_operator.cli.options import Context, Kubeconfig, hub
 from modelplane_operator.cli.output import Exit, No, console, text
 from modelplane_operator.clients.kube import Kube

@@ -12,13 +12,12 @@ from pydantic import ValidationError
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
-from modelplane_operator.cli.output import No
-from modelplane_operator.cli.workload import OutOfReachError
+from modelplane_operator.cli.output import No, OutOfReachError
 from modelplane_operator.clients.asking import question
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound
-from modelplane_operator.planning.answers.questions import QUESTION
+from modelplane_operator.planning.answers.documents import QUESTION
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from modelplane_operator.api.conditions import legible
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.answers.schema import document
 
 T = TypeVar("T")
@@ -34,6 +34,18 @@ class Exit(IntEnum):
 
 class No(Exception):  # noqa: N818 - it is an answer
     """The answer is no; the message says what to do."""
+
+
+class FailedError(Exception):
+    """There is no answer; the message says why, and what to do."""
+
+    code = Exit.ERROR
+
+
+class OutOfReachError(FailedError):
+    """A cluster cannot be asked from here; the message says what to do instead."""
+
+    code = Exit.OUT_OF_REACH
 
 
 class Format(StrEnum):

@@ -15,7 +15,9 @@ from modelplane_operator.planning.answers.overview import clusters as clusters_o
 from modelplane_operator.planning.answers.overview import models as states
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
-top = typer.Typer(name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True)
+top = typer.Typer(
+    name="top", help="Who uses how much of the fleet, the most first.", no_args_is_help=True, add_completion=False
+)
 
 
 @dataclass(frozen=True, slots=True)

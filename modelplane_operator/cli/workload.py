@@ -9,15 +9,12 @@ from dataclasses import dataclass
 
 from modelplane_operator.api import InferenceCluster, ModelReplica, labels, names
 from modelplane_operator.api.types import of
+from modelplane_operator.cli.output import OutOfReachError
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.kubeconfigs import SecretKubeconfig
 from modelplane_operator.kube.errors import ClientError, Forbidden
 from modelplane_operator.kube.objects import Key, Manifest, entries, labels_of, section
 from modelplane_operator.kube.resources import POD, SECRET
-
-
-class OutOfReachError(Exception):
-    """A cluster cannot be asked from here; the message says what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)

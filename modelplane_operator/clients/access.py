@@ -26,7 +26,6 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 import yaml
 
-from modelplane_operator.clients.wording import tls
 from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.kube.words import listed
@@ -129,6 +128,8 @@ class Access:
                     context.load_cert_chain(path, password=_no_password)
         # An SSLError is an OSError, and so is a disk without room for the key; a TypeError is a PEM that is not ASCII.
         except (OSError, TypeError, ValueError) as error:
+            from modelplane_operator.clients.wording import tls  # noqa: PLC0415 - with aiohttp, which loads for long
+
             raise KubeconfigError(f"the certificates cannot be used: {tls(error)}") from error
         return context
 

@@ -29,3 +29,15 @@ def listed(names: Iterable[str], at_most: int = NAMED) -> str:
     known = tuple(names)
     more = f" and {len(known) - at_most} more" if len(known) > at_most else ""
     return f"{', '.join(known[:at_most])}{more}"
+
+
+_OBEYED = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {ord("\n"), ord("\t")},
+    "\N{REPLACEMENT CHARACTER}",
+)
+"""What a terminal obeys and does not show: control characters, and those that turn the direction of a text."""
+
+
+def legible(text: str) -> str:
+    """The text as it may be shown on a terminal: pods, and whole clusters, have others say what they like."""
+    return text.translate(_OBEYED)

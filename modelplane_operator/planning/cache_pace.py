@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.model_cache import CachedCluster
 from modelplane_operator.kube.backoff import Backoff
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.cached_cluster import Look, Observed, edited
 
 PACE: Final = Backoff(first=2.0, longest=300.0)

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
 from modelplane_operator.api import labels
-from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.model_cache import CacheProgress
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, Section, annotations_of, entries, is_terminating, key_of, section
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.symptoms import symptoms, told
 
 MOST: Final = 1 << 53  # of anything that is counted

@@ -28,7 +28,8 @@ from modelplane_operator.kube.objects import Key, Manifest, is_terminating, sect
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
 from modelplane_operator.planning.admission.certificates import asking, in_use, known, rotation
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
-from modelplane_operator.planning.answers.questions import BUSY, QUESTION, Answer, QuestionError
+from modelplane_operator.planning.answers.documents import QUESTION
+from modelplane_operator.planning.answers.questions import BUSY, Answer, QuestionError
 from modelplane_operator.runtime.loop import Clients, Controller
 
 PATIENCE: Final = 1.5  # API servers wait for two seconds

@@ -142,6 +142,18 @@ class FleetModel:
         self._revision = 0
         self._devices: frozenset[Device] | None = None  # None: pools have changed since somebody asked
 
+    def copy(self) -> "FleetModel":
+        """Another model that has seen the same, and changes apart from this one. Views are not copied."""
+        found = FleetModel()
+        found._sites, found._published = dict(self._sites), dict(self._published)
+        found._interned, found._contents = dict(self._interned), self._contents
+        found._used.update((name, Counter(used)) for name, used in self._used.items())
+        found._observed = dict(self._observed)
+        found._named.update((name, dict(named)) for name, named in self._named.items())
+        found._changes, found._revision = OrderedDict(self._changes), self._revision
+        found._devices = self._devices
+        return found
+
     # What is seen --------------------------------------------------------------------------------------------------
 
     def observe_cluster(self, cluster: InferenceCluster, *, unreachable_since: datetime | None = None) -> None:

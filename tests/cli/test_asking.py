@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +32,12 @@ REPLICAS = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modelre
 DEPLOYMENTS = ONE.rpartition("/")[0]
 SERVICES = f"/apis/modelplane.ai/v1alpha1/namespaces/{OWN.key.namespace}/modelservices"
 LISTS: dict[str, tuple[Any, ...]] = {SERVICES: (), REPLICAS: SEEN.replicas, DEPLOYMENTS: (OWN,)}
+EVERYWHERE: dict[str, tuple[Any, ...]] = {
+    "/apis/modelplane.ai/v1alpha1/inferenceclusters": FLEET,
+    "/apis/modelplane.ai/v1alpha1/modelreplicas": SEEN.replicas,
+    "/apis/modelplane.ai/v1alpha1/modeldeployments": (OWN,),
+    "/apis/modelplane.ai/v1alpha1/modelcaches": (),
+}
 
 
 @dataclass
@@ -38,6 +46,8 @@ class Hub:
 
     url: str = ""
     answers: bool = True
+    reads_fleet: bool = False
+    paths: list[str] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def kubeconfig(self, folder: Path) -> Path:
@@ -51,10 +61,12 @@ class Hub:
         return path
 
     def said(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        self.paths.append(path)
         if path == ONE:
             return 200, OWN.to_manifest()
-        if path in LISTS:
-            items = [one.to_manifest() for one in LISTS[path]]
+        lists = {**LISTS, **(EVERYWHERE if self.reads_fleet else {})}
+        if path in lists:
+            items = [one.to_manifest() for one in lists[path]]
             return 200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
         if (method, path) != ("POST", QUESTIONS):
             return 403, {"kind": "Status", "message": f"{path} is forbidden"}
@@ -130,3 +142,27 @@ async def test_where_nobody_answers_it_is_told_what_the_user_lacks(hub: Hub, tmp
 async def test_the_models_of_the_namespace_are_told_to_whoever_may_read_no_more(hub: Hub, tmp_path: Path) -> None:
     code, said = await modelplane(hub.kubeconfig(tmp_path), "top", "models", "-o", "json")
     assert (code, [(one["name"], one["nodes"]) for one in json.loads(said)["items"]]) == (YES, [(OWN.key.name, 1)])
+
+
+async def test_the_operator_is_asked_before_the_hub_is_read(hub: Hub, tmp_path: Path) -> None:
+    hub.reads_fleet = True
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "why", OWN.key.name)
+    assert (code, said.startswith(f"{OWN.key} is not Ready")) == (NO, True)
+    assert hub.paths == [QUESTIONS]
+
+
+async def test_without_an_operator_the_hub_is_read_and_says_the_same(hub: Hub, tmp_path: Path) -> None:
+    hub.reads_fleet, config = True, hub.kubeconfig(tmp_path)
+    for command in (["why", OWN.key.name], ["plan", OWN.key.name, "--replicas=3"], ["hardware"]):
+        hub.answers = True
+        asked_for = await modelplane(config, *command, "-o", "json")
+        hub.answers = False
+        assert await modelplane(config, *command, "-o", "json") == asked_for
+    assert len(hub.asked) == 3
+
+
+def test_nothing_of_the_scheduler_is_loaded_to_print_an_answer() -> None:
+    text = "import sys; from modelplane_operator.cli import __main__, answers; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    heavy = ("aiohttp", "pydantic", "lark", "structlog", "modelplane_operator.api", "modelplane_operator.scheduling")
+    assert not [one for one in loaded if one.startswith(heavy)]

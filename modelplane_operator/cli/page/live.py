@@ -13,7 +13,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
-from modelplane_operator.api.conditions import legible
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
 from modelplane_operator.clients.asking import may
@@ -24,6 +23,7 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.answers.overview import clusters, in_transit, models
 from modelplane_operator.planning.answers.schema import plain
 from modelplane_operator.planning.answers.snapshot import Snapshot

@@ -21,7 +21,7 @@ def reviewed(controllers: Controllers, fleet: FleetView, reach: Reach) -> Contro
 
     def with_review(one: Controller[Any, Any]) -> Controller[Any, Any]:
         found = reviews.get(one.type)
-        answers = Questions() if one.type == of(ModelDeployment) else None
+        answers = Questions(fleet) if one.type == of(ModelDeployment) else None
         return replace(one, review=found, answers=answers) if found else one
 
     return tuple(map(with_review, controllers))

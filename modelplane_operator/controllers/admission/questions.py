@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica, ModelService
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.asking import may
-from modelplane_operator.kube.objects import Manifest, section
+from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.planning.answers.questions import (
     BUSY,
     FORBIDDEN,
@@ -25,6 +26,7 @@ from modelplane_operator.planning.answers.questions import (
 )
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.runtime.loop import Clients
+from modelplane_operator.scheduling.fleet import FleetModel
 
 WAITING: Final = 8  # questions; whoever comes then is told to ask again
 SECONDS: Final = 8.0  # the API server waits for ten
@@ -33,9 +35,10 @@ _User = Mapping[str, object]
 
 
 class Questions:
-    """Answers one question at a time, in a thread: a large fleet takes a second to look through."""
+    """Answers one question at a time, in a thread: a large fleet takes some tenths of a second to look through."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: FleetView) -> None:
+        self._fleet = fleet
         self._turn = asyncio.Semaphore(1)
         self._waiting = 0
 
@@ -49,11 +52,9 @@ class Questions:
         self._waiting += 1
         try:
             async with asyncio.timeout(SECONDS):
-                await _permitted(question, _user(request), clients)
+                everywhere = await _permitted(question, _user(request), clients)
                 await self._turn.acquire()
-                looking = asyncio.create_task(
-                    asyncio.to_thread(_looked_up, question, _stored(question.namespace, clients))
-                )
+                looking = asyncio.create_task(self._look_up(question, clients, everywhere=everywhere))
                 looking.add_done_callback(lambda _: self._turn.release())  # nobody ends a thread
                 return await asyncio.shield(looking)
         except TimeoutError:
@@ -61,14 +62,26 @@ class Questions:
         finally:
             self._waiting -= 1
 
+    async def _look_up(self, question: Question, clients: Clients, *, everywhere: bool) -> Answer:
+        stored = _stored(question, self._fleet, clients, everywhere=everywhere)
+        return await asyncio.to_thread(_looked_up, question, stored)
 
-async def _permitted(question: Question, user: _User, clients: Clients) -> None:
-    """By the rights of whoever asks on the ModelDeployment concerned; raises QuestionError."""
-    if question.verb is None:
-        return
-    if not await may(clients.hub.kube, question.verb, of(ModelDeployment), question.key, user=user):
-        words = f"you may not {question.verb} ModelDeployment {question.key}: have somebody give you that right"
+
+async def _permitted(question: Question, user: _User, clients: Clients) -> bool:
+    """By the rights of whoever asks on the ModelDeployment concerned; raises QuestionError.
+
+    Answers whether a plan may name what other namespaces have: it may to whoever may list that.
+    """
+    kube, verb = clients.hub.kube, question.verb
+    if verb is None:
+        return False
+    if not await may(kube, verb, of(ModelDeployment), question.key, user=user):
+        words = f"you may not {verb} ModelDeployment {question.key}: have somebody give you that right"
         raise QuestionError(words, FORBIDDEN)
+    if question.spec.ask != "Plan":
+        return False
+    every = Key("", "")
+    return all([await may(kube, "list", of(kind), every, user=user) for kind in (ModelDeployment, ModelReplica)])
 
 
 def _user(request: Manifest) -> _User:
@@ -80,38 +93,55 @@ def _user(request: Manifest) -> _User:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is known at one moment, to be parsed elsewhere: the fleet, and the namespace's own."""
+    """What is known at one moment, to be looked through in a thread: the fleet, and what the question is about."""
 
     now: datetime
-    clusters: Sequence[Manifest]
+    model: FleetModel
+    clusters: tuple[InferenceCluster, ...]
     replicas: Sequence[Manifest]
     deployments: Sequence[Manifest]
     caches: Sequence[Manifest]
     services: Sequence[Manifest]
 
 
-def _stored(namespace: str, clients: Clients) -> Stored:
-    def known(kind: Kind, within: str = "") -> Sequence[Manifest]:
-        found = clients.hub.find(of(kind)) or ()
-        return [one for one in found if not within or one["metadata"].get("namespace") == within]
-
+def _stored(question: Question, fleet: FleetView, clients: Clients, *, everywhere: bool) -> Stored:
+    """Of deployments the one concerned, and for a plan those that wait, which might have what it leaves free."""
+    deployments = [
+        one
+        for key, one in _known(ModelDeployment, clients)
+        if key == question.key
+        or (question.spec.ask == "Plan" and (everywhere or key.namespace == question.namespace) and _waits(one, fleet))
+    ]
+    replicas, namespaces = clients.hub.find(of(ModelReplica)), {key_of(one).namespace for one in deployments}
     return Stored(
         clients.now(),
-        known(InferenceCluster),
-        known(ModelReplica),
-        known(ModelDeployment, namespace),
-        known(ModelCache, namespace),
-        known(ModelService, namespace),
+        fleet.model.copy(),
+        tuple(fleet.clusters.values()),
+        [one for each in deployments for one in (replicas.owned_by(each["metadata"]["uid"]) if replicas else ())],
+        deployments,
+        [one for key, one in _known(ModelCache, clients) if key.namespace in {*namespaces, question.namespace}],
+        [one for key, one in _known(ModelService, clients) if key.namespace == question.namespace],
     )
+
+
+def _known(kind: Kind, clients: Clients) -> Iterable[tuple[Key, Manifest]]:
+    return ((key_of(one), one) for one in clients.hub.find(of(kind)) or ())
+
+
+def _waits(deployment: Manifest, fleet: FleetView) -> bool:
+    """Whether it has fewer replicas than it asks for."""
+    key, wanted = key_of(deployment), section(deployment, "spec").get("replicas")
+    return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
 
 
 def _looked_up(question: Question, stored: Stored) -> Answer:
     seen = Snapshot(
-        _parsed(InferenceCluster, stored.clusters),
+        stored.clusters,
         _parsed(ModelReplica, stored.replicas),
         _parsed(ModelDeployment, stored.deployments),
         _parsed(ModelCache, stored.caches),
         stored.now,
+        stored.model,
     )
     return answer(question, _parsed(ModelService, stored.services), seen)
 

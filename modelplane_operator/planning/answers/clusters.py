@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+from modelplane_operator.planning.answers.documents import ClusterAnswer
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
@@ -13,18 +13,6 @@ from modelplane_operator.scheduling.prose import reason, remedy
 from modelplane_operator.scheduling.reasons import Spare
 from modelplane_operator.scheduling.requirement import Ask
 from modelplane_operator.scheduling.survey import Fit, answer
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAnswer:
-    """One cluster's."""
-
-    name: str
-    replicas: int
-    """Of the deployment, those to come included."""
-    room: bool
-    says: str
-    remedy: str
 
 
 def every_cluster(asked: Ask, decision: Decision, fleet: FleetModel, snapshot: Snapshot) -> tuple[ClusterAnswer, ...]:

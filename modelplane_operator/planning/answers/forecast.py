@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelReplica
@@ -11,6 +11,7 @@ from modelplane_operator.api.inference_cluster import Taint
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import sentence
+from modelplane_operator.planning.answers.documents import Going, Outcome
 from modelplane_operator.planning.answers.fixes import fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.model_deployment.course import Course, decide
@@ -23,42 +24,6 @@ from modelplane_operator.scheduling.requirement import NoCache
 
 DRAINED = Taint(key="modelplane.ai/drain", effect="NoExecute")
 """What a drain of a cluster is: replicas that do not tolerate it move where others take them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Going:
-    """A replica that would not stay where or as it is."""
-
-    name: str
-    cluster: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What would become of one deployment."""
-
-    namespace: str
-    name: str
-    settled: bool
-    """Whether every replica would have a place, and might stay there."""
-    decision: str
-    added: tuple[str, ...]
-    """Places of new replicas, as cluster/pool."""
-    removed: tuple[Going, ...]
-    restarted: tuple[str, ...]
-    """Replicas that would stay and get another shape."""
-    stuck: tuple[Going, ...]
-    """Replicas that should leave their clusters, and that no other takes."""
-    waiting: int
-    """Replicas without a place."""
-    help: tuple[str, ...]
-    weights: tuple[str, ...] = ()
-    """What new replicas would wait for in their places."""
-
-    @property
-    def changes(self) -> bool:
-        return bool(self.added or self.removed or self.restarted or self.stuck)
 
 
 def forecast(

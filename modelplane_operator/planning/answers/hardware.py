@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from modelplane_operator.api.inference_cluster import PublishedDevice
+from modelplane_operator.planning.answers.documents import Hardware
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
 TELLING = ("productName", "architecture", "type")
 """Attributes by which people tell devices apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """One kind of device, over all clusters."""
-
-    inference_class: str
-    device: str
-    driver: str
-    per_node: int
-    claimed: bool
-    """Whether pods claim it; otherwise it only guides placement."""
-    attributes: dict[str, str]
-    capacity: dict[str, str]
-    nodes: int
-    free: int
-    clusters: tuple[str, ...]
-    selector: str
-    """Which a ModelDeployment may ask by."""
 
 
 def hardware(snapshot: Snapshot) -> tuple[Hardware, ...]:

@@ -15,15 +15,14 @@ from modelplane_operator.api import ModelDeployment, ModelService
 from modelplane_operator.api.bounds import OurName
 from modelplane_operator.api.model import Model
 from modelplane_operator.kube.objects import Key, Manifest, section
-from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.forecast import Outcome, edited, forecast, scaled
+from modelplane_operator.planning.answers.documents import Outcome
+from modelplane_operator.planning.answers.forecast import edited, forecast, scaled
 from modelplane_operator.planning.answers.hardware import hardware
 from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
 
-QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions")
 OF_SPEC: Final = 256 * 1024  # characters of a ModelDeployment
 
 Verb = Literal["get", "create", "update"]

@@ -22,13 +22,15 @@ from modelplane_operator.scheduling.schedule import schedule
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was read, and when."""
+    """What was read, and when. Where the model of the fleet is known, replicas and deployments are those alone that an
+    answer is about."""
 
     clusters: tuple[InferenceCluster, ...]
     replicas: tuple[ModelReplica, ...]
     deployments: tuple[ModelDeployment, ...]
     caches: tuple[ModelCache, ...]
     now: datetime
+    model: FleetModel | None = None
 
     @cached_property
     def deployment(self) -> Mapping[Key, ModelDeployment]:
@@ -57,6 +59,8 @@ class Snapshot:
 
     def fleet(self) -> FleetModel:
         """A model of the fleet that may be changed: another one each time."""
+        if self.model is not None:
+            return self.model.copy()
         fleet = FleetModel()
         for replica in self.placed:  # first: then each cluster is reckoned up once
             fleet.observe_placed(replica)

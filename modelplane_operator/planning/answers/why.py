@@ -3,81 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica, ModelService, labels
 from modelplane_operator.api.conditions import Condition, Synced
 from modelplane_operator.api.remedies import remedy as remedy_of
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.clusters import ClusterAnswer, every_cluster
+from modelplane_operator.planning.answers.clusters import every_cluster
+from modelplane_operator.planning.answers.documents import Miss, ReplicaState, Route, Why
 from modelplane_operator.planning.answers.fixes import MOST, Fix, fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot, ready
 from modelplane_operator.scheduling.decision import Decision, Refusal
 from modelplane_operator.scheduling.placement import charges, read
 from modelplane_operator.scheduling.prose import group, reason_to_move, remedy, summary
 from modelplane_operator.scheduling.prose import reason as told
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """One replica that exists."""
-
-    name: str
-    cluster: str
-    pool: str
-    ready: bool
-    says: str
-    """Why it is not, in the words of its own condition, and what is wrong with its cluster."""
-    since: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A service that leads to the model."""
-
-    name: str
-    url: str
-    ready: bool
-    says: str
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Clusters that take no replica more for one reason."""
-
-    clusters: str
-    nearest: str
-    reason: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """The answer."""
-
-    namespace: str
-    name: str
-    ready: bool
-    reason: str
-    since: datetime | None
-    cause: str
-    """The one thing that stands in the way, or how many replicas answer."""
-    help: tuple[str, ...]
-    """What would help, the smallest change first."""
-    desired: int
-    replicas: tuple[ReplicaState, ...]
-    waiting: int
-    """Replicas without a place."""
-    decision: str
-    """What the scheduler decides now, as the condition ReplicasScheduled tells it."""
-    misses: tuple[Miss, ...]
-    routes: tuple[Route, ...]
-    weights: tuple[str, ...] = ()
-    """What replicas that have a place now will wait for there."""
-    clusters: tuple[ClusterAnswer, ...] = ()
-    """What each says to one replica more, where that was asked for."""
 
 
 def why(
