@@ -56,25 +56,22 @@ class Questions:
         self._waiting[namespace] += 1
         try:
             async with asyncio.timeout(SECONDS):
+                question = await asyncio.to_thread(asked, dict(section(request, "object")))
+                if question.namespace != namespace:
+                    raise QuestionError("a question is asked in the namespace that it is about")
+                everywhere = await _permitted(question, _user(request), clients)
                 await self._turn.acquire()
-                looking = asyncio.create_task(self._look_up(request, clients))
+                looking = asyncio.create_task(self._look_up(question, clients, everywhere=everywhere))
                 return await asyncio.shield(looking)
         except TimeoutError:
             raise QuestionError("the answer takes too long now: ask again", BUSY) from None
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, request: Manifest, clients: Clients) -> Answer:
-        """Holds the turn until its thread ends, which nobody can end sooner."""
+    async def _look_up(self, question: Question, clients: Clients, *, everywhere: bool) -> Answer:
+        """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
         began = time.monotonic()
         try:
-            question = await asyncio.to_thread(asked, dict(section(request, "object")))
-            if question.namespace != request.get("namespace"):
-                raise QuestionError("a question is asked in the namespace that it is about")
-            asking = time.monotonic()
-            async with asyncio.timeout(SECONDS):
-                everywhere = await _permitted(question, _user(request), clients)
-            began += time.monotonic() - asking  # the hub's time is not ours
             found = stored(question, self._fleet, clients, everywhere=everywhere)
             return await asyncio.to_thread(_looked_up, question, found)
         finally:
