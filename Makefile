@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Start here
 
 help:  ## Show this list
-	@awk 'BEGIN {FS = ":.*  ## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*  ## / {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*  ## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*  ## / {printf "  \033[36m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.complete  ## Make the virtual environment from the locked requirements
 
@@ -50,6 +50,20 @@ test-all: setup  ## Run every test; for hours
 test-faults: setup  ## Kill the operator at every write, break every wire; for long (SHARD=1/4: a part, FAULTS_SEED=N: again)
 	$(BIN)/python -m localfleet build
 	$(BIN)/pytest -m faults tests/faults
+
+kind: kind-needs setup image-files  ## A hub and two clusters of real nodes, by kind, with the operator on it (docs/kind.md)
+	@$(BIN)/python -m scripts.image build modelplane-operator:kind $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
+	@$(BIN)/python -m scripts.kind up
+
+kind-down: setup  ## End all of that
+	@$(BIN)/python -m scripts.kind down
+
+kind-needs:
+	@$(PYTHON) scripts/kind/needs.py
+
+e2e-kind: kind-needs .venv-e2e/.complete kind  ## Run tests/e2e on them (KIND_KEEP=1: keep the clusters)
+	@.venv-e2e/bin/pytest tests/e2e -p no:randomly -m ""
+	@$(if $(KIND_KEEP),,$(BIN)/python -m scripts.kind down)
 
 ##@ While you work
 
@@ -104,6 +118,7 @@ release: image-files crds  ## All of a release, made twice and compared, with ch
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --extra gke --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group e2e --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-e2e.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release
 	$(BIN)/python -m scripts.digests
@@ -113,7 +128,15 @@ digests-check: setup  ## Fail when a digest is missing: a release runs this
 	$(BIN)/python -m scripts.digests --check
 
 clean:  ## Remove what was built here (the cache of built binaries stays)
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-e2e build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# tests/e2e alone: what nobody else needs, in an environment of its own (pyproject.toml says why).
+.venv-e2e/.complete: requirements-e2e.txt .venv/.complete
+	@echo "setting up .venv-e2e"
+	@$(PYTHON) -m venv --clear --without-pip .venv-e2e
+	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv-e2e/bin/python requirements-e2e.txt
+	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python .venv-e2e/bin/python -e .
+	@touch $@
 
 # pip installs uv alone, from the same lock and by the same hashes: uv then installs the rest in a quarter of the time.
 .venv/.complete: requirements.txt
@@ -126,4 +149,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-down kind-needs e2e-kind test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean

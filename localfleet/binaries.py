@@ -139,7 +139,9 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Files("envoy-gateway-chart", "envoy-gateway", "github.com/envoyproxy/gateway", "charts/gateway-helm"),
 )
-BY_NAME = {tool.name: tool for tool in TOOLS}
+# Devices for clusters whose kubelets are real (scripts/kind): a fleet runs without it.
+BESIDE: tuple[Tool, ...] = (Program("madeupdevices", "madeupdevices", "k8s.io/dynamic-resource-allocation"),)
+BY_NAME = {tool.name: tool for tool in (*TOOLS, *BESIDE)}
 
 
 def cache_folder() -> Path:
@@ -150,11 +152,11 @@ def cache_folder() -> Path:
 
 
 def ensure(*names: str) -> dict[str, Path]:
-    """The path of each named tool (all of them when none is named), made now where the cache lacks it."""
+    """The path of each named tool (all of a fleet's when none is named), made now where the cache lacks it."""
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         raise BuildFailedError(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
-    wanted = [BY_NAME[name] for name in names or BY_NAME]
+    wanted = [BY_NAME[name] for name in names] or [*TOOLS]
     if named := archive.chosen():  # before anything asks for a Go, which then nobody needs
         with locked("archive"):
             archive.unpack(named, cache_folder())

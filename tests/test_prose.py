@@ -115,6 +115,7 @@ COMMANDS = [
 ]
 KUBERNETES = {
     *("all", "clusterrole", "configmap", "crd", "deployment", "job", "lease", "namespace", "node", "nodes", "pod"),
+    "envoyproxy",
     *("pods", "pvc", "resourceslices", "rolebinding", "secret", "secrets", "service", "validatingwebhookconfiguration"),
 }
 NAMED = {

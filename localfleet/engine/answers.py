@@ -26,8 +26,19 @@ _WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that a model calls, and the JSON that it gives to it."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
-    """What a request asks for, whichever dialect it was written in. `model` None: whatever is served."""
+    """What a request asks for, whichever dialect it was written in. `model` None: whatever is served.
+
+    With a call, that is the answer, and its tokens are those of the arguments.
+    """
 
     model: str | None
     prompt: str
@@ -35,6 +46,7 @@ class Ask:
     stream: bool = False
     include_usage: bool = False
     exact_length: bool = False
+    call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,7 @@ class Answer:
     tokens: tuple[str, ...]
     prompt_tokens: int
     finish: Literal["stop", "length"]
+    call: Call | None = None
 
     @property
     def text(self) -> str:
@@ -58,6 +71,16 @@ def answer(pod: Pod, cluster: str, ask: Ask, *, number: int, now: float) -> Answ
     """The answer of this pod's engine to its `number`-th request."""
     digest = hashlib.sha256(ask.prompt.encode()).digest()
     model = ask.model or pod.models[0]
+    if ask.call is not None:
+        return Answer(
+            id=f"{pod.uid[:8]}-{number}",
+            model=model,
+            created=int(now),
+            tokens=split(ask.call.arguments),
+            prompt_tokens=len(split(ask.prompt)),
+            finish="stop",
+            call=ask.call,
+        )
     introduction = (
         f"This is {model} in pod {pod.namespace}/{pod.name} on cluster {cluster}, answering {digest.hex()[:8]}:"
     )

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard, cast
 
 import orjson
 
-from localfleet.engine.answers import Answer, Ask, split
+from localfleet.engine.answers import Answer, Ask, Call, split
 from localfleet.kubeclient import Manifest
 
 Frames = Iterable[bytes]
@@ -78,7 +78,7 @@ def _field(body: Manifest, name: str, kind: type | tuple[type, ...], *, needed: 
     return value
 
 
-def _ask(body: Manifest, prompt: str, *limits: str) -> Ask:
+def _ask(body: Manifest, prompt: str, *limits: str, call: Call | None = None) -> Ask:
     limit = next((value for name in limits if (value := _field(body, name, int)) is not None), None)
     if limit is not None and limit < 1:
         raise RequestError(400, "BadRequestError", f"{limits[0]} must be at least 1, got {limit}.", limits[0])
@@ -90,6 +90,7 @@ def _ask(body: Manifest, prompt: str, *limits: str) -> Ask:
         stream=bool(_field(body, "stream", bool)),
         include_usage=bool(options.get("include_usage")),
         exact_length=bool(body.get("ignore_eos")),
+        call=call,
     )
 
 
@@ -110,8 +111,36 @@ def _is_object(value: Any) -> TypeGuard[Manifest]:
     return isinstance(value, dict)
 
 
+_NOTHING: Manifest = {}
+Offered = list[tuple[str, Manifest]]
+
+
+def _call(offered: Offered, choice: Any, messages: list[Any], prompt: str) -> Call | None:
+    """The tool that is called: the one that was chosen, else the first, and none once a tool has answered.
+
+    `offered` are names with the schemas of their arguments. What a tool needs gets the last word of the prompt.
+    """
+    last = next(filter(_is_object, reversed(messages)), _NOTHING)
+    parts = [
+        last,
+        *filter(_is_object, cast(list[Any], last.get("content")) if isinstance(last.get("content"), list) else []),
+    ]
+    if not offered or choice == "none" or any("tool_call_id" in part or "tool_use_id" in part for part in parts):
+        return None
+    name, schema = next((one for one in offered if one[0] == choice), offered[0])
+    needed: list[str] = schema.get("required") or []
+    return Call(name, orjson.dumps(dict.fromkeys(needed, (prompt.split() or [""])[-1])).decode())
+
+
 def _parse_chat(body: Manifest) -> Ask:
-    return _ask(body, _said(_field(body, "messages", list, needed=True)), "max_completion_tokens", "max_tokens")
+    messages: list[Any] = _field(body, "messages", list, needed=True)
+    said = _said(messages)
+    functions = [tool["function"] for tool in _field(body, "tools", list) or () if "function" in tool]
+    choice = body.get("tool_choice")
+    chosen = choice["function"]["name"] if _is_object(choice) else choice
+    offered: Offered = [(one["name"], one.get("parameters") or _NOTHING) for one in functions]
+    call = _call(offered, chosen, messages, said)
+    return _ask(body, said, "max_completion_tokens", "max_tokens", call=call)
 
 
 def _parse_completion(body: Manifest) -> Ask:
@@ -122,7 +151,13 @@ def _parse_completion(body: Manifest) -> Ask:
 
 def _parse_messages(body: Manifest) -> Ask:
     system = "\n".join(_texts(body.get("system")))
-    return _ask(body, f"{system}\n{_said(_field(body, 'messages', list, needed=True))}", "max_tokens")
+    messages: list[Any] = _field(body, "messages", list, needed=True)
+    said = f"{system}\n{_said(messages)}"
+    choice: Manifest = _field(body, "tool_choice", dict) or {}
+    tools: list[Manifest] = _field(body, "tools", list) or []
+    offered: Offered = [(one["name"], one.get("input_schema") or _NOTHING) for one in tools]
+    call = _call(offered, choice.get("name") or choice.get("type"), messages, said)
+    return _ask(body, said, "max_tokens", call=call)
 
 
 def _usage(answer: Answer) -> Manifest:
@@ -145,7 +180,31 @@ def _openai(answer: Answer, kind: str, prefix: str, **rest: Any) -> Manifest:
 
 def _chat_choice(answer: Answer) -> Manifest:
     message: Manifest = {"role": "assistant", "content": answer.text, "tool_calls": []}
-    return {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+    if answer.call is not None:
+        function = {"name": answer.call.name, "arguments": answer.call.arguments}
+        message |= {
+            "content": None,
+            "tool_calls": [{"id": f"call-{answer.id}", "type": "function", "function": function}],
+        }
+    return {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(answer)}
+
+
+def _finish(answer: Answer) -> str:
+    return answer.finish if answer.call is None else "tool_calls"
+
+
+def _chat_opening(answer: Answer) -> Frames:
+    yield _chat_chunk(answer, _delta({"role": "assistant", "content": "" if answer.call is None else None}))
+    if answer.call is not None:
+        function = {"name": answer.call.name, "arguments": ""}
+        called = {"index": 0, "id": f"call-{answer.id}", "type": "function", "function": function}
+        yield _chat_chunk(answer, _delta({"tool_calls": [called]}))
+
+
+def _chat_piece(answer: Answer, token: str) -> bytes:
+    if answer.call is None:
+        return _chat_chunk(answer, _delta({"content": token}))
+    return _chat_chunk(answer, _delta({"tool_calls": [{"index": 0, "function": {"arguments": token}}]}))
 
 
 def _text_choice(text: str, finish: str | None) -> Manifest:
@@ -179,13 +238,28 @@ def _openai_closing(
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
-def _message(answer: Answer, text: str | None, stop: str | None, written: int) -> Manifest:
+def _stop_reason(answer: Answer) -> str:
+    return _STOP_REASONS[answer.finish] if answer.call is None else "tool_use"
+
+
+def _block(answer: Answer, text: str, arguments: Any) -> Manifest:
+    if answer.call is None:
+        return {"type": "text", "text": text}
+    return {"type": "tool_use", "id": f"toolu_{answer.id}", "name": answer.call.name, "input": arguments}
+
+
+def _whole_message(answer: Answer) -> Manifest:
+    arguments = orjson.loads(answer.call.arguments) if answer.call is not None else None
+    return _message(answer, [_block(answer, answer.text, arguments)], _stop_reason(answer), len(answer.tokens))
+
+
+def _message(answer: Answer, content: list[Manifest], stop: str | None, written: int) -> Manifest:
     return {
         "id": f"msg_{answer.id}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,
-        "content": [] if text is None else [{"type": "text", "text": text}],
+        "content": content,
         "stop_reason": stop,
         "stop_sequence": None,
         "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": written},
@@ -193,19 +267,20 @@ def _message(answer: Answer, text: str | None, stop: str | None, written: int) -
 
 
 def _message_opening(answer: Answer) -> Frames:
-    yield _event({"type": "message_start", "message": _message(answer, None, None, 0)})
-    yield _event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+    yield _event({"type": "message_start", "message": _message(answer, [], None, 0)})
+    yield _event({"type": "content_block_start", "index": 0, "content_block": _block(answer, "", {})})
 
 
 def _message_piece(answer: Answer, token: str) -> bytes:
-    del answer
-    return _event({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": token}})
+    said = {"type": "text_delta", "text": token}
+    called = {"type": "input_json_delta", "partial_json": token}
+    return _event({"type": "content_block_delta", "index": 0, "delta": said if answer.call is None else called})
 
 
 def _message_closing(answer: Answer, ask: Ask) -> Frames:
     del ask
     yield _event({"type": "content_block_stop", "index": 0})
-    delta = {"stop_reason": _STOP_REASONS[answer.finish], "stop_sequence": None}
+    delta = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
     yield _event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": len(answer.tokens)}})
     yield _event({"type": "message_stop"})
 
@@ -216,9 +291,9 @@ DIALECTS: Mapping[str, Dialect] = {
         whole=lambda answer: _openai(
             answer, "chat.completion", "chatcmpl", choices=[_chat_choice(answer)], usage=_usage(answer)
         ),
-        opening=lambda answer: [_chat_chunk(answer, _delta({"role": "assistant", "content": ""}))],
-        piece=lambda answer, token: _chat_chunk(answer, _delta({"content": token})),
-        closing=_openai_closing(_chat_chunk, lambda answer: _delta({}, answer.finish)),
+        opening=_chat_opening,
+        piece=_chat_piece,
+        closing=_openai_closing(_chat_chunk, lambda answer: _delta({}, _finish(answer))),
         refusal=openai_error,
     ),
     "/v1/completions": Dialect(
@@ -233,7 +308,7 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "/v1/messages": Dialect(
         parse=_parse_messages,
-        whole=lambda answer: _message(answer, answer.text, _STOP_REASONS[answer.finish], len(answer.tokens)),
+        whole=_whole_message,
         opening=_message_opening,
         piece=_message_piece,
         closing=_message_closing,

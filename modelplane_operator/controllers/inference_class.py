@@ -51,5 +51,5 @@ def _counted(cluster: Manifest) -> Any:
 
 
 CONTROLLER: Controller[InferenceClass, Observed] = Controller(
-    InferenceClass, observe, plan, watches={CLUSTERS: _of_its_pools}, indexes=INDEXES
+    InferenceClass, observe, plan, sums_up=True, watches={CLUSTERS: _of_its_pools}, indexes=INDEXES
 )

@@ -159,6 +159,7 @@ def controller(
         InferenceCluster,
         observe,
         plan,
+        sums_up=True,
         watches={
             CLASSES: _with_pools_of_it,
             CLUSTERS: on_another,

@@ -110,6 +110,7 @@ def controller(
         ModelDeployment,
         observe,
         decide,
+        sums_up=True,
         serial=True,  # each decision counts on the nodes that the ones before have taken
         watches={
             REPLICAS: _on_replica,

@@ -164,6 +164,7 @@ def controller(
         ModelService,
         observe,
         plan,
+        sums_up=True,
         watches=watches,
         indexes=INDEXES,
         listeners=(asking.listen,) if asking else (),

@@ -192,9 +192,11 @@ class Present:
         base = [*render_fences(self.seen.cache.key.namespace, self.seen.namespace_uid, self.site.isolation), volume]
         course = self._course(job, staged=bool(revision), last=last)
         steps: list[Step] = [Apply(one, cluster) for one in (*base, *course.needed)]
-        # Until the mark is on the volume the Job is what tells of it.
+        # Until the mark is on the volume the Job is what tells of it, and of the attempts until the status does.
         done = bool(self.staged)
-        keep = [*base, *course.needed, *(() if done else self._hydration()), *volumes_in_use(self.site, self.serving)]
+        untold = [job] if job and (last is None or last.attempts != attempt(job)) else []
+        needed = [*course.needed, *(untold if done else self._hydration())]
+        keep = [*base, *needed, *volumes_in_use(self.site, self.serving)]
         steps += prune(self.site.children, keep, owner=self.seen.cache.metadata.uid or "", cluster=cluster)
         steps += prune(self.site.fences, base, owner=self.seen.namespace_uid, cluster=cluster)
         retry = course.retry is not None and (course.retry <= now or edited(self.seen.cache))
@@ -202,7 +204,7 @@ class Present:
             steps = [delete(job, cluster=cluster)] if not is_terminating(job) else []
         serving = self.serving
         was = last.since if last and last.phase == course.phase else None
-        again = None if retry else course.retry or course.again
+        again = None if retry else course.retry or course.again or (now if done and untold else None)
         return Look(
             CachedCluster(
                 name=cluster,

@@ -39,9 +39,11 @@ from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.answers.questions import Answer
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Failure, Plan, target
+from modelplane_operator.runtime.invalid import wording
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.reading import Cluster, find
 from modelplane_operator.runtime.reads import Reads
+from modelplane_operator.runtime.status_pace import StatusPace
 from modelplane_operator.runtime.strands import OF_A_CLUSTER, Actor, Executors, Turn, ended_by, outcome, told
 
 R = TypeVar("R", bound=Resource[Any, Any])
@@ -53,8 +55,6 @@ QUARANTINED = (
 )
 PAUSES = f'The annotation {labels.PAUSED}="true" pauses it'
 QUIET_CONFLICTS = 3  # somebody else wrote at the same time: that is no news, unless it goes on
-TOLD = 5  # fields that are wrong with an object
-LONGEST_PART = 63
 
 log = structlog.get_logger()
 
@@ -86,6 +86,8 @@ class Clients:
     """Which defects are in the log already: an object that we fail on is tried again and again."""
     reads: Reads = field(default_factory=Reads)
     """What no watch tells."""
+    pace: StatusPace = field(default_factory=StatusPace)
+    """When statuses that sum others up were written."""
 
     def cluster(self, name: str) -> Cluster:
         return self.hub if name == HUB else self.fleet(name)
@@ -149,6 +151,8 @@ class Controller(Generic[R, O]):
     clusters is asked again. Such a failure then is that cluster's, and the object is not tried later for it."""
     serial: bool = False
     """Whether its objects take turns to decide and to act, because each decision counts on the ones before."""
+    sums_up: bool = False
+    """Whether its status is of other objects: while only counts move in it, it is written once a second at most."""
     watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
     """Types of the hub whose changes concern objects of this kind."""
     remote_watches: Mapping[ResourceType, Mapper] = field(default_factory=dict[ResourceType, Mapper])
@@ -221,13 +225,14 @@ async def reconcile(
     if (failed and not news) or any(isinstance(one.error, NotLeading) for one in failed):
         return Failed()
     try:
-        await report(
+        held = await report(
             informer,
             manifest,
             plan,
             clients,
             reason=reason,
             message="; ".join(filter(None, (told(news), plan.refused))) or message,
+            pace=clients.pace if controller.sums_up and not failed else None,
         )
     except ClientError as error:
         return Failed(at_least=error.retry_after)
@@ -236,7 +241,7 @@ async def reconcile(
         return Failed(terminal=True)
     if failed:
         return outcome(failed)
-    return Done(plan.requeue_after)
+    return Done(min((one for one in (plan.requeue_after, held) if one is not None), default=None))
 
 
 async def _attempt(
@@ -275,7 +280,7 @@ async def _attempt(
     except ClientError as error:
         return plan, (Failure(None, error),)
     except (ValidationError, WrongKindError) as error:
-        return plan, (Failure(None, Defect(f"the object cannot be read: {_where(error)}")),)
+        return plan, (Failure(None, Defect(f"the object cannot be read: {wording(error)}")),)
     except Exception as error:  # noqa: BLE001 - a defect in one object's path must not end the operator
         _tell("reconcile failed", controller, key, clients, error)
         return plan, (Failure(None, Defect.by(error)),)
@@ -308,7 +313,7 @@ def _read(kind: Kind, manifest: Manifest) -> tuple[Resource[Any, Any], str]:
         resource = kind.parse(manifest)
         if resource.metadata.deletion_timestamp:
             return resource, ""
-        return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {_where(error)}"
+        return resource, f"Nothing is changed until the object keeps to the bounds of its kind: {wording(error)}"
 
 
 def _paused(manifest: Manifest) -> str:
@@ -319,12 +324,19 @@ def _paused(manifest: Manifest) -> str:
 
 
 async def report(
-    informer: Informer, observed: Manifest, plan: Plan, clients: Clients, *, reason: Synced, message: str
-) -> None:
-    """Write the status when it differs from the one that is there."""
+    informer: Informer,
+    observed: Manifest,
+    plan: Plan,
+    clients: Clients,
+    *,
+    reason: Synced,
+    message: str,
+    pace: StatusPace | None,
+) -> float | None:
+    """Write the status when it differs from the one that is there; answers for how many seconds it is held back."""
     live = informer.latest(Key(observed["metadata"].get("namespace") or "", observed["metadata"]["name"]))
     if live is None or live["metadata"]["uid"] != observed["metadata"]["uid"]:
-        return
+        return None
     generation, now = observed["metadata"].get("generation"), clients.now().replace(microsecond=0)
     synced = reason.condition(now, message=message, generation=generation)
     known_status: Manifest = live.get("status") or {}
@@ -334,17 +346,23 @@ async def report(
     rest = plan.status.to_manifest() if plan.status else known_status
     status = glance(observed, {**rest, "conditions": [condition.to_manifest() for condition in conditions]})
     if status == known_status:
-        return
+        return None
+    clock, uid = asyncio.get_running_loop().time(), live["metadata"]["uid"]
+    if pace and (seconds := pace.wait(live, status, clock)):
+        return seconds
     clients.may_write()
     try:
         stored = await clients.hub.kube.replace_status({**live, "status": status})
     except NotFound:
-        return  # it went in the meantime
+        return None  # it went in the meantime
     informer.written(stored)
+    if pace:
+        pace.written(uid, clock)
     before = {condition.type: condition for condition in known}
     for condition in reversed(conditions):  # of those with one reason the first is told, and `Ready` says most
         if condition != (was := before.get(condition.type)):
             clients.on_transition(stored, was, condition)
+    return None
 
 
 def _known(status: Manifest) -> list[Condition]:
@@ -362,24 +380,3 @@ def _judged(condition: Condition, generation: int | None) -> Condition:
     if condition.observed_generation is not None or generation is None:
         return condition
     return condition.model_copy(update={"observed_generation": generation})
-
-
-def _where(error: ValidationError | WrongKindError) -> str:
-    """Which fields are wrong and why, without what they say."""
-    if isinstance(error, WrongKindError):
-        return str(error)
-    wrong = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{_path(one['loc'])}: {_plain(one['msg'])}" for one in wrong[:TOLD]]
-    return "; ".join(told) + (f"; and {len(wrong) - TOLD} more" if len(wrong) > TOLD else "")
-
-
-def _path(of: Iterable[int | str]) -> str:
-    """A field as Kubernetes writes it; the keys of maps are users' and may be of any length."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:LONGEST_PART]}" for part in of)[1:]
-
-
-def _plain(message: str) -> str:
-    """What is wrong, in the API's words and not in Python's."""
-    for python, plain in (("Tuple", "List"), ("Dictionary", "Map"), (" after validation", "")):
-        message = message.replace(python, plain)
-    return message

@@ -71,11 +71,12 @@ class World:
     kube: Kube
     calls: list[Call]
     leading: bool = True
+    sums_up: bool = False
     planner: Planner = field(default=lambda _: Plan())
 
     @property
     def controller(self) -> Controller[ModelCache, Seen]:
-        return Controller(ModelCache, self._observe, self.planner)
+        return Controller(ModelCache, self._observe, self.planner, sums_up=self.sums_up)
 
     async def _observe(self, cache: ModelCache, clients: Clients) -> Seen:
         uid = cache.metadata.uid or ""

@@ -94,6 +94,35 @@ async def test_the_status_tells_of_what_was_written_in_the_same_pass(world: Worl
     assert world.writes == []
 
 
+async def test_counts_are_written_once_a_second_and_what_becomes_true_or_false_at_once(world: World) -> None:
+    await world.cache()
+    world.sums_up = True
+    told = Ready.CREATING, "1 of 3"
+
+    def counting(seen: Seen) -> Plan:
+        reason, message = told
+        return Plan(status=ModelCacheStatus(conditions=(reason.condition(seen.now, message=message),)))
+
+    async def message() -> str:
+        return next(one["message"] for one in (await world.live())["status"]["conditions"] if one["type"] == "Ready")
+
+    world.planner = counting
+    assert await world.step() == Done()
+
+    told = Ready.CREATING, "2 of 3"
+    held = await world.step()
+    assert isinstance(held, Done)
+    assert held.requeue_after
+    assert (world.writes, await message()) == ([], "1 of 3")
+    await asyncio.sleep(held.requeue_after)
+    assert await world.step() == Done()
+    assert await message() == "2 of 3"
+
+    told = Ready.AVAILABLE, "3 of 3"
+    assert await world.step() == Done()
+    assert await message() == "3 of 3"
+
+
 async def test_what_somebody_changed_is_mended_with_one_write(world: World, api: Api) -> None:
     await world.cache()
     world.planner = one_child

@@ -330,3 +330,31 @@ async def test_a_sidecar_has_the_prompt_read_by_the_prefill_pod_and_forwards_to_
         assert b'vllm:generation_tokens_total{engine="0",model_name="llama"} 1.0' in prefill.metrics.text()
         alone = await town.post(FIRST, "/v1/chat/completions", CHAT, **{"x-prefiller-host-port": "127.61.0.9:1"})
         assert (alone.status, "x-localfleet-prefill" in alone.headers) == (200, False)
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+QUESTION = {"role": "user", "content": "What is the weather in Paris"}
+
+
+async def test_a_tool_is_called_in_each_dialect_until_it_has_answered() -> None:
+    async with street(FIRST) as made:
+        made.settle(engine_pod("a"), FIRST)
+
+        async def chat(*more: Manifest, **asked: Any) -> Manifest:
+            body = {"messages": [QUESTION, *more], "tools": [FUNCTION], **asked}
+            answer: Manifest = await (await made.post(FIRST, "/v1/chat/completions", body)).json()
+            return answer["choices"][0]
+
+        called = await chat()
+        assert called["finish_reason"] == "tool_calls"
+        assert called["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city":"Paris"}'}
+        assert (await chat(tool_choice="none"))["finish_reason"] == "stop"
+        result = {"role": "tool", "tool_call_id": called["message"]["tool_calls"][0]["id"], "content": "rain"}
+        assert (await chat(called["message"], result))["finish_reason"] == "stop"
+
+        tool = {"name": "weather", "input_schema": CITY}
+        body = {"messages": [QUESTION], "tools": [tool], "tool_choice": {"type": "tool", "name": "weather"}}
+        message: Manifest = await (await made.post(FIRST, "/v1/messages", body)).json()
+        assert message["stop_reason"] == "tool_use"
+        assert [(block["type"], block["input"]) for block in message["content"]] == [("tool_use", {"city": "Paris"})]

@@ -124,12 +124,28 @@ def test_a_volume_is_marked_with_the_commit_before_the_job_goes() -> None:
         for one in decided.steps
         if isinstance(one, Apply) and type_of(one.manifest) == PERSISTENT_VOLUME_CLAIM
     )
-    after = plan(seen(cache(), site(volume(cache(), staged=COMMIT), done, *rest(cache()))))
+    marked = site(volume(cache(), staged=COMMIT), done, *rest(cache()))
+    assert decided.status is not None
+    after = plan(seen(cache(status=decided.status.to_manifest()), marked))
 
     assert claim["metadata"]["annotations"][labels.STAGED] == COMMIT
     assert deleted(decided) == set()
     assert {one.split()[0] for one in deleted(after)} == {"Job", "ServiceAccount", "Role", "RoleBinding"}
     assert (told(after, "ArtifactReady"), told(after, "Ready")) == ("True/Staged", "True/Available")
+
+
+def test_a_job_stays_until_the_status_has_how_many_there_were() -> None:
+    """An operator that ended between the mark and the status leaves that to the next one."""
+    marked = site(volume(cache(), staged=COMMIT), job(cache(), "Complete"), *rest(cache()))
+
+    first = plan(seen(cache(), marked))
+    assert first.status is not None
+    second = plan(seen(cache(status=first.status.to_manifest()), marked))
+
+    assert first.status.to_manifest()["clusters"][0]["attempts"] == 1
+    assert not any(one.startswith("Job") for one in deleted(first))
+    assert first.requeue_after == 1.0
+    assert any(one.startswith("Job") for one in deleted(second))
 
 
 def test_a_complete_volume_stays_without_job_token_or_secret() -> None:

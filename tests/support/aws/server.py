@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from io import BytesIO
 from threading import Lock, Thread
 from typing import Any, Literal
@@ -71,7 +72,7 @@ class AwsServer:
         self.quotas = Quotas()
         self._eks, self._efs = RestJson("eks", self.eks), RestJson("efs", None)
         self._quotas = Json("service-quotas", self.quotas)
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = _moto()
         self._lock = Lock()
 
     @property
@@ -180,6 +181,17 @@ def _error(service: str, code: str) -> bytes:
     if service == "ec2":
         return f"<Response><Errors><Error><Code>{code}</Code><Message>-</Message></Error></Errors></Response>".encode()
     return f"<ErrorResponse><Error><Code>{code}</Code><Message>-</Message></Error></ErrorResponse>".encode()
+
+
+@cache
+def _moto() -> DomainDispatcherApplication:
+    """Moto's answers to requests, for all servers after each other: what it knows of an account is not in there.
+
+    It would look through its own folder to find the service of each request, and through its modules for each server.
+    """
+    found = DomainDispatcherApplication(create_backend_app)
+    found.get_backend_for_host = cache(found.get_backend_for_host)  # type: ignore[method-assign]
+    return found
 
 
 class _Quiet(WSGIRequestHandler):

@@ -1,0 +1,123 @@
+"""The charts that the operator installs on clusters by kind, where no registry is asked: a mirror, as ConfigMaps.
+
+Envoy Gateway's is the real one, from its Go module. The others are small ones under the real ones' names, which the Go
+module proxy does not have. What they install is real for Traefik; for LeaderWorkerSets and devices it is a controller
+and a driver of this repository; and cert-manager, Node Feature Discovery and Prometheus are a pod that does nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localfleet import binaries, charts, leaderworkerset
+from modelplane_operator.api.serving_stack import Versions
+from modelplane_operator.rendering.serving_stack import AI_GATEWAY, STACK
+from scripts.kind import images
+
+HERE = Path(__file__).parent / "charts"
+ENVOY_GATEWAY_VERSION = "v1.9.1"
+TRAEFIK_VERSION = "40.2.0"  # examples/start/1-gateway.yaml
+POOL = "made-up"
+REFERENCE_DRIVER, REFERENCE_POOL = "dra-example-driver", "gpu-synthetic"
+IDLE = f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {{{{ .Release.Name }}}}}}
+spec:
+  selector: {{matchLabels: {{app: {{{{ .Release.Name }}}}}}}}
+  template:
+    metadata: {{labels: {{app: {{{{ .Release.Name }}}}}}}}
+    spec:
+      automountServiceAccountToken: false
+      securityContext: {{runAsNonRoot: true, runAsUser: 65532, seccompProfile: {{type: RuntimeDefault}}}}
+      containers:
+      - name: idle
+        image: {images.SIMULATOR}
+        command: [/opt/modelplane/bin/python, -c, "import signal; signal.sigwait([signal.SIGTERM])"]
+        securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"""
+HURRIED = {"drain-grace": 5, "engine-drain": 5, "engine-grace": 10}
+"""Shorter than in production: no answer of these engines takes minutes, and somebody waits for them to end."""
+Manifest = dict[str, Any]
+
+
+def mirror() -> Mapping[str, bytes]:
+    """Every archive by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, version, files in wanted():
+            charts.pack(Path(folder), name, version, files)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def wanted() -> list[tuple[str, str, Mapping[str, str]]]:
+    definitions = binaries.ensure("traefik-crds")["traefik-crds"] / "01-traefik-crd.yml"
+    traefik = {**charts.stand_in("traefik"), "crds/traefik.yaml": definitions.read_text()}
+    found = [
+        ("traefik", TRAEFIK_VERSION, traefik),
+        ("gateway-helm", ENVOY_GATEWAY_VERSION, charts.envoy_gateway(ENVOY_GATEWAY_VERSION)),
+    ]
+    for part in STACK:
+        if part.name == AI_GATEWAY or part.name.startswith(f"{AI_GATEWAY}-") or part.chart == "gateway-helm":
+            continue
+        found.append((part.chart, part.version(Versions()), stand_in(part.chart)))
+    # As the reference's own tests have it, driver and pool; here by a chart of ours, as people add theirs.
+    return [*found, (REFERENCE_DRIVER, "0.4.0", made_up_devices("gpu.example.com", pool=REFERENCE_POOL))]
+
+
+def stand_in(chart: str) -> Mapping[str, str]:
+    match chart:
+        case "lws":
+            crd = Path(leaderworkerset.CRD).read_text()
+            return {"crds/leaderworkersets.yaml": crd, "templates/all.yaml": filled("leaderworkerset")}
+        case "dra-driver-nvidia-gpu":
+            return made_up_devices("gpu.nvidia.com", pool=POOL)
+        case _:
+            return {"templates/all.yaml": IDLE}
+
+
+def made_up_devices(driver: str, pool: str) -> Mapping[str, str]:
+    values = yaml.safe_dump({"driver": driver, "pool": pool})
+    return {"templates/all.yaml": filled("dra-driver"), "values.yaml": values}
+
+
+def filled(name: str) -> str:
+    """A file of manifests with the images that there are."""
+    text = (HERE / f"{name}.yaml").read_text()
+    return text.replace("IMAGE_OF_SIMULATOR", images.SIMULATOR).replace("IMAGE_OF_DRA_DRIVER", images.DRA_DRIVER)
+
+
+def config_maps(namespace: str) -> list[Manifest]:
+    """The mirror as objects: one archive in each, as all of them together would be too large for one."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": config_map(file), "namespace": namespace},
+            "binaryData": {file: base64.b64encode(content).decode()},
+        }
+        for file, content in mirror().items()
+    ]
+
+
+def config_map(file: str) -> str:
+    return f"chart-{file.removesuffix('.tgz')}"
+
+
+def values() -> str:
+    """What the operator's chart is installed with here."""
+    sources = [{"configMap": {"name": config_map(file)}} for file in mirror()]
+    repository, _, tag = images.OPERATOR.rpartition(":")
+    return yaml.safe_dump(
+        {
+            "image": {"repository": repository, "tag": tag},
+            "settings": {"chart-mirror": "/charts", "chart-digests": "ignored", **HURRIED},
+            "extraVolumes": [{"name": "charts", "projected": {"sources": sources}}],
+            "extraVolumeMounts": [{"name": "charts", "mountPath": "/charts", "readOnly": True}],
+        }
+    )

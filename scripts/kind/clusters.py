@@ -1,0 +1,204 @@
+"""The clusters themselves: created, filled with images, and given the operator and its first objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import yaml
+
+from localfleet import binaries
+from scripts.kind import charts, images
+from scripts.kind.commands import KindError, run
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "build" / "kind"
+SYSTEM, STORAGE = "modelplane-system", "local-path-storage"
+PLATFORM = ROOT / "examples" / "kind" / "platform.yaml"
+CHART = ROOT / "charts" / "modelplane-operator"
+CONTROL_PLANE = "control-plane"
+NODES_SECONDS, LOOK_AGAIN = 180, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One cluster by kind."""
+
+    name: str
+    pools: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The pool of each node, by what follows the cluster's name in the node's."""
+
+    @property
+    def kind(self) -> str:
+        """Its name for kind, which begins the names of its nodes."""
+        return f"modelplane-{self.name}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return FOLDER / f"{self.name}.kubeconfig"
+
+    @property
+    def server(self) -> str:
+        """Where pods of other clusters reach its API server."""
+        return f"https://{self.kind}-control-plane:6443"
+
+    def kubectl(self, *command: str, text: str | None = None) -> str:
+        return run("kubectl", *command, text=text, kubeconfig=self.kubeconfig)
+
+    def apply(self, *objects: dict[str, object]) -> None:
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f-", text=listed(objects))
+
+    def create(self, image: str) -> None:
+        """Make it and wait until its nodes are ready; nothing is done where it is there already."""
+        if self.kind in existing():
+            self.kubeconfig.write_text(run("kind", "get", "kubeconfig", "--name", self.kind))
+            return
+        workers = [{"role": "worker"} for node in self.pools if node != CONTROL_PLANE]
+        nodes = [{"role": CONTROL_PLANE}, *workers]
+        config = {"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": nodes}
+        if workers:  # the cluster's own software runs beside its control plane, as where that is the only node
+            config["kubeadmConfigPatches"] = ["kind: InitConfiguration\nnodeRegistration: {taints: []}\n"]
+        file = FOLDER / f"{self.name}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        where = (f"--name={self.kind}", f"--config={file}", f"--kubeconfig={self.kubeconfig}")
+        run("kind", "create", "cluster", *where, f"--wait={NODES_SECONDS}s", *([f"--image={image}"] if image else []))
+
+    def delete(self) -> None:
+        run("kind", "delete", "cluster", f"--name={self.kind}", f"--kubeconfig={self.kubeconfig}")
+
+
+HUB = Cluster("hub")
+EAST = Cluster("east", {CONTROL_PLANE: charts.REFERENCE_POOL, "worker": charts.POOL})
+WEST = Cluster("west", {CONTROL_PLANE: charts.POOL})
+WORKLOAD = (EAST, WEST)
+EVERY = (HUB, *WORKLOAD)
+PROXY = {"global": {"images": {"envoyProxy": {"image": f"docker.io/{images.ENVOY}"}}}}
+COMPONENTS = [
+    {"name": "envoy-gateway", "version": charts.ENVOY_GATEWAY_VERSION, "values": PROXY},
+    {"name": "ai-gateway", "enabled": False},
+    {"name": "ai-gateway-crds", "enabled": False},
+]
+"""Of a ServingStack: the Envoy Gateway and Envoy that there are, and no AI gateway, so there are no InferencePools."""
+REFERENCE = {
+    "name": charts.REFERENCE_DRIVER,
+    "namespace": charts.REFERENCE_DRIVER,
+    "chart": charts.REFERENCE_DRIVER,
+    "repository": "https://charts.example.com",
+    "version": "0.4.0",
+}
+"""Another driver of made-up devices, for the other pool of a cluster: the one that the reference's tests have."""
+
+
+def existing() -> list[str]:
+    return run("kind", "get", "clusters").split()
+
+
+def listed(objects: Sequence[object]) -> str:
+    return orjson.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).decode()
+
+
+def create(image: str) -> None:
+    """One after the other: kubeadm waits so long for a control plane that three at once may be too many."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for cluster in EVERY:
+        cluster.create(image)
+
+
+def load() -> None:
+    images.load(images.ON_HUB, HUB.kind)
+    images.load(images.ON_WORKERS, *(cluster.kind for cluster in WORKLOAD))
+
+
+def install() -> None:
+    """The operator, by its chart and the real Helm."""
+    values = FOLDER / "values.yaml"
+    values.write_text(charts.values())
+    HUB.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    HUB.apply(*charts.config_maps(SYSTEM))
+    command = ("upgrade", "--install", "modelplane", str(CHART), f"--namespace={SYSTEM}", f"--values={values}")
+    run(helm(), *command, "--wait", "--timeout=5m", kubeconfig=HUB.kubeconfig)
+
+
+def helm() -> Path:
+    return binaries.ensure("helm")["helm"]
+
+
+def share_volumes(cluster: Cluster) -> None:
+    """Have kind's provisioner give volumes for many nodes, from one folder: right on a cluster of one node alone."""
+    config = {"sharedFileSystemPath": "/var/local-path-provisioner"}
+    patch = orjson.dumps({"data": {"config.json": orjson.dumps(config).decode()}}).decode()
+    cluster.kubectl("patch", "configmap", "local-path-config", "-n", STORAGE, "--type=merge", f"--patch={patch}")
+    cluster.kubectl("rollout", "restart", "deployment/local-path-provisioner", "-n", STORAGE)
+
+
+def register(cluster: Cluster) -> None:
+    """What docs/install.md has one do for a cluster: an account there, its kubeconfig on the hub, labelled nodes."""
+    cluster.kubectl("apply", "-f", str(ROOT / "examples/access/with-helm.yaml"))
+    script = ROOT / "examples" / "access" / "kubeconfig.sh"
+    kubeconfig = run(script, cluster.server, kubeconfig=cluster.kubeconfig)
+    HUB.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"{cluster.name}-kubeconfig", "namespace": SYSTEM},
+            "stringData": {"kubeconfig": kubeconfig},
+        }
+    )
+    for node, pool in cluster.pools.items():
+        cluster.kubectl("label", "node", f"{cluster.kind}-{node}", f"modelplane.ai/pool={pool}", "--overwrite")
+
+
+def bring() -> None:
+    """The gateway, a class and both clusters, with what their stacks have otherwise here."""
+    for cluster in WORKLOAD:
+        register(cluster)
+    share_volumes(WEST)
+    HUB.kubectl("apply", "-f", str(PLATFORM))
+    for cluster in WORKLOAD:
+        name = until(lambda cluster=cluster: stack_of(cluster), f"the ServingStack of {cluster.name}")
+        # Patched, as kubectl does not apply a part of one: `secrets` is the operator's, and every stack has to have it.
+        HUB.kubectl("patch", "servingstack", name, "-n", SYSTEM, "--type=merge", f"--patch={changed(cluster)}")
+    for cluster in WORKLOAD:
+        choose_envoy(cluster)
+
+
+def changed(cluster: Cluster) -> str:
+    more = {"extraCharts": [REFERENCE]} if charts.REFERENCE_POOL in cluster.pools.values() else {}
+    return orjson.dumps({"spec": {"components": COMPONENTS, **more}}).decode()
+
+
+def choose_envoy(cluster: Cluster) -> None:
+    """Have the operator's EnvoyProxy leave the image to the chart's values, as it says nothing of it itself."""
+    asked = ("get", "envoyproxies", "-n", SYSTEM, "-o", "name", "--ignore-not-found")
+    until(lambda: there(cluster, *asked), f"the gateway of {cluster.name}", NODES_SECONDS)
+    merged = '{"spec": {"mergeType": "StrategicMerge"}}'
+    cluster.kubectl("patch", "envoyproxy", "inference-gateway", "-n", SYSTEM, "--type=merge", f"--patch={merged}")
+
+
+def there(cluster: Cluster, *command: str) -> str:
+    """What it says; nothing while its kind is not known there."""
+    try:
+        return cluster.kubectl(*command)
+    except KindError:
+        return ""
+
+
+def stack_of(cluster: Cluster) -> str:
+    owned = f'jsonpath={{.items[?(@.metadata.ownerReferences[0].name=="{cluster.name}")].metadata.name}}'
+    return HUB.kubectl("get", "servingstacks", "-n", SYSTEM, "-o", owned)
+
+
+def until(look: Callable[[], str], what: str, seconds: float = 60.0) -> str:
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise KindError(f"waited {seconds:g} s for {what}, in vain")
+        time.sleep(LOOK_AGAIN)
+    return found
+
+
+def wait(*command: str, seconds: int) -> None:
+    HUB.kubectl("wait", f"--timeout={seconds}s", *command)
