@@ -7,6 +7,7 @@ import re
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,8 +19,8 @@ from modelplane_operator import __version__
 from modelplane_operator.api import KINDS, names
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.hub import ask
-from modelplane_operator.cli.options import Context, Kubeconfig, hub
-from modelplane_operator.cli.output import console
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.output import Format, console, structured
 from modelplane_operator.clients.asking import logs
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import ClientError
@@ -38,6 +39,7 @@ def bundle(
     file: Annotated[Path | None, typer.Option("-f", "--file", help="Where to; otherwise a name with the time.")] = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Write what a support person asks for into one file: our objects, Events, the operator's logs; no Secrets."""
     now = datetime.now(UTC)
@@ -48,10 +50,21 @@ def bundle(
             member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
             member.size, member.mtime = len(data), int(time.time())
             archive.addfile(member, io.BytesIO(data))
+    if output.is_structured:
+        structured("Bundle", Bundle(str(path), tuple(name for name, _ in found)), output)
+        return
     console().print(
         f"{path}: {len(found)} files. Values of environment variables and headers are left out; look through it before "
         "you hand it on."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The document of a bundle that was written."""
+
+    file: str
+    contents: tuple[str, ...]
 
 
 async def _collected(kube: Kube) -> list[tuple[str, str]]:

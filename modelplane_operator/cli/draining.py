@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +14,13 @@ from modelplane_operator.api.types import of
 from modelplane_operator.cli.answers import show_plan
 from modelplane_operator.cli.completion import clusters
 from modelplane_operator.cli.hub import ask, objects, snapshot
-from modelplane_operator.cli.options import Context, Kubeconfig, hub
-from modelplane_operator.cli.output import Exit, No, console, text
+from modelplane_operator.cli.options import Context, Kubeconfig, Output, hub
+from modelplane_operator.cli.output import Exit, Format, No, console, structured, text
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import Conflict
 from modelplane_operator.kube.objects import Key, Manifest, entries
 from modelplane_operator.kube.words import counted
+from modelplane_operator.planning.answers.documents import Outcome
 from modelplane_operator.planning.answers.forecast import DRAINED, drained, forecast
 
 LOOK_SECONDS = 2.0
@@ -33,31 +36,58 @@ def drain(
     ] = 1800,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Move all replicas off a cluster: a NoExecute taint, which `--undo` takes away."""
     target, out = hub(kubeconfig, context), console()
     key = Key("", cluster)
+    say: Callable[[str], None] = (lambda _: None) if output.is_structured else out.print
     if undo:
         ask(target, lambda kube: _taint(kube, key, on=False))
-        out.print(f"{text(cluster)} takes replicas again.")
+        say(f"{text(cluster)} takes replicas again.")
+        _ended(Drain(cluster, drained=False, empty=False, replicas=None, moves=()), output)
         return
     before = ask(target, snapshot)
     if cluster not in before.cluster:
         raise No(f"there is no InferenceCluster {cluster}; there are: {', '.join(sorted(before.cluster)) or 'none'}")
     outcomes = forecast(before, drained(before, cluster), clusters=frozenset((cluster,)))
-    show_plan(outcomes)
+    if not output.is_structured:
+        show_plan(outcomes)
     if dry_run:
+        there = sum(one.spec.cluster_name == cluster for one in before.replicas)
+        _ended(Drain(cluster, drained=False, empty=not there, replicas=there, moves=outcomes), output)
         raise typer.Exit(Exit.YES if all(one.settled for one in outcomes) else Exit.NO)
     ask(target, lambda kube: _taint(kube, key, on=True))
-    out.print("", f"{text(cluster)} takes no more replicas.")
-    if timeout:
-        left = ask(target, lambda kube: _emptied(kube, cluster, timeout))
-        if left:
-            raise No(
-                f"{counted(left, 'replica')} still on {cluster}: make room elsewhere, annotate it "
-                f"modelplane.ai/force-drain=true to end them, or take it back by modelplane drain {cluster} --undo"
-            )
-        out.print(f"{text(cluster)} is empty.")
+    say("")
+    say(f"{text(cluster)} takes no more replicas.")
+    left = ask(target, lambda kube: _emptied(kube, cluster, timeout, say)) if timeout else None
+    _ended(Drain(cluster, drained=True, empty=left == 0, replicas=left, moves=outcomes), output)
+    if left:
+        raise No(
+            f"{counted(left, 'replica')} still on {cluster}: make room elsewhere, annotate it "
+            f"modelplane.ai/force-drain=true to end them, or take it back by modelplane drain {cluster} --undo"
+        )
+    if left == 0:
+        say(f"{text(cluster)} is empty.")
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The document of a drain that is over, or was looked at."""
+
+    cluster: str
+    drained: bool
+    """Whether it has the taint."""
+    empty: bool
+    replicas: int | None
+    """So many are there; None where nobody has looked since."""
+    moves: tuple[Outcome, ...]
+    """What becomes of those that were there."""
+
+
+def _ended(found: Drain, output: Format) -> None:
+    if output.is_structured:
+        structured("Drain", found, output)
 
 
 async def _taint(kube: Kube, key: Key, *, on: bool) -> None:
@@ -82,14 +112,14 @@ def with_drain(cluster: Manifest, *, on: bool) -> Manifest:
     return {**cluster, "spec": {**spec, "taints": taints} if taints else spec}
 
 
-async def _emptied(kube: Kube, cluster: str, seconds: int) -> int:
+async def _emptied(kube: Kube, cluster: str, seconds: int, say: Callable[[str], None]) -> int:
     """How many replicas are left there when there are none, or the time is over; tells each change."""
-    out, before = console(), -1
+    before = -1
     until = asyncio.get_running_loop().time() + seconds
     while True:
         left = sum(one.spec.cluster_name == cluster for one in await objects(kube, ModelReplica))
         if left != before:
-            out.print(f"{counted(left, 'replica')} left")
+            say(f"{counted(left, 'replica')} left")
         if not left or asyncio.get_running_loop().time() >= until:
             return left
         before = left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -144,6 +145,7 @@ def register(
     ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Bring a cluster: label its nodes, and make its Secret, InferenceClasses and InferenceCluster on the hub."""
     there, out = hub(kubeconfig, from_context), console()
@@ -155,7 +157,10 @@ def register(
         )
     objects = manifests(name, pools)
     if dry_run:
-        sys.stdout.write("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in objects))
+        if output is Format.JSON:
+            sys.stdout.write(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, indent=2) + "\n")
+        else:
+            sys.stdout.write("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in objects))
         return
 
     async def prepared(kube: Kube) -> str:
@@ -169,9 +174,30 @@ def register(
 
     text_ = ask(there, prepared)
     ask(hub(kubeconfig, context), lambda kube: _written(kube, name, text_, objects))
+    if output.is_structured:
+        joined = tuple(Joined(one.name, one.description, tuple(one.nodes)) for one in pools)
+        structured("Register", Registered(name, joined), output)
+        return
     for pool in pools:
         out.print(text(f"pool {pool.name}: {counted(len(pool.nodes), 'node')} with {pool.description}"))
     out.print("", f"{text(name)} is registered. See how far it is: modelplane fleet -w")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A pool of nodes that came with a cluster."""
+
+    pool: str
+    description: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The document of a cluster that was registered."""
+
+    cluster: str
+    pools: tuple[Joined, ...]
 
 
 def manifests(name: str, pools: Sequence[Pool]) -> Sequence[Manifest]:

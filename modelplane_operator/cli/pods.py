@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +25,7 @@ from modelplane_operator.clients.asking import logs as logs_of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import EVENT
+from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import ReplicaState, Why
 from modelplane_operator.planning.answers.why import why as answer
@@ -158,6 +161,22 @@ def _happening(event: Manifest) -> Happening:
     )
 
 
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log, and whose."""
+
+    replica: str
+    cluster: str
+    pod: str
+    engine: str
+    text: str
+
+
 def logs(
     name: Name,
     replica: Annotated[str | None, typer.Option("--replica", help="One replica, by its name or cluster.")] = None,
@@ -168,6 +187,9 @@ def logs(
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
+    output: Annotated[
+        LogFormat, typer.Option("-o", "--output", help="Lines as they are, or a JSON object for each.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """What a model's engines log, from whichever clusters they run on."""
     target = hub(kubeconfig, context)
@@ -185,13 +207,15 @@ def logs(
         async with asyncio.TaskGroup() as group:
             for one in mine:
                 group.create_task(
-                    _copy(kube, one, engine, prefix=len(mine) > 1, follow=follow, previous=previous, tail=tail)
+                    _copy(kube, one, engine, output, prefix=len(mine) > 1, follow=follow, previous=previous, tail=tail)
                 )
 
     ask(target, question)
 
 
-async def _copy(hub_: Kube, replica: ModelReplica, engine: str | None, *, prefix: bool, **how: Any) -> None:
+async def _copy(
+    hub_: Kube, replica: ModelReplica, engine: str | None, output: LogFormat, *, prefix: bool, **how: Any
+) -> None:
     """Print what the pods of a replica log, each line after its pod's name where there are several."""
     async with reached(hub_, replica.spec.cluster_name) as cluster:
         found = [one for one in await pods(cluster, replica) if engine in {None, one.engine}]
@@ -206,7 +230,10 @@ async def _copy(hub_: Kube, replica: ModelReplica, engine: str | None, *, prefix
             async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **how)) as lines:
                 async for line in lines:
                     said = bytes(line).decode(errors="replace")
-                    sys.stdout.write(f"{pod.name}: {said}\n" if many else f"{said}\n")
+                    if output is LogFormat.JSON:
+                        told = Line(replica.metadata.name, replica.spec.cluster_name, pod.name, pod.engine, said)
+                        said = json.dumps(document("Line", told))
+                    sys.stdout.write(f"{pod.name}: {said}\n" if many and output is LogFormat.TEXT else f"{said}\n")
                     sys.stdout.flush()
 
         async with asyncio.TaskGroup() as group:

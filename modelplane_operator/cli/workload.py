@@ -12,7 +12,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.cli.output import OutOfReachError
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.kubeconfigs import SecretKubeconfig
-from modelplane_operator.kube.errors import ClientError, Forbidden
+from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, labels_of, section
 from modelplane_operator.kube.resources import POD, SECRET
 
@@ -49,7 +49,13 @@ async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
         ) from None
     access = SecretKubeconfig(key, existing.secret_ref.key, lambda _: secret, plain_http=True).read()
     async with connect(access) as kube:
-        yield kube
+        try:
+            yield kube
+        except (Forbidden, Unauthorized, Unreachable) as error:
+            raise OutOfReachError(
+                f"cluster {cluster} cannot be asked from here by the operator's kubeconfig: {error}; see whether this "
+                "machine reaches its API server"
+            ) from None
 
 
 async def pods(cluster: Kube, replica: ModelReplica) -> Sequence[PodState]:

@@ -151,6 +151,9 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     await modelplane(api, "drain", "berlin", "--dry-run")
     taints = "-ojsonpath={.spec.taints[*].key}"
     assert await api.kubectl("get", "inferencecluster", "berlin", taints) == ""
+    code, said = await modelplane(api, "drain", "berlin", "--timeout", "5", "-o", "json")
+    told = {"kind": "Drain", "cluster": "berlin", "drained": True, "empty": True, "replicas": 0}
+    assert (code, json.loads(said).items() >= told.items()) == (YES, True), said
     code, said = await modelplane(api, "drain", "berlin", "--timeout", "5")
     assert (code, "berlin is empty." in said) == (YES, True)
     assert await api.kubectl("get", "inferencecluster", "berlin", taints) == "modelplane.ai/drain"
@@ -162,7 +165,8 @@ async def test_the_rest_of_the_commands_in_turn(api: Api, asked: Manifest, tmp_p
     assert (code, "there are: berlin" in said) == (NO, True)
 
     file = tmp_path / "help.tar.gz"
-    code, said = await modelplane(api, "bundle", "--file", str(file))
+    code, said = await modelplane(api, "bundle", "--file", str(file), "-o", "json")
+    assert "versions.txt" in json.loads(said)["contents"]
     with tarfile.open(file) as archive:
         names = {Path(one).name for one in archive.getnames()}
     assert (code, {"versions.txt", "modeldeployments.yaml", "events.yaml"} <= names) == (YES, True)
@@ -180,6 +184,8 @@ async def test_a_cluster_is_checked_and_registered_from_what_it_publishes(api: A
     assert (code, found["devices"]["says"]) == (YES, "1 node with 2 NVIDIA H100 on each node")
     code, said = await modelplane(api, "register", "lab", "--from-context", context, "--dry-run")
     assert [one["kind"] for one in yaml.safe_load_all(said)] == ["InferenceClass", "InferenceCluster"]
+    _, again = await modelplane(api, "register", "lab", "--from-context", context, "--dry-run", "-o", "json")
+    assert json.loads(again)["items"] == [*yaml.safe_load_all(said)]
     code, said = await modelplane(api, "register", "lab", "--from-context", context)
     assert (code, "examples/access/with-helm.yaml" in said) == (NO, True)
     await api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ACCOUNT))

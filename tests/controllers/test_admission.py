@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,10 +23,14 @@ import yaml
 from localfleet.apiserver import free_ports
 from modelplane_operator.api import labels, names
 from modelplane_operator.clients.access import read_kubeconfig
+from modelplane_operator.clients.asking import question
 from modelplane_operator.clients.kube import Kube, connect
+from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import SECRET, VALIDATING_WEBHOOK
 from modelplane_operator.planning.admission.certificates import KEPT, REPLACED, SHOWN
+from modelplane_operator.planning.answers.documents import QUESTION
+from modelplane_operator.planning.answers.schema import SCHEMA
 from tests.support.api import Api
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered
@@ -195,8 +201,8 @@ async def test_an_endpoint_that_leads_inside_is_refused(stage: Stage) -> None:
     assert "denied the request" in said.text
 
 
-@pytest.fixture
-async def tenant(stage: Stage, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+async def tenant(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kubeconfig of somebody with the role `view` in one namespace, and with `edit` in another."""
     chosen = ("Question", "modelplane-operator-view", "modelplane-operator-edit")
     found = [
@@ -215,7 +221,7 @@ async def tenant(stage: Stage, tmp_path: Path) -> Path:
     token = (await kubectl("create", "token", "tina", "-ndefault")).strip()
     config = yaml.safe_load(stage.api.server.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
-    (path := tmp_path / "tina").write_text(yaml.safe_dump(config))
+    (path := tmp_path_factory.mktemp("tenant") / "tina").write_text(yaml.safe_dump(config))
     return path
 
 
@@ -253,6 +259,49 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     said = await stage.kubectl("create", manifest={**stored, "spec": {"ask": "Hardware"}})
     assert (said.succeeded, "0 kinds of devices may be asked for" in said.text) == (False, True)
     assert await stage.api.kubectl("get", "questions", "-A", "-oname") == ""
+
+
+async def test_a_tenant_who_asks_without_a_pause_takes_no_answer_from_others(stage: Stage, tenant: Path) -> None:
+    """By plans as large as they may be, forty at a time."""
+    padded = model(name="large")
+    padded["metadata"]["annotations"] = {f"padding-{n}": "x" * 1000 for n in range(200)}
+    spec = {"ask": "Plan", "manifest": json.dumps(padded, default=str)}
+    ends, refused = asyncio.Event(), Counter[str]()
+
+    async def flood(kube: Kube) -> None:
+        while not ends.is_set():
+            try:
+                await question(kube, QUESTION, "mine", spec)
+                refused["answered"] += 1
+            except ClientError as error:
+                refused["busy" if "ask again" in str(error) else str(error)] += 1
+
+    text = await asyncio.to_thread(tenant.read_text)
+    async with connect(read_kubeconfig(text)) as kube, asyncio.TaskGroup() as group:
+        for _ in range(40):
+            group.create_task(flood(kube))
+        try:
+            await eventually(lambda: _of(refused), lambda told: told["busy"] > 40, "the operator to have too many")
+            answer = await eventually(lambda: _patiently(stage.kube), bool, "an answer to somebody else")
+            assert REFUSED in await stage.api.refusal(model(TYPING_ERROR))
+        finally:
+            ends.set()
+    assert answer == {"apiVersion": SCHEMA, "kind": "Hardware", "items": []}
+    assert refused["answered"] > 0
+    assert set(refused) == {"answered", "busy"}
+
+
+async def _patiently(kube: Kube) -> object:
+    """The answer; None where a busy machine takes too long for it. There is always a place to wait in."""
+    try:
+        return await question(kube, QUESTION, "default", {"ask": "Hardware"})
+    except ClientError as error:
+        assert "takes too long" in str(error)
+        return None
+
+
+async def _of(counted: Counter[str]) -> Counter[str]:
+    return counted
 
 
 async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:

@@ -8,9 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from modelplane_operator.api import ModelDeployment
+from modelplane_operator.api.types import of
+from modelplane_operator.controllers.admission.questions import stored
+from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
-from modelplane_operator.planning.answers.questions import FORBIDDEN, Answer, QuestionError
+from modelplane_operator.planning.answers.questions import FORBIDDEN, Answer, QuestionError, asked
 from modelplane_operator.runtime.admission import ANSWERED, Webhook, is_question
+from tests.support.builders import EPOCH, deployment
+from tests.support.informers import holding
 
 RESOURCE = {"group": "modelplane.ai", "version": "v1alpha1", "resource": "questions"}
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "resource": RESOURCE}}
@@ -57,3 +63,29 @@ def test_what_is_no_question_is_for_the_reviews() -> None:
     assert is_question(REVIEW)
     other = {**RESOURCE, "resource": "modelservices"}
     assert not any(map(is_question, ({"request": {"resource": other}}, {}, [], None)))
+
+
+@pytest.mark.parametrize(("everywhere", "told"), [(False, {"mine/asked", "mine/waits"}), (True, {"theirs/waits"})])
+def test_of_other_namespaces_a_plan_looks_at_what_waits_for_whoever_may_list_it(
+    *, everywhere: bool, told: set[str]
+) -> None:
+    names = {"mine": ("asked", "waits"), "theirs": ("waits", "asked")}
+    objects = [
+        deployment(name=name, namespace=namespace, uid=f"{namespace}-{name}", replicas=1 if name == "waits" else 0)
+        for namespace, all_ in names.items()
+        for name in all_
+    ]
+    manifests = [
+        {**one.to_manifest(), "metadata": {**one.to_manifest()["metadata"], "resourceVersion": "1"}} for one in objects
+    ]
+    informer = holding(of(ModelDeployment), manifests)
+    hub = SimpleNamespace(find=lambda kind: informer if kind == of(ModelDeployment) else None)
+    clients = cast("Any", SimpleNamespace(hub=hub, now=lambda: EPOCH))
+    question = asked(
+        {"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "modelDeployment": "asked", "replicas": 1}}
+    )
+    found = stored(question, FleetView(lambda: EPOCH), clients, everywhere=everywhere)
+    seen = {f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in found.deployments}
+    assert seen == {"mine/asked", "mine/waits"} | told
+    why = asked({"metadata": {"namespace": "mine"}, "spec": {"ask": "Why", "modelDeployment": "asked"}})
+    assert len(stored(why, FleetView(lambda: EPOCH), clients, everywhere=False).deployments) == 1

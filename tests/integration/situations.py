@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.kinds import cache, config_map, deployment, endpoint, engine, gpus, pod, secret, service
+from tests.integration.harness import SYSTEM, Stage, remote
+from tests.integration.kinds import (
+    POOLS,
+    cache,
+    cluster,
+    config_map,
+    deployment,
+    endpoint,
+    engine,
+    gpus,
+    pod,
+    secret,
+    service,
+)
 from tests.support.manifests import Manifest
 
 DEPLOYMENT, SERVICE, ENDPOINT = "ModelDeployment", "ModelService", "ModelEndpoint"
-CACHE, INFERENCE = "ModelCache", "LLMInference"
+CACHE, INFERENCE, CLUSTER = "ModelCache", "LLMInference", "InferenceCluster"
 
 Make = Callable[[str, str], Sequence[Manifest]]
 
@@ -128,6 +143,69 @@ def inference(spec: Mapping[str, Any]) -> Make:
         ]
 
     return make
+
+
+def registered(kubeconfig: str = "", key: str = "kubeconfig", pools: Mapping[str, str] | None = None) -> Make:
+    """An InferenceCluster, with its Secret where there is something to put into it."""
+
+    def make(_: str, name: str) -> Sequence[Manifest]:
+        beside = [secret(SYSTEM, f"{name}-kubeconfig", **{key: kubeconfig})] if kubeconfig else []
+        return [*beside, cluster(name, pools or {next(iter(POOLS)): next(iter(POOLS))})]
+
+    return make
+
+
+def kubeconfig(server: str = "https://127.0.0.1:1", **user: Any) -> str:
+    return json.dumps(
+        {
+            "current-context": "it",
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "clusters": [{"name": "it", "cluster": {"server": server}}],
+            "users": [{"name": "it", "user": user or {"token": "none"}}],
+        }
+    )
+
+
+@asynccontextmanager
+async def tainted(stage: Stage, _: str) -> AsyncGenerator[None]:
+    """Every cluster is kept free for maintenance."""
+    for name in stage.workers:
+        await stage.hub.patch(CLUSTER, name, spec={"taints": [{"key": "maintenance", "effect": "NoSchedule"}]})
+    try:
+        yield
+    finally:
+        for name in stage.workers:
+            await stage.hub.patch(CLUSTER, name, spec={"taints": []})
+
+
+@asynccontextmanager
+async def short_of_quota(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """The cluster's administrator lets the namespace have one pod, which it has."""
+    await stage.hub.apply(on_worker_1(space, "first"))
+    await stage.hub.ready(DEPLOYMENT, "first", space)
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": remote(space)}}
+    await stage.workers["worker-1"].apply({**quota, "spec": {"hard": {"pods": "1"}}})
+    try:
+        yield
+    finally:
+        await stage.workers["worker-1"].delete("ResourceQuota", "few", remote(space))
+
+
+@asynccontextmanager
+async def cut_off(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """A cluster with a model on it does not answer."""
+    await stage.hub.apply(on_worker_1(space, "cut-off"))
+    await stage.hub.ready(DEPLOYMENT, "cut-off", space)
+    stage.fleet.cut("worker-1")
+    try:
+        yield
+    finally:
+        stage.fleet.heal("worker-1")
+    await stage.settle()
+
+
+def on_worker_1(space: str, name: str) -> Manifest:
+    return deployment(space, name, clusterSelector={"matchLabels": {"site": "worker-1"}})
 
 
 MEMORY = 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("{}")) >= 0'
@@ -284,4 +362,45 @@ SITUATIONS: Mapping[str, Situation] = {
         ("cannot be told by its name", "set spec.memory"),
         INFERENCE,
     ),
+    # Clusters ---
+    "no-kubeconfig": Situation(
+        registered(), ("Secret modelplane-system/no-kubeconfig-kubeconfig does not exist: make it",), CLUSTER
+    ),
+    "no-kubeconfig-key": Situation(registered(kubeconfig(), "config"), ("has no key kubeconfig", "config"), CLUSTER),
+    "no-context": Situation(
+        registered('{"contexts": []}'), ("has no current-context: write the name of the context to use there",), CLUSTER
+    ),
+    "exec-kubeconfig": Situation(
+        registered(kubeconfig(exec={"command": "aws"})),
+        ("asks for exec, which is not run here; give it a token instead",),
+        CLUSTER,
+    ),
+    "nothing-listens": Situation(
+        registered(kubeconfig()),
+        ("nothing listens there; look at the server in the kubeconfig, and whether the API server runs",),
+        CLUSTER,
+    ),
+    "no-such-class": Situation(
+        registered(kubeconfig(), pools={"pool": "nowhere"}), ("InferenceClass nowhere", "does not exist"), CLUSTER
+    ),
 }
+
+BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[None]], Situation]] = {
+    "tainted": (
+        tainted,
+        Situation(asking(), ("taint maintenance:NoSchedule is not tolerated", "remove the taint, or tolerate it")),
+    ),
+    "quota": (
+        short_of_quota,
+        Situation(lambda space, name: [on_worker_1(space, name)], ("exceeded quota: few", "quota"), runs=True),
+    ),
+    "cut-off": (
+        cut_off,
+        Situation(
+            lambda space, name: [on_worker_1(space, name)],
+            ("Neither cluster worker-1 nor its gateway answers", "see ClusterReady of that"),
+            runs=True,
+        ),
+    ),
+}
+"""What the platform does to models that are as they should be."""

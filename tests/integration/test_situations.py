@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from localfleet.kubeclient import entries
 from modelplane_operator.cli.__main__ import app
-from tests.integration.harness import Stage, until
-from tests.integration.situations import CACHE, DEPLOYMENT, HOLDS, INFERENCE, SITUATIONS, Situation
+from tests.integration.harness import SYSTEM, Stage, until
+from tests.integration.situations import BREAKS, CACHE, CLUSTER, DEPLOYMENT, HOLDS, INFERENCE, SITUATIONS, Situation
 from tests.support.manifests import Manifest
 
 pytestmark = [pytest.mark.fleet, pytest.mark.long]
@@ -20,12 +20,29 @@ LINES = 3  # of `why`: the state, the cause, and what would help
 
 
 async def test_what_cannot_work_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
-    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs})
+    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if not one.runs and one.kind != CLUSTER})
 
 
 @pytest.mark.parametrize("name", [name for name, one in SITUATIONS.items() if one.runs])
 async def test_what_runs_badly_says_why_and_what_mends_it(stage: Stage, space: str, name: str) -> None:
     await tried(stage, space, {name: SITUATIONS[name]})
+
+
+async def test_a_cluster_that_cannot_be_used_says_why_and_what_mends_it(stage: Stage, space: str) -> None:
+    await tried(stage, space, {name: one for name, one in SITUATIONS.items() if one.kind == CLUSTER})
+
+
+@pytest.mark.parametrize("name", BREAKS)
+async def test_what_its_platform_does_to_a_model_is_told_with_what_mends_it(
+    stage: Stage, space: str, name: str
+) -> None:
+    broken, situation = BREAKS[name]
+    async with broken(stage, space):
+        await tried(stage, space, {name: situation})
+
+
+def test_there_are_forty_of_them() -> None:
+    assert len(SITUATIONS) + len(BREAKS) >= 40
 
 
 async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -> None:
@@ -37,9 +54,11 @@ async def tried(stage: Stage, space: str, situations: Mapping[str, Situation]) -
         wrong = await unexplained(stage, space, situations)
     finally:
         for name, situation in situations.items():
-            if situation.kind in {CACHE, INFERENCE}:
-                await stage.hub.delete(situation.kind, name, space)
-                await stage.hub.gone(situation.kind, name, space)
+            if situation.kind in {CACHE, INFERENCE, CLUSTER}:
+                await stage.hub.delete(situation.kind, name, home(situation, space))
+                await stage.hub.gone(situation.kind, name, home(situation, space))
+            if situation.kind == CLUSTER:
+                await stage.hub.delete("Secret", f"{name}-kubeconfig", SYSTEM)
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -51,7 +70,7 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
 
         async def says(name: str = name, situation: Situation = situation) -> bool:
             nonlocal told
-            told = describe(await stage.hub.get(situation.kind, name, space) or {})
+            told = describe(await stage.hub.get(situation.kind, name, home(situation, space)) or {})
             return not lacking(situation, told)
 
         try:
@@ -64,6 +83,10 @@ async def unexplained(stage: Stage, space: str, situations: Mapping[str, Situati
             if missing := lacking(situation, why):
                 wrong.append(f"why {name} does not say {missing}:\n{why}")
     return wrong
+
+
+def home(situation: Situation, space: str) -> str:
+    return "" if situation.kind == CLUSTER else space
 
 
 def describe(manifest: Manifest) -> str:

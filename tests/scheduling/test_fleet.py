@@ -102,6 +102,14 @@ class FleetEvents(RuleBasedStateMachine):
         del self.observed[key]
         self.model.forget_replica(key)
 
+    @rule()
+    def a_copy_goes_on_and_the_first_is_emptied(self) -> None:
+        first, self.model = self.model, self.model.copy()
+        for name in some.CLUSTERS:
+            first.forget_cluster(name)
+        for key in self.observed:
+            first.forget_replica(key)
+
     @rule(deployment=deployments)
     def a_decision_is_taken(self, deployment: ModelDeployment) -> None:
         self.decided(deployment)

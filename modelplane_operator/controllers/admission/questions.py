@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,43 +30,53 @@ from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.scheduling.fleet import FleetModel
 
-WAITING: Final = 8  # questions; whoever comes then is told to ask again
+WAITING: Final = 16  # questions; whoever comes then is told to ask again
+WAITING_OF_ONE: Final = 4  # of one namespace: the others have places whatever it does
+REST: Final = 2.0  # seconds at most, after an answer
 SECONDS: Final = 8.0  # the API server waits for ten
 
 _User = Mapping[str, object]
 
 
 class Questions:
-    """Answers one question at a time, in a thread: a large fleet takes some tenths of a second to look through."""
+    """Answers one question at a time, in a thread, and rests as long as it took: nobody who asks without a pause has
+    more than half of a processor, and no namespace more than its places among those that wait."""
 
     def __init__(self, fleet: FleetView) -> None:
         self._fleet = fleet
         self._turn = asyncio.Semaphore(1)
-        self._waiting = 0
+        self._waiting = Counter[str]()
 
     async def __call__(self, request: Manifest, clients: Clients) -> Answer:
         """The answer to an AdmissionReview's request; raises QuestionError and ClientError."""
-        question = asked(dict(section(request, "object")))
-        if question.namespace != request.get("namespace"):
-            raise QuestionError("a question is asked in the namespace that it is about")
-        if self._waiting >= WAITING or not clients.hub.synced:
+        namespace = str(request.get("namespace") or "")
+        full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
+        if full or not clients.hub.synced:
             raise QuestionError("the operator has others to answer first, or has just begun: ask again", BUSY)
-        self._waiting += 1
+        self._waiting[namespace] += 1
         try:
             async with asyncio.timeout(SECONDS):
+                question = await asyncio.to_thread(asked, dict(section(request, "object")))
+                if question.namespace != namespace:
+                    raise QuestionError("a question is asked in the namespace that it is about")
                 everywhere = await _permitted(question, _user(request), clients)
                 await self._turn.acquire()
                 looking = asyncio.create_task(self._look_up(question, clients, everywhere=everywhere))
-                looking.add_done_callback(lambda _: self._turn.release())  # nobody ends a thread
                 return await asyncio.shield(looking)
         except TimeoutError:
             raise QuestionError("the answer takes too long now: ask again", BUSY) from None
         finally:
-            self._waiting -= 1
+            self._waiting -= Counter((namespace,))
 
     async def _look_up(self, question: Question, clients: Clients, *, everywhere: bool) -> Answer:
-        stored = _stored(question, self._fleet, clients, everywhere=everywhere)
-        return await asyncio.to_thread(_looked_up, question, stored)
+        """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
+        began = time.monotonic()
+        try:
+            found = stored(question, self._fleet, clients, everywhere=everywhere)
+            return await asyncio.to_thread(_looked_up, question, found)
+        finally:
+            rest = min(time.monotonic() - began, REST)
+            asyncio.get_running_loop().call_later(rest, self._turn.release)
 
 
 async def _permitted(question: Question, user: _User, clients: Clients) -> bool:
@@ -104,7 +116,7 @@ class Stored:
     services: Sequence[Manifest]
 
 
-def _stored(question: Question, fleet: FleetView, clients: Clients, *, everywhere: bool) -> Stored:
+def stored(question: Question, fleet: FleetView, clients: Clients, *, everywhere: bool) -> Stored:
     """Of deployments the one concerned, and for a plan those that wait, which might have what it leaves free."""
     deployments = [
         one
@@ -134,16 +146,16 @@ def _waits(deployment: Manifest, fleet: FleetView) -> bool:
     return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
 
 
-def _looked_up(question: Question, stored: Stored) -> Answer:
+def _looked_up(question: Question, found: Stored) -> Answer:
     seen = Snapshot(
-        stored.clusters,
-        _parsed(ModelReplica, stored.replicas),
-        _parsed(ModelDeployment, stored.deployments),
-        _parsed(ModelCache, stored.caches),
-        stored.now,
-        stored.model,
+        found.clusters,
+        _parsed(ModelReplica, found.replicas),
+        _parsed(ModelDeployment, found.deployments),
+        _parsed(ModelCache, found.caches),
+        found.now,
+        found.model,
     )
-    return answer(question, _parsed(ModelService, stored.services), seen)
+    return answer(question, _parsed(ModelService, found.services), seen)
 
 
 def _parsed(kind: Any, manifests: Iterable[Manifest]) -> tuple[Any, ...]:
