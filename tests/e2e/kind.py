@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import yaml
 from kubernetes_asyncio import client, config
 from kubernetes_asyncio.dynamic import DynamicClient
-from kubernetes_asyncio.dynamic.exceptions import NotFoundError
 
 Manifest = dict[str, Any]
 Found = TypeVar("Found")
@@ -33,18 +32,20 @@ class Cluster:
         for manifest in manifests:
             kind = await self.kind(manifest["apiVersion"], manifest["kind"])
             named = {"field_manager": "e2e", "force_conflicts": True}
-            await self.dynamic.server_side_apply(kind, body=manifest, **named, **of(manifest))
+            answer = (await self.dynamic.server_side_apply(kind, body=manifest, **named, **of(manifest))).to_dict()
+            assert answer["kind"] == manifest["kind"], answer  # this client raises nothing of what is refused
 
     async def kind(self, version: str, kind: str) -> Any:
         return await self.dynamic.resources.get(api_version=version, kind=kind)
 
     async def get(self, kind: str, name: str, namespace: str = "", version: str = OURS) -> Manifest | None:
-        """One object; None where there is none."""
-        try:
-            where = {"name": name, **({"namespace": namespace} if namespace else {})}
-            return (await self.dynamic.get(await self.kind(version, kind), **where)).to_dict()
-        except NotFoundError:
-            return None
+        """One object; None where there is none, which this client tells as it tells any Status."""
+        where = {"name": name, **({"namespace": namespace} if namespace else {})}
+        found = (await self.dynamic.get(await self.kind(version, kind), **where)).to_dict()
+        if found["kind"] != "Status":
+            return found
+        assert found["code"] == NOT_FOUND, found
+        return None
 
     async def list(self, kind: str, namespace: str = "", version: str = OURS, **selected: str) -> list[Manifest]:
         where = {"namespace": namespace} if namespace else {}
@@ -53,11 +54,7 @@ class Cluster:
     async def delete(self, *manifests: Manifest) -> None:
         """Delete them, and wait until they are gone."""
         for manifest in manifests:
-            kind, where = await self.kind(manifest["apiVersion"], manifest["kind"]), of(manifest)
-            try:
-                await self.dynamic.delete(kind, **where)
-            except NotFoundError:
-                continue
+            await self.dynamic.delete(await self.kind(manifest["apiVersion"], manifest["kind"]), **of(manifest))
         for manifest in manifests:
             found = lambda each=manifest: self.get(each["kind"], version=each["apiVersion"], **of(each))  # noqa: E731
             await until(lambda found=found: absent(found()), f"{manifest['kind']} {of(manifest)['name']} to be gone")

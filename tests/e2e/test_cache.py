@@ -40,6 +40,7 @@ CACHE: Manifest = {
             "sha256": sha256(MANIFEST.encode()).hexdigest(),
             "sizeGiB": 1,
         },
+        "clusterSelector": {"matchLabels": {"storage": "shared"}},  # replicas go nowhere else
     },
 }
 MODEL: Manifest = {
@@ -107,7 +108,7 @@ def web_server() -> list[Manifest]:
 
 @pytest.fixture
 async def url(hub: Cluster, west: Cluster, measured: Callable[[str], None]) -> AsyncIterator[str]:
-    """West alone has storage for caches: the cache is there, and so is whoever starts from it."""
+    """West alone has storage for caches, and is chosen for that by its label."""
     server = web_server()
     await west.apply(*server)
     began = time.monotonic()

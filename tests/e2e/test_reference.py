@@ -60,7 +60,7 @@ async def test_openais_client_is_answered(url: str) -> None:
 
 
 async def test_openais_client_is_given_a_call_of_a_tool_and_answers_it(url: str) -> None:
-    tool = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": CITY, "strict": True}}
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         asked = await client.chat.completions.create(model=MODEL, messages=SAID, tools=[tool])
         assert asked.choices[0].finish_reason == "tool_calls"
