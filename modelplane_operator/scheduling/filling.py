@@ -14,6 +14,9 @@ from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import Settled
 from modelplane_operator.scheduling.survey import Answer, Fit, Fleet, answer, placed
 
+STAGED, COMING, NEVER = range(3)
+"""How far the weights are from a cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class Filled:
@@ -31,21 +34,23 @@ def fill(
     fleet: Fleet,
     *,
     staged: frozenset[str] = frozenset(),
+    coming: frozenset[str] = frozenset(),
 ) -> Filled:
     """Find places for so many replicas, as far as there are any.
 
-    Clusters on which the weights are staged come before all others, and of these and of those the ones that have none
-    of ours before the ones that have. What has neither the survey names, in order; the others are kept apart from it,
-    and asked again after each step.
+    Clusters on which the weights are staged come before those to which they are to come, and these before all others;
+    of each the ones that have none of ours before the ones that have. What has nothing of it the survey names, in
+    order; the others are kept apart from it, and asked again after each step.
     """
+    far = dict.fromkeys(coming, COMING) | dict.fromkeys(staged, STAGED)
     sites = dict(settled.sites)
-    sites |= {name: site for name in staged - sites.keys() if (site := fleet.site(name)) is not None}
+    sites |= {name: site for name in far.keys() - sites.keys() if (site := fleet.site(name)) is not None}
     loads = Counter(replica.cluster for replica in settled.staying)
     taken = _taken(namesakes)
-    apart = frozenset(loads) | (staged & sites.keys())
+    apart = frozenset(loads) | (far.keys() & sites.keys())
     answers = {name: answer(requirement, sites[name]) for name in apart}
     queue = [
-        (name not in staged, loads[name], found.usage, name)
+        (far.get(name, NEVER), loads[name], found.usage, name)
         for name, found in answers.items()
         if isinstance(found, Fit)
     ]
@@ -67,7 +72,7 @@ def fill(
         sites[name] = site.charged(charges(placement.engines))
         answers[name] = found = answer(requirement, sites[name])
         if isinstance(found, Fit):
-            heappush(queue, (name not in staged, loads[name], found.usage, name))
+            heappush(queue, (far.get(name, NEVER), loads[name], found.usage, name))
     unused = survey.fitting - (len(survey.candidates) - len(fresh))
     spare = [Refusal(unused, fresh[0].cluster.name, Spare())] if fresh else []
     chosen = {placement.cluster for placement in placements} if len(placements) == wanted else set[str]()
@@ -75,9 +80,9 @@ def fill(
     return Filled(tuple(placements), tally((*survey.refusals, *spare), others))
 
 
-def _is_first(row: tuple[bool, int, float, str]) -> bool:
-    """Whether a cluster comes before those that the survey names: the weights are there."""
-    return not row[0]
+def _is_first(row: tuple[int, int, float, str]) -> bool:
+    """Whether a cluster comes before those that the survey names: the weights are there, or are to come."""
+    return row[0] < NEVER
 
 
 def _taken(namesakes: Iterable[Replica]) -> defaultdict[str, set[int]]:

@@ -1,12 +1,12 @@
 """What a deployment asks for: how many replicas, and what each needs of a cluster."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from modelplane_operator.api.model_cache import ModelCache
+from modelplane_operator.api.model_cache import CachedCluster, ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
@@ -89,6 +89,8 @@ class Ask:
     failover: Failover | None = None
     staged: frozenset[str] = frozenset()
     """Clusters that hold all of its weights; without a cache there are none."""
+    coming: frozenset[str] = frozenset()
+    """Clusters to which its weights are to come. To all others of a deployment with a cache they never do."""
 
     @property
     def readable(self) -> bool:
@@ -121,6 +123,7 @@ def ask(
         engines = ()
     else:
         engines = tuple(_engine(engine, problems) for engine in spec.engines)
+    clusters = _cached(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
     return Ask(
         owner=Owner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
@@ -133,13 +136,13 @@ def ask(
         ),
         problems=(*problems, *_cache_problems(spec, cache), *conflicts),
         failover=_failover(spec, deployment.spec.replicas),
-        staged=_staged(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else frozenset(),
+        staged=frozenset(one.name for one in clusters if one.volume),
+        coming=frozenset(one.name for one in clusters if not one.volume),
     )
 
 
-def _staged(cache: ModelCache) -> frozenset[str]:
-    known = cache.status.clusters if cache.status else ()
-    return frozenset(one.name for one in known if one.volume)
+def _cached(cache: ModelCache) -> Sequence[CachedCluster]:
+    return cache.status.clusters if cache.status else ()
 
 
 def _labels(spec: ReplicaSpec, cache: ModelCache | NoCache) -> tuple[Mapping[str, str], Iterable[LabelConflict]]:

@@ -13,8 +13,9 @@ changes nothing. It is taken in four steps.
    then those that do not work, then those on the clusters that have most of them.
 4. **Fill.** What is missing is placed one by one, each on the cluster that has fewest of the deployment's replicas,
    and of those on the one that is least used. Of a deployment with a cache those that hold all of its weights come
-   before all others, which are taken when these are full. When all are placed, each further place is for a replica
-   that is to move, which then goes. The others stay until there is a place, unless their cluster is drained by force.
+   first, then those to which they are to come, and the others when these are full. When all are placed, each further
+   place is for a replica that is to move, which then goes. The others stay until there is a place, unless their cluster
+   is drained by force.
 
 A move takes many decisions: what takes a replica's place exists long before that replica goes, and until then there is
 one too many. So both ways for a replica to go, scaling down and moving, choose in the same order: whoever was to move
@@ -78,7 +79,9 @@ def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
     stuck = [(replica, why) for replica, why in movable.values() if replica.key not in gone]
     missing = max(ask.replicas, 0) - len(settled.staying)
     wanted = 0 if ask.problems else missing + len(stuck)
-    filled = fill(ask.requirement, wanted, settled, namesakes, fleet, staged=ask.staged) if wanted else Filled()
+    filled = Filled()
+    if wanted:
+        filled = fill(ask.requirement, wanted, settled, namesakes, fleet, staged=ask.staged, coming=ask.coming)
 
     found = max(len(filled.placements) - missing, 0)
     moving, stuck = stuck[:found], stuck[found:]

@@ -188,6 +188,15 @@ def test_replicas_start_from_the_volume_that_is_complete_and_say_so_only_of_anot
     assert volumes(f"{first}-other") == [f"{first}-other"]
 
 
+def test_replicas_go_where_weights_are_to_come_before_they_go_where_none_ever_come() -> None:
+    status = ModelCacheStatus(clusters=(CachedCluster(name="b", phase="Hydrating"),))
+    cache = model_cache().model_copy(update={"status": status})
+
+    decided = plan(seen(deployment(cache="qwen"), cluster("a"), cluster("b"), cache=cache))
+
+    assert [one.manifest["spec"]["clusterName"] for one in decided.steps if isinstance(one, Create)] == ["b"]
+
+
 def test_a_cache_that_is_there_is_told() -> None:
     decided = plan(seen(deployment(cache="qwen"), cluster("a"), cache=model_cache()))
 

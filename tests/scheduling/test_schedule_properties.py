@@ -50,8 +50,10 @@ class World:
             (placements.read(replica) for replica in self.replicas),
         )
 
-    def decide(self, deployment: ModelDeployment, staged: frozenset[str] = frozenset()) -> Decision:
-        return schedule(replace(ask(deployment), staged=staged), self.fleet, now=NOW)
+    def decide(
+        self, deployment: ModelDeployment, staged: frozenset[str] = frozenset(), coming: frozenset[str] = frozenset()
+    ) -> Decision:
+        return schedule(replace(ask(deployment), staged=staged, coming=coming), self.fleet, now=NOW)
 
     def after(self, deployment: ModelDeployment, decision: Decision) -> World:
         """The world once the decision is carried out, and before anything that goes is gone."""
@@ -133,16 +135,18 @@ def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
 ) -> None:
     world, deployment = history
     names = sorted(one.metadata.name for one in world.clusters)
-    staged = frozenset(random.sample(names, random.randint(0, len(names))))
-    plain, decision = world.decide(deployment), world.decide(deployment, staged)
+    staged, coming = (frozenset(random.sample(names, random.randint(0, len(names)))) for _ in range(2))
+    plain, decision = world.decide(deployment), world.decide(deployment, staged, coming - staged)
     after = world.after(deployment, decision)
-    elsewhere = [placement for placement in decision.new if placement.cluster not in staged]
-    spare = {found.cluster.name for name in staged if (found := after.fleet.site(name)) and fits(deployment, found)}
 
     assert len(decision.new) == len(plain.new)
-    assert not (elsewhere and spare), "there was room where the weights are"
-    assert after.decide(deployment, staged).new == ()
-    assert world.decide(deployment, frozenset(names)).new == plain.new
+    for nearer, where in ((staged, "are"), (staged | coming, "are to come")):
+        farther = [placement for placement in decision.new if placement.cluster not in nearer]
+        spare = {found.cluster.name for name in nearer if (found := after.fleet.site(name)) and fits(deployment, found)}
+        assert not (farther and spare), f"there was room where the weights {where}"
+    assert after.decide(deployment, staged, coming - staged).new == ()
+    for everywhere in ((frozenset(names), frozenset[str]()), (frozenset[str](), frozenset(names))):
+        assert world.decide(deployment, *everywhere).new == plain.new
 
 
 def fits(deployment: ModelDeployment, site: Site) -> bool:
