@@ -133,17 +133,17 @@ TARGETS = (
     Target("B14", "writes to the workload for each replica", 5),
     Target("B18", "resident at most", 300),
     *(
-        Target("B19", f"{what}, with reading", bound, until=1000, layer="scheduler")
+        Target("B19", f"{what}, {whose}", bound, until=1000, layer="scheduler")
+        for whose in ("with reading", "of the operator")
         for what, bound in (
             ("why of a model that runs", 1000),
             ("why of a model without a place", 1000),
             ("plan of one replica more", 2000),
+            ("plan of a file with two models", 2000),
             ("plan of a drain", 2000),
+            ("plan without a cluster", 2000),
         )
     ),
-    Target("B19", "why of a model that runs, of the operator", 300, until=1000, layer="scheduler"),
-    Target("B19", "why of a model without a place, of the operator", 300, until=1000, layer="scheduler"),
-    Target("B19", "plan of one replica more, of the operator", 300, until=1000, layer="scheduler"),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 

@@ -1,23 +1,34 @@
 """B19: what the command takes for an answer, from the objects that a hub's lists have, without the hub.
 
-Five replicas for each cluster. By reading, the command makes all of it; the operator, which is asked first, has the
-scheduler's model at hand. Times are CPU time, as those of the scheduler; what the hub takes for its lists, and
-Python to start, comes to it.
+Five replicas for each cluster. By reading, the command makes all of it; the operator, which is asked first, has its
+watches' objects and the scheduler's model at hand, and reads the question. Times are CPU time, as those of the
+scheduler; what the hub takes for its lists, and Python to start, comes to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import thread_time
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 
 from benchmarks import fleet_generator as generator
 from benchmarks.report import Figure
 from benchmarks.schedule import NOW, REPLICAS, observed
-from modelplane_operator.api import InferenceCluster, ModelDeployment, ModelReplica
-from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled
+from modelplane_operator.api import InferenceCluster, Kind, ModelDeployment, ModelReplica
+from modelplane_operator.api.types import of
+from modelplane_operator.clients.informer import Informer
+from modelplane_operator.clients.kube import Event
+from modelplane_operator.controllers.admission.questions import looked_up, stored
+from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.planning.answers.documents import Outcomes
+from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
+from modelplane_operator.planning.answers.questions import Answer, asked
+from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
 from modelplane_operator.rendering.model_deployment import render_replica
@@ -28,7 +39,7 @@ TIMES = 5
 
 
 def answers(size: int) -> Iterator[Figure]:
-    """Of a mixed fleet: `why` of a model that runs and of one that finds no place, and three plans."""
+    """Of a mixed fleet: `why` of a model that runs and of one that finds no place, and plans of all kinds."""
     listed = _listed(size)
 
     def seen() -> Snapshot:
@@ -40,40 +51,65 @@ def answers(size: int) -> Iterator[Figure]:
 
     ready = seen()
     runs, waits = ready.deployments[0], ready.deployments[-1]
-    where = ready.replicas[0].spec.cluster_name
+    where, new = (
+        ready.replicas[0].spec.cluster_name,
+        [generator.deployment(name, generator.memory(40), replicas=3) for name in ("a", "b")],
+    )
+    file = orjson.dumps({"kind": "List", "items": [one.to_manifest() for one in new]}, default=str).decode()
 
     def again() -> Snapshot:
         return Snapshot(ready.clusters, ready.replicas, ready.deployments, (), NOW)
 
-    def more(before: Snapshot) -> None:
-        forecast(before, edited(before, [scaled(runs, REPLICAS + 1)]), asked=[runs.key])
+    def applied(*deployments: ModelDeployment) -> Callable[[Snapshot], object]:
+        keys = [one.key for one in deployments]
+        return lambda before: Outcomes(forecast(before, edited(before, deployments), asked=keys))
 
-    def drain(before: Snapshot) -> None:
-        forecast(before, drained(before, where), clusters=frozenset((where,)))
+    def moved(change: Callable[[Snapshot, str], Snapshot]) -> Callable[[Snapshot], object]:
+        return lambda before: Outcomes(forecast(before, change(before, where), clusters=frozenset((where,))))
 
-    questions: tuple[tuple[str, Callable[[Snapshot], object]], ...] = (
-        ("why of a model that runs", lambda one: why(runs, (), one)),
-        ("why of a model without a place", lambda one: why(waits, (), one)),
-        ("plan of one replica more", more),
-        ("plan of a drain", drain),
+    questions: tuple[tuple[str, Callable[[Snapshot], object], dict[str, object]], ...] = (
+        ("why of a model that runs", lambda one: why(runs, (), one), {"ask": "Why", "modelDeployment": runs.key.name}),
+        (
+            "why of a model without a place",
+            lambda one: why(waits, (), one),
+            {"ask": "Why", "modelDeployment": waits.key.name},
+        ),
+        (
+            "plan of one replica more",
+            applied(scaled(runs, REPLICAS + 1)),
+            {"ask": "Plan", "modelDeployment": runs.key.name, "replicas": REPLICAS + 1},
+        ),
+        ("plan of a file with two models", applied(*new), {"ask": "Plan", "manifest": file}),
+        ("plan of a drain", moved(drained), {"ask": "Plan", "drain": where}),
+        ("plan without a cluster", moved(without), {"ask": "Plan", "without": where}),
     )
     yield Figure("B19", size, "read all objects", _median(seen), "ms")
-    for what, question in questions:
-        yield Figure("B19", size, what, _median(lambda asked=question: asked(again())), "ms")
-        yield Figure("B19", size, f"{what}, with reading", _median(lambda asked=question: asked(seen())), "ms")
-    model, mine = ready.fleet(), orjson.dumps([one.to_manifest() for one in ready.owned[runs.key]], default=str)
+    clients, fleet = _watched(listed)
+    for what, of_reading, spec in questions:
+        asked_for = {"metadata": {"namespace": runs.key.namespace}, "spec": spec}
 
-    def kept(deployment: ModelDeployment, replicas: bytes) -> Snapshot:
-        owned = tuple(map(ModelReplica.parse, orjson.loads(replicas)))
-        return Snapshot(ready.clusters, owned, (deployment,), (), NOW, model.copy())
+        def of_operator(manifest: dict[str, Any] = asked_for) -> Answer:
+            question = asked(manifest)
+            return looked_up(question, stored(question, fleet, clients, None), None)
 
-    of_operator: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("why of a model that runs", lambda: why(runs, (), kept(runs, mine))),
-        ("why of a model without a place", lambda: why(waits, (), kept(waits, b"[]"))),
-        ("plan of one replica more", lambda: more(kept(runs, mine))),
-    )
-    for what, of_one in of_operator:
-        yield Figure("B19", size, f"{what}, of the operator", _median(of_one), "ms")
+        if of_operator().document != document(str(spec["ask"]), of_reading(again())):
+            raise AssertionError(f"the operator answers something else: {what}")
+        yield Figure("B19", size, what, _median(lambda one=of_reading: one(again())), "ms")
+        yield Figure("B19", size, f"{what}, with reading", _median(lambda one=of_reading: one(seen())), "ms")
+        yield Figure("B19", size, f"{what}, of the operator", _median(of_operator), "ms")
+
+
+def _watched(listed: Sequence[bytes]) -> tuple[Any, FleetView]:
+    """What the operator has at hand: the objects as its watches keep them, and the scheduler's model."""
+    kinds: tuple[Kind, ...] = (InferenceCluster, ModelReplica, ModelDeployment)
+    fleet, informers = FleetView(lambda: NOW), dict[ResourceType, Informer]()
+    for kind, text in zip(kinds, listed, strict=True):
+        informer = informers[of(kind)] = Informer(of(kind), now=lambda: 0.0)
+        fleet.listen(informer)
+        for number, one in enumerate(orjson.loads(text)):
+            given = {"uid": f"uid-{kind.definition.kind}-{number}", **one["metadata"], "resourceVersion": "1"}
+            informer.seen(Event("ADDED", {**one, "metadata": given}))
+    return SimpleNamespace(hub=SimpleNamespace(find=informers.get), now=lambda: NOW), fleet
 
 
 def _median(run: Callable[[], object]) -> float:

@@ -109,9 +109,15 @@ def execute(
     command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.")],
     cluster: Annotated[str | None, typer.Option("--in", help="Run it in this cluster's network.")] = None,
 ) -> None:
-    """Run a command in the fleet's network, where every cluster's own addresses are reachable."""
-    inside = fleet_that_is_up().inside(command, cluster)
+    """Run a command in the fleet's network, where every cluster's own addresses are reachable.
+
+    In a cluster's, KUBECONFIG leads to that cluster: the one for use outside names addresses that are not there.
+    """
+    found = fleet_that_is_up()
+    inside = found.inside(command, cluster)
     os.environ["PATH"] = path()
+    if cluster is not None:
+        os.environ["KUBECONFIG"] = str(found.inner_kubeconfig(cluster))
     os.execvp(inside[0], inside)  # noqa: S606 - the person's own command, as it was given
 
 

@@ -12,12 +12,7 @@ import yaml
 Manifest = dict[str, Any]
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "modelplane-operator"
-OF_PODS = frozenset(
-    {
-        *("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"),
-        *("ValidatingWebhookConfiguration", "CustomResourceDefinition"),  # it is the pods that answer Questions, too
-    }
-)
+OF_PODS = frozenset(("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceMonitor"))
 
 
 class ChartError(Exception):
@@ -34,10 +29,19 @@ def rendered(helm: Path, namespace: str) -> Sequence[Manifest]:
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
-def without_pods(manifests: Sequence[Manifest], namespace: str) -> Sequence[Manifest]:
-    """The accounts, their rights and the admission policies, behind the namespace that Helm would make for them."""
+def without_pods(manifests: Sequence[Manifest], namespace: str, webhook: str) -> Sequence[Manifest]:
+    """The accounts, their rights and all of admission, behind the namespace that Helm would make for them.
+
+    `webhook`: the URL at which the hub's API server asks the operator, as no Service leads to it.
+    """
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    return [home, *(one for one in manifests if one["kind"] not in OF_PODS)]
+    return [home, *(_asking(one, webhook) for one in manifests if one["kind"] not in OF_PODS)]
+
+
+def _asking(manifest: Manifest, webhook: str) -> Manifest:
+    if manifest["kind"] != "ValidatingWebhookConfiguration":
+        return manifest
+    return {**manifest, "webhooks": [{**one, "clientConfig": {"url": webhook}} for one in manifest["webhooks"]]}
 
 
 def arguments(manifests: Sequence[Manifest]) -> Sequence[str]:

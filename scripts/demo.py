@@ -53,6 +53,7 @@ HURRIED = ("--drain-grace=5", "--engine-drain=5", "--engine-grace=10")
 # API servers of the fleet: a tenant may bring one of them as a cluster of its own (docs/llminference.md).
 TENANTS_CLUSTERS = "--allow-endpoints=10.90.0.0/16"
 KEYS_PORT = 8081
+WEBHOOK = "localhost:9443"  # in the hub's network, where its API server is, too
 SIGNED_IN = "8760h"  # for as long as somebody may play
 HELMS = 3  # at once: they come with the fleet's own start, and more would only make each of them late
 SYSTEM, NAMESPACE, NAME = "modelplane-system", "ml-team", "qwen3-8b"
@@ -202,14 +203,20 @@ def mirror_of(fleet: Fleet) -> Path:
 def start(fleet: Fleet, environment: Mapping[str, str] = {}) -> Sequence[subprocess.Popen[bytes]]:
     """Install what the chart does, and start the operator and the key service from the code as it is now."""
     manifests = chart.rendered(binaries.ensure("helm")["helm"], SYSTEM)
-    everything = {"apiVersion": "v1", "kind": "List", "items": chart.without_pods(manifests, SYSTEM)}
+    everything = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": chart.without_pods(manifests, SYSTEM, f"https://{WEBHOOK}/"),
+    }
     apply(fleet, "-", documents=orjson.dumps(everything).decode())
     keys = f"{fleet.cluster('hub')['address']}:{KEYS_PORT}"
     helm = [f"--helm={binaries.ensure('helm')['helm']}", f"--helm-at-once={HELMS}"]
     helm += [f"--chart-mirror={mirror_of(fleet)}", "--chart-digests=ignored"]  # charts that stand in
-    operator = operator_of(fleet, environment)
+    name, _, port = WEBHOOK.partition(":")
+    webhook = [f"--admission-listen=127.0.0.1:{port}", f"--admission-name={name}"]
+    arguments = (*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, *webhook, f"--keys-address={keys}")
     return (
-        operator.start(*chart.arguments(manifests), *HURRIED, TENANTS_CLUSTERS, *helm, f"--keys-address={keys}"),
+        operator_of(fleet, environment).start(*arguments),
         key_service_of(fleet).start("keys", f"--listen={keys}"),
     )
 
@@ -525,6 +532,14 @@ Give it a second URL, for clients with an API key alone, and ask there without a
 Ask for a GPU that no cluster has, and read why there is no place:
   sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
   .venv/bin/modelplane why {NAMESPACE}/too-big
+
+Have the same told before anything is stored, and what a drain would come to:
+  sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply --dry-run=server -f -
+  .venv/bin/modelplane plan --drain worker-1
+
+Ask by the command, and see pods; what they lead to is in the fleet's own network, and so they run there:
+  {python} exec --in hub -- .venv/bin/modelplane ask {NAMESPACE}/{NAME} Hi
+  {python} exec --in hub -- .venv/bin/modelplane tree {NAMESPACE}/{NAME}
 
 See all of it in a browser, live (docs/page.md):
   .venv/bin/modelplane page

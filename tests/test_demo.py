@@ -19,11 +19,14 @@ pytestmark = pytest.mark.fleet
 def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
     manifests = chart.rendered(binaries.ensure("helm")["helm"], "modelplane-system")
 
-    kinds = {one["kind"] for one in chart.without_pods(manifests, "modelplane-system")}
-    assert kinds == {
+    there = chart.without_pods(manifests, "modelplane-system", "https://localhost:9443/")
+    assert {one["kind"] for one in there} == {
         *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
-        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
+        "CustomResourceDefinition",
     }
+    (hooks,) = (one["webhooks"] for one in there if one["kind"] == "ValidatingWebhookConfiguration")
+    assert [one["clientConfig"] for one in hooks] == [{"url": "https://localhost:9443/"}] * 2
     accounts = {one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"}
     assert {"modelplane-operator", "modelplane-keys"} <= accounts
     assert "--traefik-account=traefik" in chart.arguments(manifests)

@@ -22,7 +22,7 @@ from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace
 from modelplane_operator.cli.output import Exit, Format, age, console, shown, structured, table, text
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Outcome, Outcomes, Why
+from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Others, Outcome, Outcomes, Why
 from modelplane_operator.planning.answers.schema import read
 
 READ: Final = ("ModelDeployment", "ModelCache")
@@ -109,12 +109,12 @@ def plan(
     target = hub(kubeconfig, context)
     documents = _documents(file, namespace or target.namespace) if file else ()
     where = Key(*place(name or "", namespace, target))
-    outcomes = _planned(target, where, file, documents, replicas, without_, drain)
+    found = _planned(target, where, file, documents, replicas, without_, drain)
     if output.is_structured:
-        structured("Plan", outcomes, output)
+        structured("Plan", found, output)
     else:
-        show_plan(outcomes)
-    raise typer.Exit(Exit.YES if all(one.settled for one in outcomes) else Exit.NO)
+        show_plan(found.items, found.others)
+    raise typer.Exit(Exit.YES if found.settled else Exit.NO)
 
 
 def _planned(
@@ -125,21 +125,25 @@ def _planned(
     replicas: int | None,
     without_: str | None,
     drain: str | None,
-) -> Sequence[Outcome]:
-    said = None
+) -> Outcomes:
     match documents:
         case () if replicas is not None:
             said = answered(target, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
+        case ():
+            said = answered(target, where.namespace, ask="Plan", without=without_, drain=drain)
         case [{"kind": "ModelDeployment", "metadata": {"namespace": str(own)}} as only]:
             said = answered(target, own, ask="Plan", manifest=json.dumps(only, default=str))
-        case _:  # several count on each other, which a question does not
-            pass
+        case [{"metadata": {"namespace": own}}, *_]:  # they count on each other
+            several = {"kind": "List", "items": documents}
+            said = answered(target, str(own), ask="Plan", manifest=json.dumps(several, default=str))
+        case _:
+            said = None
     if said is not None:
-        return read(Outcomes, said).items
+        return read(Outcomes, said)
     from modelplane_operator.cli import reading  # noqa: PLC0415 - where the operator answers, nobody waits for it
 
     if without_ or drain:
-        return reading.moved(target, without_, drain)
+        return reading.moved(target, where.namespace, without_, drain)
     return reading.planned(target, reading.parsed(file, documents) if file else (), where, replicas)
 
 
@@ -155,7 +159,7 @@ def _documents(file: Path, namespace: str) -> Sequence[dict[str, Any]]:
     return [{**one, "metadata": {"namespace": namespace, **(one.get("metadata") or {})}} for one in wanted]
 
 
-def show_plan(outcomes: Iterable[Outcome]) -> None:
+def show_plan(outcomes: Iterable[Outcome], others: Others | None = None) -> None:
     out, any_ = console(), False
     for one in outcomes:
         if any_:
@@ -179,7 +183,9 @@ def show_plan(outcomes: Iterable[Outcome]) -> None:
             out.print(f"  [red]! {counted(one.waiting, 'replica')} without a place[/]")
         for number, help_ in enumerate(one.help):
             out.print(f"  {'What would help:' if not number else '             or:'} {text(help_)}")
-    if not any_:
+    if others:
+        out.print(*([""] if any_ else []), str(others), sep="\n")
+    elif not any_:
         out.print("Nothing would change.")
 
 

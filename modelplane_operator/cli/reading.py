@@ -49,30 +49,38 @@ def hardware(target: Target, namespace: str) -> Sequence[Hardware]:
     return ask(target, lambda kube: either(kube, read, asked))
 
 
-def moved(target: Target, without_: str | None, drain: str | None) -> Sequence[Outcome]:
+def moved(target: Target, namespace: str, without_: str | None, drain: str | None) -> Outcomes:
     """What becomes of the replicas of a cluster that goes, or is drained."""
-    before, cluster = ask(target, snapshot), without_ or drain or ""
-    _there(cluster, before)
-    after = without(before, cluster) if without_ else drained(before, cluster)
-    return forecast(before, after, clusters=frozenset((cluster,)))
+    cluster = without_ or drain or ""
+
+    async def read(kube: Kube) -> Outcomes:
+        before = await snapshot(kube)
+        _there(cluster, before)
+        after = without(before, cluster) if without_ else drained(before, cluster)
+        return Outcomes(forecast(before, after, clusters=frozenset((cluster,))))
+
+    async def asked(kube: Kube) -> Outcomes:
+        return read_answer(Outcomes, await told(kube, namespace, ask="Plan", without=without_, drain=drain))
+
+    return ask(target, lambda kube: either(kube, read, asked))
 
 
 def planned(
     target: Target, documents: Sequence[ModelDeployment | ModelCache], where: Key, replicas: int | None
-) -> Sequence[Outcome]:
+) -> Outcomes:
     """Of the deployments of a file, or of one that is there with so many replicas."""
 
-    async def read(kube: Kube) -> Sequence[Outcome]:
+    async def read(kube: Kube) -> Outcomes:
         before = await snapshot(kube)
         wanted = documents or [_scaled(where, before, replicas or 0)]
         deployments = [one for one in wanted if isinstance(one, ModelDeployment)]
         after = edited(before, deployments, (one for one in wanted if isinstance(one, ModelCache)))
-        return forecast(before, after, asked=[one.key for one in deployments])
+        return Outcomes(forecast(before, after, asked=[one.key for one in deployments]))
 
-    async def asked(kube: Kube) -> Sequence[Outcome]:
+    async def asked(kube: Kube) -> Outcomes:
         if not documents:
             said = await told(kube, where.namespace, ask="Plan", modelDeployment=where.name, replicas=replicas)
-            return read_answer(Outcomes, said).items
+            return read_answer(Outcomes, said)
         found = list[Outcome]()
         for one in documents:
             if isinstance(one, ModelDeployment):  # each for itself: what is asked for is not there to be counted on
@@ -80,7 +88,7 @@ def planned(
                     kube, one.key.namespace, ask="Plan", manifest=json.dumps(one.to_manifest(), default=str)
                 )
                 found += read_answer(Outcomes, said).items
-        return found
+        return Outcomes(tuple(found))
 
     return ask(target, lambda kube: either(kube, read, asked))
 

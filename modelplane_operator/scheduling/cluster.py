@@ -98,6 +98,10 @@ class Cluster:
     drained_by_force: bool = False
     """Whether replicas that are to leave it go even though no other cluster has a place for them."""
 
+    @property
+    def unreachable_since(self) -> datetime | None:
+        return self.unhealthy_since if self.phase is ClusterPhase.UNREACHABLE else None
+
 
 def read(
     cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None

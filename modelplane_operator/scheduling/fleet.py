@@ -208,6 +208,11 @@ class FleetModel:
         named = self._named.get((namespace, deployment), {})
         return tuple(named[key] for key in sorted(named))
 
+    def owners(self, cluster: str) -> frozenset[Key]:
+        """The deployments that have replicas there."""
+        there = (one.owner for one in self._observed.values() if one.cluster == cluster)
+        return frozenset(Key(owner.namespace, owner.name) for owner in there)
+
     def survey(self, requirement: Requirement, *, limit: int, apart: frozenset[str]) -> Survey:
         view = self._view(requirement)
         kept_apart = Counter(view.places[name].group for name in apart if name in view.places)

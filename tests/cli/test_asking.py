@@ -47,6 +47,8 @@ class Hub:
     url: str = ""
     answers: bool = True
     reads_fleet: bool = False
+    cut: tuple[str, ...] = ()
+    """Fields of Questions that its definition does not have."""
     paths: list[str] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
 
@@ -73,6 +75,7 @@ class Hub:
         if not self.answers:
             return 404, {"kind": "Status", "message": "the server could not find the requested resource"}
         question = json.loads(body)
+        question["spec"] = {name: one for name, one in question["spec"].items() if name not in self.cut}
         self.asked.append(question["spec"])
         try:
             found = answer(asked(question), (), SEEN)
@@ -149,6 +152,27 @@ async def test_the_operator_is_asked_before_the_hub_is_read(hub: Hub, tmp_path: 
     code, said = await modelplane(hub.kubeconfig(tmp_path), "why", OWN.key.name)
     assert (code, said.startswith(f"{OWN.key} is not Ready")) == (NO, True)
     assert hub.paths == [QUESTIONS]
+
+
+async def test_plans_of_clusters_and_of_several_deployments_are_the_operator_s_too(hub: Hub, tmp_path: Path) -> None:
+    hub.reads_fleet, config = True, hub.kubeconfig(tmp_path)
+    several = [deployment(name=name, uid="", replicas=1).to_manifest() for name in ("a", "b")]
+    text = yaml.safe_dump_all(json.loads(json.dumps(several)))
+    for command in (["--drain=berlin"], ["--without=berlin"], ["-f", "-"]):
+        hub.answers, hub.paths = True, []
+        asked_for = await modelplane(config, "plan", *command, "-o", "json", stdin=text)
+        assert hub.paths == [QUESTIONS]
+        hub.answers = False
+        assert await modelplane(config, "plan", *command, "-o", "json", stdin=text) == asked_for
+        assert json.loads(asked_for[1])["items"], asked_for
+
+
+async def test_an_operator_that_knows_no_clusters_in_questions_is_not_needed(hub: Hub, tmp_path: Path) -> None:
+    """A hub of before would cut the fields off that it does not know."""
+    hub.reads_fleet, hub.cut = True, ("drain", "without")
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "plan", "--drain=berlin")
+    assert (code, f"{OWN.key}" in said) == (NO, True), said
+    assert hub.asked == [{"ask": "Plan"}]
 
 
 async def test_without_an_operator_the_hub_is_read_and_says_the_same(hub: Hub, tmp_path: Path) -> None:

@@ -249,6 +249,17 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     assert "you may not create ModelDeployment default/new" in said
     code, said = await modelplane(tenant, "plan", "default/asked", "--replicas", "3")
     assert (code, "you may not update ModelDeployment default/asked" in said) == (OUT_OF_REACH, True)
+    two = [{**model(name=name), "metadata": {"name": name, "namespace": "mine"}} for name in ("a", "b")]
+    code, said = await modelplane(tenant, "plan", "-f", "-", stdin=yaml.safe_dump_all(two))
+    assert (code, "mine/a: " in said, "mine/b: " in said) == (NO, True, True)
+    two[1]["metadata"]["namespace"] = "default"
+    code, said = await modelplane(tenant, "plan", "-f", "-", stdin=yaml.safe_dump_all(two))
+    assert (code, "you may not create ModelDeployment default/b" in said) == (OUT_OF_REACH, True)
+    code, said = await modelplane(tenant, "plan", "--drain", "berlin")
+    assert (code, "you may not list InferenceClusters" in said) == (OUT_OF_REACH, True)
+    drain = {"apiVersion": "modelplane.ai/v1alpha1", "kind": "Question", "metadata": {"name": "x", "namespace": "mine"}}
+    said = await stage.kubectl("create", manifest={**drain, "spec": {"ask": "Plan", "drain": "berlin"}})
+    assert (said.succeeded, "there is no InferenceCluster berlin; there are: none" in said.text) == (False, True)
     code, said = await modelplane(tenant, "why", "kube-system/asked")
     assert code == OUT_OF_REACH
     stored = {

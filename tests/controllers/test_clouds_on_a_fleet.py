@@ -8,6 +8,7 @@ cloud whose they are.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from functools import partial
 import aiohttp
 import pytest
 
+from localfleet.errors import FleetError
 from localfleet.fleet import HUB, Fleet, Options
 from localfleet.kubeclient import ApiError, connect
 from localfleet.processes import tail
@@ -43,6 +45,12 @@ STORAGE = {"oregon": "modelplane-rwx-efs", "iowa": "modelplane-rwx"}
 ENVIRONMENT = {**amazon.ENVIRONMENT, **google.ENVIRONMENT, "MODELPLANE_CLOUD_LAG": "15"}
 """The stand-ins show at once what was made there: fifteen seconds are for what the operator does not know."""
 MINUTES = 60.0
+QUESTION: Manifest = {
+    "apiVersion": "modelplane.ai/v1alpha1",
+    "kind": "Question",
+    "metadata": {"generateName": "ask-", "namespace": SPACE},
+    "spec": {"ask": "Hardware"},
+}
 
 
 @dataclass(slots=True)
@@ -137,6 +145,8 @@ async def test_clusters_are_made_serve_models_and_go_without_leaving_anything(
     for name, kind in CLUSTERS.items():
         await is_made(hub, name, kind)
     took("made by another process")
+    with pytest.raises(FleetError, match="kinds of devices may be asked for"):  # the operator's answer is a refusal
+        ground.fleet.kubectl(HUB, "create", "-f-", documents=json.dumps(QUESTION))
     given = (ground.aws.given_out, ground.google.given_out)
     assert [Counter(one.to.values()) for one in given] == [{worker: 1} for worker in WORKERS.values()]
     assert await answering(ground) == {*WORKERS.values()}

@@ -8,15 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.api import ModelDeployment
+from modelplane_operator.api import ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers.admission.questions import stored
 from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.planning.answers.questions import FORBIDDEN, Answer, QuestionError, asked
 from modelplane_operator.runtime.admission import ANSWERED, Webhook, is_question
-from tests.support.builders import EPOCH, deployment
+from tests.support.builders import EPOCH, cluster, deployment
 from tests.support.informers import holding
+from tests.support.observed import placed
 
 RESOURCE = {"group": "modelplane.ai", "version": "v1alpha1", "resource": "questions"}
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "resource": RESOURCE}}
@@ -65,9 +66,9 @@ def test_what_is_no_question_is_for_the_reviews() -> None:
     assert not any(map(is_question, ({"request": {"resource": other}}, {}, [], None)))
 
 
-@pytest.mark.parametrize(("everywhere", "told"), [(False, {"mine/asked", "mine/waits"}), (True, {"theirs/waits"})])
+@pytest.mark.parametrize(("named", "told"), [(frozenset(("mine",)), set()), (None, {"theirs/waits"})])
 def test_of_other_namespaces_a_plan_looks_at_what_waits_for_whoever_may_list_it(
-    *, everywhere: bool, told: set[str]
+    named: frozenset[str] | None, told: set[str]
 ) -> None:
     names = {"mine": ("asked", "waits"), "theirs": ("waits", "asked")}
     objects = [
@@ -84,8 +85,15 @@ def test_of_other_namespaces_a_plan_looks_at_what_waits_for_whoever_may_list_it(
     question = asked(
         {"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "modelDeployment": "asked", "replicas": 1}}
     )
-    found = stored(question, FleetView(lambda: EPOCH), clients, everywhere=everywhere)
+    found = stored(question, FleetView(lambda: EPOCH), clients, named)
     seen = {f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in found.deployments}
     assert seen == {"mine/asked", "mine/waits"} | told
     why = asked({"metadata": {"namespace": "mine"}, "spec": {"ask": "Why", "modelDeployment": "asked"}})
-    assert len(stored(why, FleetView(lambda: EPOCH), clients, everywhere=False).deployments) == 1
+    assert len(stored(why, FleetView(lambda: EPOCH), clients, frozenset(("mine",))).deployments) == 1
+
+    fleet = FleetView(lambda: EPOCH)
+    for one in placed(next(each for each in objects if each.metadata.uid == "theirs-waits"), cluster("berlin")):
+        fleet.model.observe_replica(ModelReplica.parse(one))
+    drain = asked({"metadata": {"namespace": "mine"}, "spec": {"ask": "Plan", "drain": "berlin"}})
+    concerned = stored(drain, fleet, clients, frozenset(("mine",))).deployments
+    assert {one["metadata"]["uid"] for one in concerned} == {"theirs-waits", "mine-waits"}

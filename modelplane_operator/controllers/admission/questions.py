@@ -35,6 +35,8 @@ WAITING_OF_ONE: Final = 4  # of one namespace: the others have places whatever i
 REST: Final = 2.0  # seconds at most, after an answer
 SECONDS: Final = 8.0  # the API server waits for ten
 
+Named = frozenset[str] | None
+"""The namespaces of which an answer may name deployments; all, where it is None."""
 _User = Mapping[str, object]
 
 
@@ -59,41 +61,45 @@ class Questions:
                 question = await asyncio.to_thread(asked, dict(section(request, "object")))
                 if question.namespace != namespace:
                     raise QuestionError("a question is asked in the namespace that it is about")
-                everywhere = await _permitted(question, _user(request), clients)
+                named = await _permitted(question, _user(request), clients)
                 await self._turn.acquire()
-                looking = asyncio.create_task(self._look_up(question, clients, everywhere=everywhere))
+                looking = asyncio.create_task(self._look_up(question, clients, named))
                 return await asyncio.shield(looking)
         except TimeoutError:
             raise QuestionError("the answer takes too long now: ask again", BUSY) from None
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, question: Question, clients: Clients, *, everywhere: bool) -> Answer:
+    async def _look_up(self, question: Question, clients: Clients, named: Named) -> Answer:
         """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
         began = time.monotonic()
         try:
-            found = stored(question, self._fleet, clients, everywhere=everywhere)
-            return await asyncio.to_thread(_looked_up, question, found)
+            found = stored(question, self._fleet, clients, named)
+            return await asyncio.to_thread(looked_up, question, found, named)
         finally:
             rest = min(time.monotonic() - began, REST)
             asyncio.get_running_loop().call_later(rest, self._turn.release)
 
 
-async def _permitted(question: Question, user: _User, clients: Clients) -> bool:
-    """By the rights of whoever asks on the ModelDeployment concerned; raises QuestionError.
+async def _permitted(question: Question, user: _User, clients: Clients) -> Named:
+    """By the rights of whoever asks on what is concerned; raises QuestionError.
 
-    Answers whether a plan may name what other namespaces have: it may to whoever may list that.
+    Answers the namespaces of which a plan may name what they have: all for whoever may list that.
     """
-    kube, verb = clients.hub.kube, question.verb
-    if verb is None:
-        return False
-    if not await may(kube, verb, of(ModelDeployment), question.key, user=user):
-        words = f"you may not {verb} ModelDeployment {question.key}: have somebody give you that right"
-        raise QuestionError(words, FORBIDDEN)
-    if question.spec.ask != "Plan":
-        return False
-    every = Key("", "")
-    return all([await may(kube, "list", of(kind), every, user=user) for kind in (ModelDeployment, ModelReplica)])
+    for verb, kind, key in question.rights:
+        if not await may(clients.hub.kube, verb, kind, key, user=user):
+            what = f"{kind.kind} {key}" if key.name else f"{kind.kind}s"
+            raise QuestionError(f"you may not {verb} {what}: have somebody give you that right", FORBIDDEN)
+
+    async def lists(namespace: str) -> bool:
+        kinds, every = (ModelDeployment, ModelReplica), Key(namespace, "")
+        return all([await may(clients.hub.kube, "list", of(kind), every, user=user) for kind in kinds])
+
+    if question.spec.ask == "Plan" and await lists(""):
+        return None
+    if question.cluster and not await lists(question.namespace):
+        return frozenset()
+    return frozenset((question.namespace,))
 
 
 def _user(request: Manifest) -> _User:
@@ -116,22 +122,27 @@ class Stored:
     services: Sequence[Manifest]
 
 
-def stored(question: Question, fleet: FleetView, clients: Clients, *, everywhere: bool) -> Stored:
-    """Of deployments the one concerned, and for a plan those that wait, which might have what it leaves free."""
+def stored(question: Question, fleet: FleetView, clients: Clients, named: Named) -> Stored:
+    """Of deployments those concerned, and for a plan those that wait, which might have what is left free.
+
+    What becomes of a cluster's replicas concerns all that are there, whether or not they may be named.
+    """
+    concerned = {*question.keys, *(fleet.model.owners(question.cluster) if question.cluster else ())}
+    every, plans = named is None or bool(question.cluster), question.spec.ask == "Plan"
     deployments = [
         one
         for key, one in _known(ModelDeployment, clients)
-        if key == question.key
-        or (question.spec.ask == "Plan" and (everywhere or key.namespace == question.namespace) and _waits(one, fleet))
+        if key in concerned or (plans and (every or key.namespace in (named or ())) and _waits(one, fleet))
     ]
     replicas, namespaces = clients.hub.find(of(ModelReplica)), {key_of(one).namespace for one in deployments}
+    namespaces |= {question.namespace, *(key.namespace for key in question.keys)}
     return Stored(
         clients.now(),
         fleet.model.copy(),
         tuple(fleet.clusters.values()),
         [one for each in deployments for one in (replicas.owned_by(each["metadata"]["uid"]) if replicas else ())],
         deployments,
-        [one for key, one in _known(ModelCache, clients) if key.namespace in {*namespaces, question.namespace}],
+        [one for key, one in _known(ModelCache, clients) if key.namespace in namespaces],
         [one for key, one in _known(ModelService, clients) if key.namespace == question.namespace],
     )
 
@@ -146,7 +157,8 @@ def _waits(deployment: Manifest, fleet: FleetView) -> bool:
     return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
 
 
-def _looked_up(question: Question, found: Stored) -> Answer:
+def looked_up(question: Question, found: Stored, named: Named) -> Answer:
+    """The answer, from what was stored at one moment."""
     seen = Snapshot(
         found.clusters,
         _parsed(ModelReplica, found.replicas),
@@ -155,7 +167,7 @@ def _looked_up(question: Question, found: Stored) -> Answer:
         found.now,
         found.model,
     )
-    return answer(question, _parsed(ModelService, found.services), seen)
+    return answer(question, _parsed(ModelService, found.services), seen, named)
 
 
 def _parsed(kind: Any, manifests: Iterable[Manifest]) -> tuple[Any, ...]:

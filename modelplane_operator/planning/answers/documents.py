@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from modelplane_operator.kube.resources import ResourceType
+from modelplane_operator.kube.words import counted
 
 QUESTION: Final = ResourceType("modelplane.ai/v1alpha1", "Question", "questions")
 
@@ -124,10 +125,34 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """What would become of deployments that whoever asks may not list, in numbers."""
+
+    deployments: int
+    added: int
+    removed: int
+    stuck: int
+    waiting: int
+
+    def __str__(self) -> str:
+        whose = counted(self.deployments, "deployment")
+        return (
+            f"{whose} of namespaces that you may not list: {counted(self.added, 'new replica')}, {self.removed} gone, "
+            f"{self.stuck} that should go and find no other place, {self.waiting} without a place"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Outcomes:
     """The document of a plan."""
 
     items: tuple[Outcome, ...]
+    others: Others | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether every replica would have a place, and might stay there."""
+        return all(one.settled for one in self.items) and not (self.others and self.others.stuck + self.others.waiting)
 
 
 @dataclass(frozen=True, slots=True)

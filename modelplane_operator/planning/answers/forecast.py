@@ -43,7 +43,7 @@ def forecast(
 
 def without(snapshot: Snapshot, cluster: str) -> Snapshot:
     """The hub without a cluster."""
-    return replace(snapshot, clusters=tuple(one for one in snapshot.clusters if one.metadata.name != cluster))
+    return snapshot.with_clusters(one for one in snapshot.clusters if one.metadata.name != cluster)
 
 
 def drained(snapshot: Snapshot, cluster: str) -> Snapshot:
@@ -54,7 +54,7 @@ def drained(snapshot: Snapshot, cluster: str) -> Snapshot:
             return one
         return one.model_copy(update={"spec": one.spec.model_copy(update={"taints": (*one.spec.taints, DRAINED)})})
 
-    return replace(snapshot, clusters=tuple(map(tainted, snapshot.clusters)))
+    return snapshot.with_clusters(map(tainted, snapshot.clusters))
 
 
 def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: Iterable[ModelCache] = ()) -> Snapshot:
@@ -65,7 +65,10 @@ def edited(snapshot: Snapshot, deployments: Iterable[ModelDeployment], caches: I
         uid = live.metadata.uid if live else one.metadata.uid or f"of-{one.key}"  # as a server would give it one
         metadata = one.metadata.model_copy(update={"uid": uid})
         known[one.key] = one.model_copy(update={"metadata": metadata, "status": live.status if live else None})
-    kept = {**snapshot.cache, **{one.key: one for one in caches}}
+    kept = dict(snapshot.cache)
+    for one in caches:
+        there = kept.get(one.key)
+        kept[one.key] = one.model_copy(update={"metadata": there.metadata, "status": there.status}) if there else one
     return replace(snapshot, deployments=tuple(known.values()), caches=tuple(kept.values()))
 
 

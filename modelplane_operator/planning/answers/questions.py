@@ -6,26 +6,32 @@ An answer has the tenant's own objects, names of clusters, and of everybody else
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from pydantic import Field, ValidationError
 
-from modelplane_operator.api import ModelDeployment, ModelService
-from modelplane_operator.api.bounds import OurName
+from modelplane_operator.api import InferenceCluster, ModelCache, ModelDeployment, ModelService
+from modelplane_operator.api.bounds import SELECTOR_TEXT, SELECTORS, OurName
 from modelplane_operator.api.model import Model
+from modelplane_operator.api.types import of
 from modelplane_operator.kube.objects import Key, Manifest, section
+from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.documents import Outcome
-from modelplane_operator.planning.answers.forecast import edited, forecast, scaled
+from modelplane_operator.planning.answers.documents import Others, Outcome, Outcomes
+from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
 from modelplane_operator.planning.answers.hardware import hardware
 from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
+from modelplane_operator.scheduling import budget
 
-OF_SPEC: Final = 256 * 1024  # characters of a ModelDeployment
+OF_SPEC: Final = 256 * 1024  # characters of what might be applied
+AT_ONCE: Final = 32  # deployments of one question
+REPLICAS: Final = 1000  # of all of them, as one may have
 
-Verb = Literal["get", "create", "update"]
+Verb = Literal["get", "create", "update", "list"]
 
 
 class QuestionSpec(Model):
@@ -35,7 +41,9 @@ class QuestionSpec(Model):
     model_deployment: OurName | None = None
     replicas: int | None = Field(default=None, ge=0, le=1000)
     manifest: str | None = Field(default=None, max_length=OF_SPEC)
-    """A ModelDeployment to plan for, as JSON."""
+    """A ModelDeployment to plan for, or a List of them and of ModelCaches, as JSON."""
+    without: OurName | None = None
+    drain: OurName | None = None
 
 
 INVALID: Final = 422
@@ -51,30 +59,44 @@ class QuestionError(Exception):
         self.code = code
 
 
+class Right(NamedTuple):
+    """What somebody has to be allowed; all objects of the kind, where the key names none."""
+
+    verb: Verb
+    type: ResourceType
+    key: Key
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question of one namespace."""
 
     namespace: str
     spec: QuestionSpec
-    deployment: ModelDeployment | None
-    """That of the manifest."""
+    deployments: tuple[ModelDeployment, ...] = ()
+    """Those that might be applied."""
+    caches: tuple[ModelCache, ...] = ()
 
     @property
-    def verb(self) -> Verb | None:
-        """What somebody has to be allowed on the ModelDeployment concerned; None where it concerns none."""
-        match self.spec.ask:
-            case "Why":
-                return "get"
-            case "Plan":
-                return "create" if self.deployment else "update"
-            case "Hardware":
-                return None
+    def cluster(self) -> str:
+        """The one that is to be gone, or drained; empty where the question is about models."""
+        return self.spec.without or self.spec.drain or ""
 
     @property
-    def key(self) -> Key:
-        """The ModelDeployment concerned."""
-        return self.deployment.key if self.deployment else Key(self.namespace, self.spec.model_deployment or "")
+    def keys(self) -> tuple[Key, ...]:
+        """The ModelDeployments that it names."""
+        one = self.spec.model_deployment
+        return tuple(each.key for each in self.deployments) or ((Key(self.namespace, one),) if one else ())
+
+    @property
+    def rights(self) -> Sequence[Right]:
+        """What whoever asks has to be allowed."""
+        verb: Verb = "get" if self.spec.ask == "Why" else "create" if self.deployments else "update"
+        if self.spec.ask == "Hardware":
+            return ()
+        if self.cluster:
+            return (Right("list", of(InferenceCluster), Key("", "")),)
+        return [Right(verb, of(ModelDeployment), key) for key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,41 +115,107 @@ def asked(manifest: Manifest) -> Question:
     except ValidationError as error:
         first = error.errors()[0]
         raise QuestionError(f"spec.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    deployment = _deployment(spec.manifest, namespace) if spec.manifest else None
     if spec.ask == "Why" and not spec.model_deployment:
         raise QuestionError("say of which ModelDeployment, in spec.modelDeployment")
-    if spec.ask == "Plan" and deployment is None and (spec.replicas is None or not spec.model_deployment):
-        raise QuestionError("say spec.manifest, or spec.modelDeployment and spec.replicas")
-    return Question(namespace, spec, deployment)
+    if spec.ask != "Plan":
+        return Question(namespace, spec)
+    given = (spec.manifest, spec.without, spec.drain, spec.replicas if spec.model_deployment else None)
+    if sum(one is not None for one in given) != 1:
+        raise QuestionError(
+            "say one of spec.manifest, spec.modelDeployment with spec.replicas, spec.without and spec.drain"
+        )
+    deployments, caches = _applied(spec.manifest, namespace) if spec.manifest else ((), ())
+    return Question(namespace, spec, deployments, caches)
 
 
-def _deployment(text: str, namespace: str) -> ModelDeployment:
+def _applied(text: str, namespace: str) -> tuple[tuple[ModelDeployment, ...], tuple[ModelCache, ...]]:
+    """What might be applied; raises QuestionError. Several have the bounds of one, so that they take no longer."""
     try:
         said: Any = json.loads(text)  # YAML has references, by which a short text becomes a long object
-        metadata: dict[str, Any] = {**(said.get("metadata") or {}), "namespace": namespace, "uid": None}
-        found = ModelDeployment.admitted({**said, "metadata": metadata})
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise QuestionError("spec.manifest is no ModelDeployment in JSON: modelplane plan -f FILE writes it") from None
-    if not found.metadata.name:
-        raise QuestionError("the ModelDeployment of spec.manifest has no name")
-    return found
+        if said.get("kind") == "List":
+            found = [_read(one, one["metadata"].get("namespace") or namespace) for one in said["items"]]
+        else:
+            found = [_read({"kind": ModelDeployment.definition.kind, **said}, namespace, ModelDeployment)]
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
+        raise QuestionError(
+            "spec.manifest is no ModelDeployment in JSON, and no List of ModelDeployments and ModelCaches: "
+            "modelplane plan -f FILE writes it"
+        ) from None
+    deployments = tuple(one for one in found if isinstance(one, ModelDeployment))
+    caches = tuple(one for one in found if isinstance(one, ModelCache))
+    if not deployments or not all(one.metadata.name for one in found):
+        raise QuestionError("spec.manifest has no ModelDeployment, or one without a name")
+    if len({one.key for one in deployments}) < len(deployments):
+        raise QuestionError("spec.manifest has a ModelDeployment twice")
+    too_many = len(deployments) > AT_ONCE or len(caches) > AT_ONCE
+    if len(deployments) > 1 and (too_many or sum(one.spec.replicas for one in deployments) > REPLICAS):
+        raise QuestionError(f"ask for {AT_ONCE} deployments and {REPLICAS} replicas at once, and no more")
+    return deployments, caches
 
 
-def answer(question: Question, services: tuple[ModelService, ...], seen: Snapshot) -> Answer:
-    """`seen`: the fleet, and of deployments and caches those of the namespace. Raises QuestionError."""
+def _read(said: dict[str, Any], namespace: str, *kinds: Any) -> ModelDeployment | ModelCache:
+    known = {one.definition.kind: one for one in kinds or (ModelDeployment, ModelCache)}
+    metadata: dict[str, Any] = {**(said.get("metadata") or {}), "namespace": namespace, "uid": None}
+    return cast("Any", known[said["kind"]]).admitted({**said, "metadata": metadata})
+
+
+def answer(
+    question: Question, services: tuple[ModelService, ...], seen: Snapshot, named: Collection[str] | None = None
+) -> Answer:
+    """`seen`: the fleet, and of deployments and caches those that the question concerns. `named`: the namespaces of
+    which deployments may be named; all, where it is None. Raises QuestionError."""
     if question.spec.ask == "Hardware":
         found = hardware(seen)
         return Answer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
-    live = seen.deployment.get(question.key)
-    if question.spec.ask == "Why" and live:
-        told = why(live, services, seen)
+    if question.spec.ask == "Why":
+        told = why(_live(question, seen), services, seen)
         return Answer(document("Why", told), sentence(told.cause, *told.help))
-    wanted = question.deployment or (scaled(live, question.spec.replicas or 0) if live else None)
-    if wanted is None:
-        raise QuestionError(f"there is no ModelDeployment {question.key}")
-    outcomes = forecast(seen, edited(seen, [wanted]), asked=[wanted.key])
-    return Answer(document("Plan", outcomes), _planned(outcomes))
+    outcomes = _told(_planned(question, seen), question.keys, named)
+    words = [f"{one.namespace}/{one.name}: {one.decision}" for one in outcomes.items]
+    words += [str(outcomes.others)] if outcomes.others else []
+    return Answer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
 
 
-def _planned(outcomes: tuple[Outcome, ...]) -> str:
-    return sentence(*(f"{one.namespace}/{one.name}: {one.decision}" for one in outcomes))
+def _live(question: Question, seen: Snapshot) -> ModelDeployment:
+    (key,) = question.keys
+    if key not in seen.deployment:
+        raise QuestionError(f"there is no ModelDeployment {key}")
+    return seen.deployment[key]
+
+
+def _planned(question: Question, seen: Snapshot) -> Iterable[Outcome]:
+    if cluster := question.cluster:
+        if cluster not in seen.cluster:
+            raise QuestionError(f"there is no InferenceCluster {cluster}; there are: {_names(seen.cluster)}")
+        after = without(seen, cluster) if question.spec.without else drained(seen, cluster)
+        return forecast(seen, after, clusters=frozenset((cluster,)))
+    wanted = question.deployments or (scaled(_live(question, seen), question.spec.replicas or 0),)
+    if len(wanted) > 1:
+        texts = tuple(dict.fromkeys(text for one in wanted for text in budget.texts(one.replica)))
+        if budget.overdrawn(texts, seen.fleet().devices):
+            words = f"{SELECTORS} different selectors with {SELECTOR_TEXT} characters"
+            raise QuestionError(f"their selectors take too long together: ask for {words} at once, and no more")
+    return forecast(seen, edited(seen, wanted, question.caches), asked=[one.key for one in wanted])
+
+
+def _names(clusters: Mapping[str, object]) -> str:
+    return ", ".join(sorted(clusters)) or "none"
+
+
+def _told(outcomes: Iterable[Outcome], asked: Collection[Key], named: Collection[str] | None) -> Outcomes:
+    """Of deployments that are not asked for and may not be named, no more than how many replicas it is about."""
+    shown, rest = list[Outcome](), list[Outcome]()
+    for one in outcomes:
+        known = named is None or one.namespace in named or Key(one.namespace, one.name) in asked
+        (shown if known else rest).append(one)
+    return Outcomes(tuple(shown), _counted(rest) if rest else None)
+
+
+def _counted(outcomes: Sequence[Outcome]) -> Others:
+    return Others(
+        len(outcomes),
+        sum(len(one.added) for one in outcomes),
+        sum(len(one.removed) for one in outcomes),
+        sum(len(one.stuck) for one in outcomes),
+        sum(one.waiting for one in outcomes),
+    )

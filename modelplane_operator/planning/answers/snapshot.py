@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -67,6 +67,21 @@ class Snapshot:
         for cluster in self.clusters:
             observe(fleet, cluster)
         return fleet
+
+    def with_clusters(self, clusters: Iterable[InferenceCluster]) -> Snapshot:
+        """The same hub with these clusters and no others; those that are the same objects are as they were seen."""
+        kept = tuple(clusters)
+        if self.model is None:
+            return replace(self, clusters=kept)
+        fleet, names = self.model.copy(), {one.metadata.name for one in kept}
+        for one in self.clusters:
+            if one.metadata.name not in names:
+                fleet.forget_cluster(one.metadata.name)
+        for one in kept:
+            if one is not self.cluster.get(one.metadata.name):
+                site = fleet.site(one.metadata.name)
+                fleet.observe_cluster(one, unreachable_since=site.cluster.unreachable_since if site else None)
+        return replace(self, clusters=kept, model=fleet)
 
     def ask(self, deployment: ModelDeployment, fleet: FleetModel) -> Ask:
         """What a deployment asks for, with its cache."""
