@@ -15,12 +15,18 @@ import aiohttp
 from scripts.kind import clusters
 from scripts.kind.commands import run
 from tests.e2e.conftest import TEAM
-from tests.e2e.kind import Cluster, Manifest, documents, until
+from tests.e2e.kind import Cluster, Manifest, condition_of, documents, until
 from tests.support.manifests import ROOT
 
 NODE = f"{clusters.HUB.kind}-control-plane"
 ETCD = "/var/lib/etcd"
 OLD, NEW = "qwen3-8b", "newer"
+OF_A_REPLICA = {
+    "HTTPRoute": "gateway.networking.k8s.io/v1",
+    "Service": "v1",
+    "Deployment": "apps/v1",
+    "ResourceClaimTemplate": "resource.k8s.io/v1",
+}
 
 
 async def test_a_hub_goes_on_from_a_backup_of_etcd(
@@ -46,7 +52,7 @@ async def test_a_hub_goes_on_from_a_backup_of_etcd(
     began = time.monotonic()
     await asyncio.to_thread(run, "docker", "exec", NODE, "rm", "-rf", f"{ETCD}/member")
     await asyncio.to_thread(run, "docker", "stop", "--time=2", NODE)
-    await asyncio.to_thread(run, "docker", "cp", tmp_path / "etcd" / ".", f"{NODE}:{ETCD}")
+    await asyncio.to_thread(run, "docker", "cp", f"{tmp_path}/etcd/.", f"{NODE}:{ETCD}")
     await asyncio.to_thread(run, "docker", "start", NODE)
     await hub_answers(hub)
     assert await hub.get("ModelDeployment", NEW, TEAM) is None
@@ -66,8 +72,31 @@ async def test_a_hub_goes_on_from_a_backup_of_etcd(
     measured(f"from a hub without etcd to a model that is Ready again: {time.monotonic() - began:.0f} s")
     assert await engines(east, west) == before  # the same pods, and no container of them started anew
 
-    # The newer one's engine is nobody's now: docs/day-2.md says who takes it down.
+    await until(lambda: told(hub), f"a cluster to say that {NEW} is nobody's")
+    (replica,) = await hub.list("ModelReplica", TEAM)
+    for cluster in (east, west):  # as docs/day-2.md has it taken down
+        await cluster.delete(*await left_behind(cluster, alone=cluster.name != replica["spec"]["clusterName"]))
+    for cluster in (east, west):
+        await hub.holds("InferenceCluster", cluster.name, condition="ObjectsOwned")
     await hub.delete(service, deployment)
+
+
+async def told(hub: Cluster) -> bool:
+    said = [condition_of(one, "ObjectsOwned") for one in await hub.list("InferenceCluster")]
+    return any(one["status"] == "False" and f"/{NEW}-" in one["message"] for one in said)
+
+
+async def left_behind(cluster: Cluster, *, alone: bool) -> list[Manifest]:
+    """What was made for the newer one; with the namespace, where nothing else of the team is."""
+    namespace = f"modelplane-{TEAM}"
+    if alone:
+        return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+        for kind, version in OF_A_REPLICA.items()
+        for one in await cluster.list(kind, namespace, version)
+        if (name := one["metadata"]["name"]).startswith(f"{NEW}-")
+    ]
 
 
 async def hub_answers(hub: Cluster) -> None:
@@ -87,5 +116,6 @@ async def engines(*some: Cluster) -> dict[str, int]:
     return {
         pod["metadata"]["uid"]: sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or ())
         for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
         if any(one["name"] == "engine" for one in pod["spec"]["containers"])
     }
