@@ -111,13 +111,14 @@ chart: setup crds  ## Lint and package the Helm chart into dist/
 	@helm=$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.ensure("helm")["helm"])'); \
 	$$helm lint charts/modelplane-operator && $$helm package charts/modelplane-operator --destination dist
 
-release: image-files crds  ## All of a release, made twice and compared, with checksums, into dist/
-	@$(BIN)/python -m scripts.release --helm build/image/helm \
+release: DIGESTS ?= written
+release: image-files crds  ## All of a release, made twice and compared, with checksums, into dist/ (DIGESTS=none: without)
+	@$(BIN)/python -m scripts.release --helm build/image/helm --digests $(DIGESTS) \
 		--go "$$($(BIN)/python -c 'from localfleet import binaries; print(binaries.go().path)')"
 
 lock:  ## Resolve the dependencies again and write requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --extra gke --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
+	$(BIN)/uv pip compile pyproject.toml --extra hydrate --extra eks --extra gke --extra otel --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-image.txt
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group e2e --constraint requirements.txt --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-e2e.txt
 
 digests: setup  ## Ask the registries for the digests of images, charts and the base, and write them down: for a release

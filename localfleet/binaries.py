@@ -139,8 +139,11 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Files("envoy-gateway-chart", "envoy-gateway", "github.com/envoyproxy/gateway", "charts/gateway-helm"),
 )
-# Devices for clusters whose kubelets are real (scripts/kind): a fleet runs without it.
-BESIDE: tuple[Tool, ...] = (Program("madeupdevices", "madeupdevices", "k8s.io/dynamic-resource-allocation"),)
+# A fleet runs without them: devices for clusters whose kubelets are real (scripts/kind); what takes traces, for a test.
+BESIDE: tuple[Tool, ...] = (
+    Program("madeupdevices", "madeupdevices", "k8s.io/dynamic-resource-allocation"),
+    Program("otelcol", "otelcol", "go.opentelemetry.io/collector/otelcol"),
+)
 BY_NAME = {tool.name: tool for tool in (*TOOLS, *BESIDE)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import socket
 import sys
 
 from modelplane_operator import __version__, logs
@@ -12,6 +13,7 @@ from modelplane_operator.api import KINDS, crd
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.channel import speak_http2
 from modelplane_operator.clients.sockets import shrink_tls_buffers
+from modelplane_operator.clients.tracing import exporting
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.runtime.operator import Build
@@ -62,7 +64,8 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
-    asyncio.run(host(settings, access, build))
+    with exporting(settings.traces(), settings.identity or socket.gethostname()):
+        asyncio.run(host(settings, access, build))
 
 
 def _keys(settings: Settings, access: Access) -> None:

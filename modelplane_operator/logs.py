@@ -16,9 +16,11 @@ import structlog
 Fields = MutableMapping[str, Any]
 
 # Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request, hpack of
-# every header; botocore tells of each answer, keys of an assumed role included.
+# every header; botocore tells of each answer, keys of an assumed role included; OpenTelemetry of each batch that nobody
+# takes.
 QUIET = {
     "kopf": logging.ERROR,
+    "opentelemetry": logging.CRITICAL,
     **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "hpack", "urllib3"), logging.WARNING),
 }
 

@@ -36,6 +36,10 @@ HELMS = frozenset(
 )
 
 
+# Which of OpenTelemetry's variables ask for traces, as those of anybody's process do.
+OTLP = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
 _LIMITS = Limits()
 
 
@@ -82,6 +86,12 @@ class Settings:
         "auto",
         values.one_of("auto", "json", "console"),
         "how log lines are written; auto is json, and console on a terminal",
+    )
+    otlp_endpoint: str = _option(
+        "",
+        values.http,
+        "where traces are sent, by OTLP over HTTP: http://HOST:4318; the variables OTEL_... say the rest, or all of it "
+        "(default: there are none)",
     )
     resync: float = _option(3600.0, values.seconds, "every object is looked at again after about so long without news")
     workers: int = _option(16, values.count, "how many objects of one kind are reconciled at once")
@@ -269,6 +279,13 @@ class Settings:
     def helms_environment(self, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
         """What Helm's processes see. Proxies are named in capitals or not."""
         return {name: value for name, value in environment.items() if name.upper() in HELMS}
+
+    def traces(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Where traces go: empty, where OpenTelemetry's own variables say; None when nobody asks for them."""
+        asked = [environment[name] for name in OTLP if environment.get(name)]
+        wanted = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
+        off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or wanted != "otlp"
+        return self.otlp_endpoint if (asked or self.otlp_endpoint) and not off else None
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
         """The way to the hub; raises KubeconfigError, and OSError when its file cannot be read."""

@@ -92,6 +92,30 @@ ROWS: Mapping[str, Sequence[Panel]] = {
         ),
         Panel("Events", "ops", {"{{outcome}}": rate("modelplane_events_total", "outcome")}),
     ),
+    "Models": (
+        Panel(
+            "Replicas: asked for, with a cluster, that answer",
+            "short",
+            {
+                "asked for": "sum(modelplane_modeldeployment_spec_replicas)",
+                "with a cluster": "sum(modelplane_modeldeployment_status_replicas)",
+                "that answer": "sum(modelplane_modeldeployment_status_replicas_ready)",
+            },
+        ),
+        Panel(
+            "Replicas without a cluster, by reason",
+            "short",
+            {"{{reason}}": "sum by (reason) (modelplane_modeldeployment_status_replicas_unplaced)"},
+        ),
+        Panel(
+            "The ten models that lack most replicas",
+            "short",
+            {
+                "{{namespace}}/{{name}}": "topk(10, sum by (namespace, name) "
+                "(modelplane_modeldeployment_status_replicas_unplaced))"
+            },
+        ),
+    ),
     "API servers": (
         Panel(
             "Writes",

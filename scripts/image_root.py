@@ -21,6 +21,7 @@ from pathlib import Path
 
 PROGRAMS = (
     "modelplane_operator.__main__",
+    "modelplane_operator.clients.otlp",
     "modelplane_operator.controllers.key_service",
     "modelplane_operator.runtime.host",
     "modelplane_operator.hydrate.__main__",

@@ -2,6 +2,9 @@
 
 Everything but the image is made twice, and the release fails when the two differ by a byte. SOURCE_DATE_EPOCH is the
 time that archives carry; without it, that of the commit.
+
+There is none while what the operator fetches lacks a digest, unless somebody says that it is to lack them: then the
+bill of materials says which.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from uuid import NAMESPACE_URL, uuid5
 import yaml
 
 from modelplane_operator import __version__
-from scripts import image, licences
+from modelplane_operator.rendering.digests import DIGESTS
+from scripts import digests, image, licences
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts/modelplane-operator"
@@ -39,16 +43,18 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "dist", help="where it goes")
     parser.add_argument("--helm", type=Path, required=True, help="the helm that packages the chart")
     parser.add_argument("--go", type=Path, help="the go that reads what is in helm")
+    parser.add_argument("--digests", choices=("written", "none"), default="written", help="none: do without them")
     asked = parser.parse_args()
     try:
-        release(asked.folder, asked.helm, asked.go)
+        release(asked.folder, asked.helm, asked.go, without_digests=asked.digests == "none")
     except (ReleaseError, image.ImageError) as error:
         sys.exit(f"release: {error}")
 
 
-def release(folder: Path, helm: Path, go: Path | None) -> None:
+def release(folder: Path, helm: Path, go: Path | None, *, without_digests: bool = False) -> None:
     """Put all of it into a folder that is new or empty."""
     same_versions()
+    digests_written(without_digests=without_digests)
     os.environ.setdefault("SOURCE_DATE_EPOCH", str(time_of_commit()))
     files = twice(helm, go)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +79,24 @@ def same_versions() -> None:
     }
     if len(set(found.values())) > 1:
         raise ReleaseError(f"versions differ: {', '.join(f'{where} has {what}' for where, what in found.items())}")
+
+
+def lacking() -> tuple[str, ...]:
+    """What the operator or its image fetches by a tag or version alone, which may be another thing tomorrow."""
+    return tuple(digests.missing(DIGESTS, digests.DOCKERFILE.read_text()))
+
+
+def digests_written(*, without_digests: bool) -> None:
+    """Whoever installs a release is to get what was tested, or to know that nobody can say so."""
+    if not (names := lacking()):
+        return
+    told = "\n".join((f"{len(names)} of what is fetched have no digest:", *(f"  {name}" for name in names)))
+    if not without_digests:
+        raise ReleaseError(
+            f"{told}\nrun `make digests` where registries can be asked, and commit what it writes; or say "
+            "`make release DIGESTS=none` for a release that fetches them by version alone"
+        )
+    print(f"DIGESTS=none: {told}\nthe bill of materials says so, too")
 
 
 def time_of_commit() -> int:
@@ -148,7 +172,8 @@ def bill_of_materials(helm: Path, go: Path | None) -> bytes:
     parts += of_helm(helm, go) if go else []
     main = {"type": "application", "name": "modelplane-operator", "version": __version__}
     main |= {"bom-ref": "modelplane-operator", "licenses": [{"license": {"id": "Apache-2.0"}}]}
-    body = {"metadata": {"component": main}, "components": parts}
+    unknown = [{"name": "modelplane:without-digest", "value": name} for name in lacking()]
+    body = {"metadata": {"component": main, **({"properties": unknown} if unknown else {})}, "components": parts}
     number = uuid5(NAMESPACE_URL, json.dumps(body, sort_keys=True))
     head = {"bomFormat": "CycloneDX", "specVersion": "1.6", "serialNumber": f"urn:uuid:{number}", "version": 1}
     return (json.dumps({**head, **body}, indent=1) + "\n").encode()

@@ -40,8 +40,10 @@ def test_a_package_that_decides_loads_nothing_that_reaches_the_world(package: st
 def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    assert set(extras) == {"dev", "eks", "gke", "hydrate"}, "the image has the dependencies and these"
-    wanted = {re.split(r"[<>=\[]", asked)[0] for asked in (*project["dependencies"], *extras["hydrate"])}
+    assert set(extras) == {"dev", "eks", "gke", "hydrate", "otel"}, "the image has the dependencies and these"
+    wanted = {
+        re.split(r"[<>=\[]", asked)[0] for asked in (*project["dependencies"], *extras["hydrate"], *extras["otel"])
+    }
     source = "".join(module.read_text() for module in (ROOT / "modelplane_operator").rglob("*.py"))
     used = set(re.findall(r'^ *(?:import|from) (\w+)|find_spec\("(\w+)"\)', source, flags=re.MULTILINE))
     modules = {name for pair in used for name in pair if name}

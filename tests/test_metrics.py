@@ -11,7 +11,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from modelplane_operator.runtime import metrics
+from modelplane_operator.runtime import metrics, model_metrics
 from scripts import dashboard
 from tests.support.manifests import ROOT
 
@@ -38,10 +38,13 @@ def declared() -> dict[str, set[str]]:
         elif isinstance(collector, metrics.Counter):
             found[f"{collector._name}_total"] = {*collector._labelnames}
     source = (ROOT / "modelplane_operator/runtime/metrics.py").read_text()
+    of_a_model = (ROOT / "modelplane_operator/runtime/model_metrics.py").read_text()
     found |= {name: set[str]() for name in re.findall(r'_gauge\(\s*"(\w+)"', source)}
     found |= {name: {label} for name, label in re.findall(r'_by\(\s*"(\w+)",\s*"[^"]*",\s*"(\w+)"', source)}
     for name, labels in re.findall(r'CounterMetricFamily\(\s*"(\w+)",\s*"[^"]*",\s*labels=\(([^)]*)\)', source):
         found[f"{name}_total"] = set(re.findall(r"\w+", labels))
+    for name, more in re.findall(r'_of_each\(\s*"(\w+)",\s*"[^"]*"(?:,\s*"(\w+)",?\s*)?\)', of_a_model):
+        found[name] = {*model_metrics.DEPLOYMENT, *filter(None, [more])}
     return found
 
 

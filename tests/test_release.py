@@ -14,7 +14,7 @@ import pytest
 
 from modelplane_operator import __version__
 from modelplane_operator.clients.clouds.eks import permissions
-from scripts import image, image_root, licences, release
+from scripts import digests, image, image_root, licences, release
 from tests.support.manifests import ROOT
 
 
@@ -44,7 +44,7 @@ def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     monkeypatch.setattr(image, "TOOLS", ("no-such-builder",))
     helm = binaries.ensure("helm")["helm"]
-    release.release(tmp_path, helm, binaries.go().path)
+    release.release(tmp_path, helm, binaries.go().path, without_digests=True)
 
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {
@@ -68,10 +68,36 @@ def test_what_is_released_is_made_twice_the_same(tmp_path: Path, monkeypatch: py
         "files/crds/modeldeployments.yaml",
         "files/alerts.yaml",
     } <= held
-    parts = json.loads((tmp_path / f"modelplane-operator-{__version__}.cdx.json").read_text())["components"]
+    bill = json.loads((tmp_path / f"modelplane-operator-{__version__}.cdx.json").read_text())
+    told = bill["metadata"].get("properties", [])
+    assert {one["value"] for one in told if one["name"] == "modelplane:without-digest"} == {*release.lacking()}
+    parts = bill["components"]
     named = {part["name"] for part in parts}
     assert {"kopf", "aiohttp", "helm.sh/helm/v3", "k8s.io/client-go"} <= named
     assert all(part["hashes"] for part in parts if part["purl"].startswith("pkg:pypi/"))
+
+
+def test_nothing_is_released_that_lacks_a_digest_unless_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *_ = references = [one.reference for one in digests.wanted()]
+    known = dict.fromkeys(references, f"sha256:{'1' * 64}")
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text(f"ARG BASE_IMAGE=python:3.11-slim@sha256:{'2' * 64}\n")
+    monkeypatch.setattr(digests, "DOCKERFILE", dockerfile)
+    monkeypatch.setattr(release, "DIGESTS", known)
+    release.digests_written(without_digests=False)
+    assert capsys.readouterr().out == ""
+
+    del known[first]
+    with pytest.raises(release.ReleaseError, match=re.escape(first)) as refused:
+        release.release(tmp_path / "dist", Path("helm"), None)
+    assert "make digests" in str(refused.value)
+    assert "make release DIGESTS=none" in str(refused.value)
+    assert not (tmp_path / "dist").exists()
+
+    release.digests_written(without_digests=True)
+    assert first in capsys.readouterr().out
 
 
 def test_what_differs_between_two_makings_fails_the_release(monkeypatch: pytest.MonkeyPatch) -> None:

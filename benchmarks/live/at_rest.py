@@ -11,11 +11,12 @@ from benchmarks.live import scene as scenes
 from benchmarks.live.floor import floor
 from benchmarks.live.operator import Operator, Usage
 from benchmarks.live.scene import Scene
-from benchmarks.report import Figure
+from benchmarks.report import Figure, percentile
 from modelplane_operator.settings import Settings
 
 REPLICAS = 10  # of each deployment
 PER_CLUSTER = 5
+SCRAPES = 20
 DEFAULT_RESYNC = Settings().resync
 
 
@@ -32,6 +33,8 @@ async def at_rest(size: int, seconds: float) -> AsyncIterator[Figure]:
             await scene.quiet(one)
             resting = await _rest(one, seconds)
             for figure in _at_rest(size, resting, "no resync falls into it"):
+                yield figure
+            for figure in await asyncio.to_thread(_scraped, one, size):
                 yield figure
             yield Figure("B13", size, "resident, with all of it", round(resting[1].memory, 1), "MB")
             yield Figure("B13", size, "at its peak", round(resting[1].peak, 1), "MB")
@@ -105,6 +108,19 @@ def _at_rest(size: int, found: tuple[Usage, Usage], when: str) -> list[Figure]:
         *(Figure("B4", size, f"{when}: of those, {what}", count, "writes") for what, count in sorted(writes.items())),
         Figure("B4", size, f"{when}: reads", round(reads.total() / seconds, 2), "requests/s"),
         Figure("B4", size, f"{when}: memory grown", round(after.memory - before.memory, 1), "MB"),
+    ]
+
+
+def _scraped(one: Operator, size: int) -> list[Figure]:
+    """What Prometheus costs it, each time."""
+    took, text = list[float](), b""
+    for _ in range(SCRAPES):
+        began = time.perf_counter()
+        text = one.scraped()
+        took.append((time.perf_counter() - began) * 1e3)
+    return [
+        Figure("B4", size, "a scrape of its metrics: p50", round(percentile(took, 50), 1), "ms"),
+        Figure("B4", size, "a scrape of its metrics: size", round(len(text) / 1e6, 3), "MB"),
     ]
 
 

@@ -80,13 +80,17 @@ class Operator:
 
     def metrics(self) -> dict[str, list[tuple[Mapping[str, str], float]]]:
         """Its samples by name: labels and value of each."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
+        text = self.scraped().decode()
         found = defaultdict[str, list[tuple[Mapping[str, str], float]]](list)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 found[sample.name].append((sample.labels, sample.value))
         return found
+
+    def scraped(self) -> bytes:
+        """What Prometheus reads of it."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
+            return bytes(answer.read())
 
     def leads(self) -> bool:
         return self.serves() and self.value("modelplane_leading") == 1

@@ -202,7 +202,14 @@ class Connection:
     async def _begin(self, client: AsyncExitStack, start: Callable[[Awaitable[object]], None]) -> None:
         """Make a client, and go on with it."""
         kube = self._kube = await client.enter_async_context(
-            connect(self._access, on_call=self._on_call, limits=self._limits, share=self._share, refuse=self._refuse)
+            connect(
+                self._access,
+                on_call=self._on_call,
+                limits=self._limits,
+                share=self._share,
+                refuse=self._refuse,
+                cluster=self.name or "hub",
+            )
         )
         if self._prober.renewed():
             self._on_return(self.name)

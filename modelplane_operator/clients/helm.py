@@ -36,6 +36,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.limits import MIB
 from modelplane_operator.clients.releases import content, may_be_a_release, revisions
+from modelplane_operator.clients.tracing import begun
 from modelplane_operator.kube.errors import ClientError, Foreign
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.releases import ARCHIVE, Content, Release, Revision, Run, Verb
@@ -194,10 +195,12 @@ class Helm:
         place = (cluster.name, release)
         run, error = self._runs[place], ""
         slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
+        told = {"k8s.cluster.name": cluster.name or "hub", "k8s.namespace.name": release.namespace}
         try:
-            async with slots, self._slots:
-                with _private_folder(self.folder, self.patience) as folder:
-                    await work(self._command(cluster, folder))
+            with begun(f"helm {run.verb}", {**told, "modelplane.release": release.name}):
+                async with slots, self._slots:
+                    with _private_folder(self.folder, self.patience) as folder:
+                        await work(self._command(cluster, folder))
         except ClientError as caught:
             error = str(caught)
         except Exception as caught:  # a defect of ours must not leave the release locked

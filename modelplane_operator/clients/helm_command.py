@@ -16,6 +16,7 @@ from typing import Any
 from pyhelm3.command import Command  # pyright: ignore[reportMissingTypeStubs]
 
 from modelplane_operator.clients.limits import KIB, MIB, shown
+from modelplane_operator.clients.tracing import Span, call
 from modelplane_operator.kube.errors import ClientError
 
 HISTORY = 5  # revisions that Helm keeps of a release: what runs, and how the last attempts at something else ended
@@ -69,6 +70,10 @@ class HelmCommand(Command):
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002 - as its parent has it
         """What Helm answers; raises HelmError."""
+        with call(f"helm {command[0]}", lambda: {"process.executable.name": "helm"}) as span:
+            return await self._run(command, input, span)
+
+    async def _run(self, command: list[Any], input: bytes | None, span: Span) -> bytes:  # noqa: A002
         values, said, complained = (self._folder / name for name in ("values", "said", "complained"))
         values.write_bytes(input or b"")
         with values.open("rb") as stdin, said.open("wb") as stdout, complained.open("wb") as stderr:
@@ -87,7 +92,9 @@ class HelmCommand(Command):
             except OSError as error:
                 raise HelmError(f"{self._program} cannot be run: {os.strerror(error.errno or 0)}") from error
             _confine(process.pid, self._memory)
-        if code := await self._ended(process):
+        code = await self._ended(process)
+        span.tell("process.exit.code", code)
+        if code:
             raise HelmError(self._why(_end(complained), code))
         if said.stat().st_size > SAID:
             raise HelmError(f"helm said more than the {shown(SAID)} that are allowed")

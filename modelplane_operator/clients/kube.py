@@ -367,13 +367,14 @@ async def connect(
     limits: Limits | None = None,
     share: Share | None = None,
     refuse: Refuse = unrefused,
+    cluster: str = "",
 ) -> AsyncGenerator[Kube]:
     """A client of one API server, closed at the end; raises KubeconfigError when its certificates cannot be used.
 
     `limits` and `share` bound what the server may say, and how much of our time it gets; `refuse` says which addresses
-    are not dialled.
+    are not dialled; `cluster` is its name in traces.
     """
-    async with open_wire(access, on_call, limits or Limits(), share, refuse) as wire:
+    async with open_wire(access, on_call, limits or Limits(), share, refuse, cluster=cluster) as wire:
         yield Kube(wire)
 
 

@@ -19,6 +19,7 @@ from modelplane_operator.clients.channel import Channel, open_channel
 from modelplane_operator.clients.errors import pause, refusal, translated
 from modelplane_operator.clients.limits import KIB, Limits, Share, shown, too_many_values
 from modelplane_operator.clients.resolver import Refuse, unrefused
+from modelplane_operator.clients.tracing import Attributes, Span, by_http, call
 from modelplane_operator.clients.transport import Answer, NotHttp, Outgoing
 from modelplane_operator.kube.errors import ApiError, ClientError, KubeconfigError, Misbehaving, Unreachable
 
@@ -72,8 +73,11 @@ class Wire:
         on_call: OnCall,
         limits: Limits,
         share: Share | None,
+        *,
+        cluster: str = "",
     ) -> None:
         self.access = access
+        self.cluster = cluster
         self.limits = limits
         self.offence: asyncio.Future[Misbehaving] = asyncio.get_running_loop().create_future()
         """Resolved as soon as the server has said what no API server says."""
@@ -96,9 +100,10 @@ class Wire:
 
     async def ask_within(self, limit: int, request: Request, *, asked: str, deadline: float = DEADLINE) -> bytes | None:
         """The same; None when the answer is longer than that."""
-        with self._counted(request), translated(asked):
+        with self._counted(request) as span, translated(asked):
             async with asyncio.timeout(deadline):
                 response = await self._send(request, asked)
+                span.tell("http.response.status_code", response.status)
                 try:
                     if response.status >= 300:
                         raise await self._refused(response, asked)
@@ -109,9 +114,10 @@ class Wire:
 
     async def lines(self, request: Request, *, asked: str, silence: float) -> AsyncGenerator[bytes | bytearray]:
         """The lines of an answer that goes on for long; `silence` is how long none may come."""
-        with self._counted(request), translated(asked):  # how long the stream then goes on says nothing
+        with self._counted(request) as span, translated(asked):  # how long the stream then goes on says nothing
             async with asyncio.timeout(DEADLINE):
                 response = await self._send(request, asked, stays=True)
+                span.tell("http.response.status_code", response.status)
                 if response.status >= 300:
                     try:
                         raise await self._refused(response, asked)
@@ -239,10 +245,11 @@ class Wire:
         return self._token
 
     @contextmanager
-    def _counted(self, request: Request) -> Generator[None]:
+    def _counted(self, request: Request) -> Generator[Span]:
         began, outcome = time.monotonic(), "Cancelled"
         try:
-            yield
+            with call(f"{request.method} {request.resource}", lambda: self._told(request)) as span:
+                yield span
             outcome = "OK"
         except ClientError as error:
             outcome = error.reason
@@ -250,14 +257,24 @@ class Wire:
         finally:
             self._on_call(Call(request.verb, request.resource, outcome, time.monotonic() - began))
 
+    def _told(self, request: Request) -> Attributes:
+        """What a span says of a request."""
+        return {"k8s.cluster.name": self.cluster, **by_http(request.method, self._url(request))}
+
 
 @asynccontextmanager
 async def open_wire(
-    access: Access, on_call: OnCall, limits: Limits, share: Share | None = None, refuse: Refuse = unrefused
+    access: Access,
+    on_call: OnCall,
+    limits: Limits,
+    share: Share | None = None,
+    refuse: Refuse = unrefused,
+    *,
+    cluster: str = "",
 ) -> AsyncGenerator[Wire]:
     """Connections to one API server, closed at the end; raises KubeconfigError when its certificates are unusable."""
     async with open_channel(access, share, refuse) as channel:
-        wire = Wire(access, channel, on_call, limits, share)
+        wire = Wire(access, channel, on_call, limits, share, cluster=cluster)
         try:
             yield wire
         finally:

@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 
 import structlog
 
+from modelplane_operator.api import ModelDeployment
+from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
@@ -39,6 +41,7 @@ from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.health import LoopProbe, blind, stuck
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.metrics import Metrics, State
+from modelplane_operator.runtime.model_metrics import Models
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import Pace
@@ -214,6 +217,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write
     )
     metrics.registry.register(State(operator))
+    metrics.registry.register(Models(lambda: hub.find(of(ModelDeployment)) or () if lease.held else ()))
     return operator
 
 

@@ -5,15 +5,29 @@ Kopf's own endpoint has one path and cannot say no.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from ssl import SSLContext
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 Problems = Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment(Collector):
+    """What a registry told at one moment: to write it down takes four times as long, which the event loop need not."""
+
+    told: Sequence[Metric]
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self.told)
 
 
 @asynccontextmanager
@@ -48,7 +62,8 @@ def serving(
 
     async def exposition(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(metrics), headers={"Content-Type": content_type})
+        moment = Moment([*metrics.collect()])
+        return web.Response(body=await asyncio.to_thread(encode, moment), headers={"Content-Type": content_type})
 
     app = web.Application()
     app.router.add_get("/healthz", page(health))

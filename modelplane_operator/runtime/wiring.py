@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import structlog
 
 from modelplane_operator.api import labels
+from modelplane_operator.clients import tracing
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.errors import origin
 from modelplane_operator.clients.informer import Informer
@@ -21,7 +22,7 @@ from modelplane_operator.kube.objects import Key, Manifest, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard, subject
-from modelplane_operator.runtime.queue import Outcome, Pace, Queue
+from modelplane_operator.runtime.queue import Failed, Outcome, Pace, Queue
 from modelplane_operator.runtime.reading import Cluster, find
 from modelplane_operator.runtime.throttle import Throttle
 from modelplane_operator.runtime.workers import Workers
@@ -157,8 +158,12 @@ def runner(
         manifest = informer.latest(key) if informer else None
         one = subject(kind, key, manifest or {"metadata": {}})
         held, failures = guard.holds(one), queue.failures(key)
-        async with nullcontext() if held else guard.reconciling(one):
-            outcome = await reconcile(controller, key, clients, failures=failures, lock=lock, quarantined=held)
+        with tracing.reconcile(kind, key) as span:
+            async with nullcontext() if held else guard.reconciling(one):
+                outcome = await reconcile(controller, key, clients, failures=failures, lock=lock, quarantined=held)
+            span.tell("modelplane.outcome", type(outcome).__name__)
+            if isinstance(outcome, Failed):
+                span.fail(Failed.__name__)
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 

@@ -8,6 +8,7 @@ import configparser
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -15,6 +16,7 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from modelplane_operator.clients.clouds.eks.errors import translated
+from modelplane_operator.clients.tracing import Span, call
 from modelplane_operator.kube.errors import Invalid, KubeconfigError, TooMany, Unauthorized, Unreachable
 
 T = TypeVar("T")
@@ -75,15 +77,22 @@ class Session:
 
     async def call(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """One request. Raises ApiError."""
-        return await self._in_thread(self._call, service, operation, dict(parameters))
+        with self._span(service, operation):
+            return await self._in_thread(self._call, service, operation, dict(parameters))
 
     async def list(self, service: str, operation: str, items: str, parameters: Mapping[str, Any]) -> list[Any]:
         """All pages of a list. Raises ApiError."""
-        return await self._in_thread(self._list, service, operation, items, dict(parameters))
+        with self._span(service, operation):
+            return await self._in_thread(self._list, service, operation, items, dict(parameters))
 
     async def cluster_token(self, cluster: str) -> str:
         """What the API server of a cluster takes for up to a quarter of an hour. Raises ApiError."""
         return await self._in_thread(self._token, cluster)
+
+    def _span(self, service: str, operation: str) -> AbstractContextManager[Span]:
+        method = f"{service}/{operation}"
+        told = {"rpc.system.name": "aws-api", "rpc.method": method, "cloud.region": self.region}
+        return call(method, lambda: told)
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         asked = time.monotonic()

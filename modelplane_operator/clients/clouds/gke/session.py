@@ -16,9 +16,11 @@ from importlib.util import find_spec
 from typing import Any, Final, cast
 
 import aiohttp
+from yarl import URL
 
 from modelplane_operator.clients.clouds.gke.errors import of_http, translated
 from modelplane_operator.clients.limits import MIB
+from modelplane_operator.clients.tracing import by_http, call
 from modelplane_operator.kube.errors import ApiError, KubeconfigError, ServerFault, Unauthorized, Unreachable
 
 AT_ONCE = 16  # of one account
@@ -129,11 +131,13 @@ class Session:
         asked = f"Google's container {operation}"
         token, client = await self.token(), await self._client()
         kinds = sdk("google.api_core.exceptions")
+        method = f"google.container.v1.ClusterManager/{operation}"
         try:
-            async with self._free:
-                return await getattr(client, operation)(
-                    request=request, retry=None, timeout=DEADLINE, metadata=[("authorization", f"Bearer {token}")]
-                )
+            with call(method, lambda: {"rpc.system.name": "grpc", "rpc.method": method}):
+                async with self._free:
+                    return await getattr(client, operation)(
+                        request=request, retry=None, timeout=DEADLINE, metadata=[("authorization", f"Bearer {token}")]
+                    )
         except kinds.RetryError as error:
             raise Unreachable(f"{asked}: no answer") from error
         except kinds.GoogleAPICallError as error:
@@ -152,13 +156,15 @@ class Session:
         headers = {"Authorization": f"Bearer {await self.token()}"}
         url = f"{self._hosts[service]}/projects/{await self.found_project()}/{path}".rstrip("/")
         try:
-            async with (
-                self._free,
-                self._client_session().request(
-                    method, url, json=body, params=query, headers=headers, allow_redirects=False
-                ) as answer,
-            ):
-                text = await _whole(answer.content)
+            with call(f"{method} {service}", lambda: by_http(method, URL(url))) as span:
+                async with (
+                    self._free,
+                    self._client_session().request(
+                        method, url, json=body, params=query, headers=headers, allow_redirects=False
+                    ) as answer,
+                ):
+                    span.tell("http.response.status_code", answer.status)
+                    text = await _whole(answer.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{asked}: {type(error).__name__}: no answer") from error
         if text is None:

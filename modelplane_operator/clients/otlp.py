@@ -1,0 +1,98 @@
+"""Spans by OpenTelemetry's SDK, and OTLP over HTTP. Imported only where traces are asked for: `tracing.py`.
+
+A thread of the SDK sends them, a batch at a time. Where nobody takes them they are dropped, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import structlog
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace import Span as SdkSpan
+from opentelemetry.trace import Tracer as SdkTracer
+
+from modelplane_operator import __version__
+from modelplane_operator.clients.tracing import Attributes
+
+NAME = "modelplane-operator"
+TRACES = "/v1/traces"
+LAST_SECONDS = 1.0  # that the end of the process waits for the last batch
+
+log = structlog.get_logger()
+
+
+def exporter(endpoint: str, identity: str) -> tuple[Tracer, Callable[[], None]]:
+    """What makes spans and sends them there, and how to end it. What the environment says of the resource wins."""
+    ours = {"service.name": NAME, "service.version": __version__, "service.instance.id": identity}
+    resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    sending = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{TRACES}" if endpoint else None)
+    provider.add_span_processor(BatchSpanProcessor(Sending(sending)))
+
+    def end() -> None:
+        last = Thread(target=provider.shutdown, name="last traces", daemon=True)
+        last.start()
+        last.join(LAST_SECONDS)
+
+    return Tracer(provider.get_tracer(NAME, __version__)), end
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One span of the SDK."""
+
+    span: SdkSpan
+
+    def tell(self, attribute: str, value: str | int) -> None:
+        self.span.set_attribute(attribute, value)
+
+    def fail(self, error: str) -> None:
+        self.span.set_attribute("error.type", error)
+        self.span.set_status(StatusCode.ERROR)
+
+    def end(self) -> None:
+        self.span.end()
+
+    @property
+    def reference(self) -> SpanContext:
+        return self.span.get_span_context()
+
+
+@dataclass(frozen=True, slots=True)
+class Tracer:
+    tracer: SdkTracer
+
+    def begin(self, name: str, attributes: Attributes, *, parent: Any, remote: bool) -> Traced:
+        context = set_span_in_context(NonRecordingSpan(parent)) if parent else None
+        kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
+        return Traced(self.tracer.start_span(name, context=context, kind=kind, attributes=attributes))
+
+
+@dataclass(slots=True)
+class Sending(SpanExporter):
+    """Sends spans, and says it once when that ceases to work and once when it works again.
+
+    What the SDK says of each attempt is not logged (`logs.QUIET`).
+    """
+
+    inner: SpanExporter
+    failing: bool = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self.inner.export(spans)
+        if (fails := result is not SpanExportResult.SUCCESS) != self.failing:
+            self.failing = fails
+            tell = log.warning if fails else log.info
+            tell("traces are not taken" if fails else "traces are taken again", spans=len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        self.inner.shutdown()
