@@ -18,6 +18,13 @@ class Hang(StrEnum):
     EVERYTHING = "true"
 
 
+class Pull(StrEnum):
+    """What becomes of an engine's image."""
+
+    WORKS = "works"
+    FAILS = "fails"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The behaviour of one engine. A setting's public name is its field's, with dashes."""
@@ -33,6 +40,7 @@ class Settings:
     crash: Annotated[int, "the exit code with which the engine goes down after each start; -1: never"] = -1
     crash_after_seconds: Annotated[float, "how long after its start it goes down"] = 0.0
     crash_times: Annotated[int, "only the first N starts go down; 0: every one"] = 0
+    pull: Annotated[Pull, "fails: the registry has no such image, and the engine never starts"] = Pull.WORKS
     model: Annotated[str, "the only model name it serves; empty: what its arguments say"] = ""
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from localfleet.engine.lifecycle import Exit, Life, Lives, begin
-from localfleet.engine.pods import Container, Pod
+from localfleet.engine.pods import ENGINE, Container, Pod
+from localfleet.engine.settings import Pull
 from localfleet.kubeclient import Manifest, entries, section
 
 
@@ -46,6 +47,8 @@ def _read_life(pod: Pod, container: Container, entry: Manifest, now: float, *, s
         restart_at=now if pod.restarts else None,
         last_exit=Exit(last["exitCode"], _seconds(last["startedAt"]), _seconds(last["finishedAt"])) if last else None,
     )
+    if _has_no_image(pod, container):
+        return Life(started_at=None)
     if "waiting" in state or "terminated" in state:
         return before
     started = _seconds(state["running"]["startedAt"]) if "running" in state else now
@@ -68,9 +71,20 @@ def _container_status(pod: Pod, container: Container, life: Life) -> Manifest:
         "ready": life.ready and pod.termination is None,
         "started": life.started,
         "restartCount": life.restarts,
-        "state": _state(life),
+        "state": _pulling(container) if _has_no_image(pod, container) else _state(life),
         "lastState": _terminated(life.last_exit) if life.last_exit and life.restarts else {},
     }
+
+
+def _has_no_image(pod: Pod, container: Container) -> bool:
+    return container.name == ENGINE and pod.settings.pull is Pull.FAILS
+
+
+def _pulling(container: Container) -> Manifest:
+    """As a kubelet tells it that asks a registry in vain."""
+    image = container.image
+    error = f'ErrImagePull: failed to pull and unpack image "{image}": failed to resolve reference: {image}: not found'
+    return {"waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": {error}'}}
 
 
 def _state(life: Life) -> Manifest:

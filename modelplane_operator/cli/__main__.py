@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from modelplane_operator import __version__
 from modelplane_operator.cli.output import Exit, FailedError, No
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
+from modelplane_operator.kube.words import legible
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "why": ("answers", "why"),
@@ -94,7 +95,7 @@ def main() -> None:
 
 
 def _end(message: str, code: Exit) -> None:
-    sys.stderr.write(f"modelplane: {message}\n")
+    sys.stderr.write(f"modelplane: {legible(message)}\n")  # clusters and models have a say in it
     sys.exit(code)
 
 

@@ -25,6 +25,7 @@ from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.answers.documents import AllHardware, Hardware, Others, Outcome, Outcomes, Why
 from modelplane_operator.planning.answers.schema import read
 
+ANSWERS: Final = "Available"  # the reason of Ready while all replicas answer
 READ: Final = ("ModelDeployment", "ModelCache")
 """Of a file; what else is in it decides nothing."""
 
@@ -46,7 +47,7 @@ def why(
         if output.is_structured:
             structured("Why", found, output)
         else:
-            _show_why(found, datetime.now(UTC))
+            show_why(found, datetime.now(UTC))
         raise typer.Exit(Exit.YES if found.ready else Exit.NO)
 
     repeated(show, watch=watch)
@@ -61,9 +62,11 @@ def _why(target: Target, key: Key, output: Format) -> Why:
     return reading.why(target, key, with_clusters=wide)
 
 
-def _show_why(found: Why, now: datetime) -> None:
+def show_why(found: Why, now: datetime) -> None:
     out, for_ = console(), age(found.since, now)
-    state = "[green]Ready[/]" if found.ready else f"[red]not Ready[/] ({found.reason}{f', for {for_}' if for_ else ''})"
+    state = f"[red]not Ready[/] ({text(found.reason)}{f', for {for_}' if for_ else ''})"
+    if found.ready or found.reason == ANSWERS:
+        state = "[green]Ready[/]" if found.ready else "[yellow]Ready, and not where it should be[/]"
     out.print(f"[bold]{text(f'{found.namespace}/{found.name}')}[/] is {state}")
     out.print(text(found.cause))
     for number, help_ in enumerate(found.help):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tarfile
 import time
@@ -32,7 +33,12 @@ OURS: Final = frozenset(kind.definition.kind for kind in KINDS)
 HIDDEN: Final = "(left out)"
 _TOLD = ("api_key", "apikey", "authorization", "credential", "password", "secret", "token")
 _USER = re.compile(r"(://)[^/@\s]+@")
+_QUERY = re.compile(r"([?&][^=&\s]*(?:auth|key|password|secret|sig|token)[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
+_BEARER = re.compile(r"\b((?:Basic|Bearer)\s+)[-\w.~+/]{6,}=*", re.IGNORECASE)
+_KNOWN = re.compile(r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|xox[abp]-|ya29\.|eyJ)[-\w.]{12,}")
+"""Tokens that are known by how they begin, wherever they are: of model hubs, providers, clouds, and JSON Web Tokens."""
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_SHORT: Final = 256  # characters of an annotation: others than kubectl keep copies of objects in these, too
 
 
 def bundle(
@@ -45,7 +51,7 @@ def bundle(
     now = datetime.now(UTC)
     path = file or Path(f"modelplane-{now:%Y%m%d-%H%M%S}.tar.gz")
     found = ask(hub(kubeconfig, context), _collected)
-    with path.open("xb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+    with open(path, "xb", opener=_private) as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in found:
             member, data = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}"), content.encode()
             member.size, member.mtime = len(data), int(time.time())
@@ -57,6 +63,11 @@ def bundle(
         f"{path}: {len(found)} files. Values of environment variables and headers are left out; look through it before "
         "you hand it on."
     )
+
+
+def _private(path: str, flags: int) -> int:
+    """For nobody else on the machine: it is looked through before it is handed on."""
+    return os.open(path, flags, 0o600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def _is_ours(event: Manifest) -> bool:
 async def _log(kube: Kube, pod: Key, container: str, *, previous: bool) -> str:
     try:
         lines = logs(kube, pod, container, follow=False, previous=previous, tail=LINES)
-        return "".join([f"{bytes(line).decode(errors='replace')}\n" async for line in lines])
+        return "".join([f"{_without_tokens(bytes(line).decode(errors='replace'))}\n" async for line in lines])
     except ClientError as error:
         return "" if previous else f"{error}\n"
 
@@ -117,14 +128,13 @@ def without_secrets(manifest: Manifest) -> Manifest:
     """The object without what people write into it that may be a secret: values of variables and headers, arguments
     that are called keys or tokens, and copies of all that in metadata."""
     metadata = {name: value for name, value in section(manifest, "metadata").items() if name != "managedFields"}
-    annotations: dict[str, Any] = {**(metadata.get("annotations") or {})}
-    if annotations.pop(_APPLIED, None) is not None:
-        metadata["annotations"] = annotations
-    return {**_hidden(manifest), "metadata": metadata}
+    return _hidden({**manifest, "metadata": metadata})
 
 
 def _hidden(value: Any, inside: str = "") -> Any:
     match value:
+        case dict() if inside == "annotations":
+            return {name: _annotated(str(one)) for name, one in value.items() if name != _APPLIED}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case {"name": str(), "value": _, **rest}:
             return {"name": value["name"], "value": HIDDEN, **_hidden(rest)}
         case dict():
@@ -134,7 +144,7 @@ def _hidden(value: Any, inside: str = "") -> Any:
         case list():
             return [_hidden(one, inside) for one in value]  # pyright: ignore[reportUnknownVariableType]
         case str():
-            return _USER.sub(rf"\1{HIDDEN}@", value)
+            return _without_tokens(value)
         case _:
             return value
 
@@ -147,10 +157,32 @@ def _is_secret(name: str, value: Any) -> bool:
     )
 
 
+def _annotated(value: str) -> str:
+    return HIDDEN if len(value) > _SHORT or value.lstrip().startswith(("{", "[")) else _without_tokens(value)
+
+
+def _without_tokens(text: str) -> str:
+    """A text without what is a credential by its form."""
+    for form, left in ((_USER, rf"\1{HIDDEN}@"), (_QUERY, rf"\1{HIDDEN}"), (_BEARER, rf"\1{HIDDEN}"), (_KNOWN, HIDDEN)):
+        text = form.sub(left, text)
+    return text
+
+
 def _arguments(given: list[Any]) -> Iterator[Any]:
+    """Of one that is called a secret, its value; of a line for a shell, or JSON, all from such a word on."""
     hide = False
-    for one in given:
-        name, equals, _ = str(one).partition("=")
-        told = any(word in name.lower().replace("-", "_") for word in (*_TOLD, "key"))
-        yield HIDDEN if hide else f"{name}={HIDDEN}" if told and equals else _hidden(one)
-        hide = told and not equals and name.startswith("-")
+    for one in map(str, given):
+        name, equals, _ = one.partition("=")
+        called = _FLAG.fullmatch(name) and _ARGUMENT.search(name)
+        if hide:
+            yield HIDDEN
+        elif called:
+            yield f"{name}={HIDDEN}" if equals else one
+        else:
+            found = _ARGUMENT.search(one)
+            yield _without_tokens(f"{one[: found.end()]} {HIDDEN}" if found else one)
+        hide = not hide and bool(called) and not equals and one.startswith("-")
+
+
+_FLAG = re.compile(r"[-\w.]+")
+_ARGUMENT = re.compile("|".join(word.replace("_", "[-_]") for word in (*_TOLD, "bearer", "key")), re.IGNORECASE)

@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from modelplane_operator.api import InferenceCluster, Kind, ModelCache, ModelDeployment, ModelReplica
 from modelplane_operator.api.types import of
 from modelplane_operator.cli.kubeconfig import Target
-from modelplane_operator.cli.output import No, OutOfReachError
+from modelplane_operator.cli.output import FailedError, No
 from modelplane_operator.clients.asking import question
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.kube.errors import ClientError, Forbidden, NotFound
+from modelplane_operator.kube.objects import Key
 from modelplane_operator.planning.answers.documents import QUESTION
 from modelplane_operator.planning.answers.snapshot import Snapshot
 
@@ -33,15 +34,22 @@ def ask(target: Target, question: Callable[[Kube], Awaitable[T]]) -> T:
     try:
         return asyncio.run(run())
     except BaseExceptionGroup as errors:  # of lists that are read at once, each fails for the same reason
-        raise next(
-            (one for one in _each(errors) if isinstance(one, ClientError | No | OutOfReachError)), errors
-        ) from None
+        raise next((one for one in _each(errors) if isinstance(one, ClientError | No | FailedError)), errors) from None
 
 
 async def objects(hub: Kube, kind: Any, namespace: str = "") -> tuple[Any, ...]:
     """All of a kind, where they can be read; what cannot be read by this version is passed over."""
     listing = await hub.list(of(kind), namespace=namespace)
     return tuple(one for one in (_parsed(kind, manifest) for manifest in listing.items) if one is not None)
+
+
+async def deployment_of(hub: Kube, key: Key) -> ModelDeployment:
+    """The ModelDeployment that somebody has named; raises FailedError where there is none."""
+    try:
+        return ModelDeployment.parse(await hub.get(of(ModelDeployment), key))
+    except NotFound:
+        there = f"kubectl get modeldeployments -n {key.namespace} lists those that are there"
+        raise FailedError(f"there is no ModelDeployment {key}: {there}") from None
 
 
 async def snapshot(hub: Kube) -> Snapshot:

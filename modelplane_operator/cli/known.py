@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from modelplane_operator.api import Kind
 from modelplane_operator.api.types import of
@@ -12,6 +13,9 @@ from modelplane_operator.cli.hub import ask
 from modelplane_operator.cli.kubeconfig import Target, target
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.errors import ClientError
+
+NAMES: Final = re.compile("[-a-z0-9./]+")
+"""Of objects that an API server has: some shells evaluate what is completed, and not every server is a friend's."""
 
 
 def names(kind: Kind, given: Mapping[str, Any], incomplete: str) -> Sequence[str]:
@@ -29,4 +33,4 @@ async def _listed(kube: Kube, kind: Kind, given: Mapping[str, Any], found: Targe
     namespace = (before if slash else given.get("namespace") or found.namespace) if namespaced else ""
     known = (await kube.list(of(kind), namespace=namespace, bare=True)).items
     shown = (f"{before}/{one['metadata']['name']}" if slash else one["metadata"]["name"] for one in known)
-    return sorted(one for one in shown if one.startswith(incomplete))
+    return sorted(one for one in shown if one.startswith(incomplete) and NAMES.fullmatch(one))

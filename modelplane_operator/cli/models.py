@@ -19,6 +19,7 @@ from modelplane_operator.cli.options import Context, Kubeconfig, Namespace, hub,
 from modelplane_operator.cli.output import No, console, text
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.answers.snapshot import ready
 from modelplane_operator.planning.answers.why import why as answer
 
@@ -30,7 +31,7 @@ def url(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """The address under which a model answers."""
-    sys.stdout.write(f"{_address(name, namespace, context, kubeconfig)}\n")
+    sys.stdout.write(f"{legible(_address(name, namespace, context, kubeconfig))}\n")
 
 
 def ask_model(
@@ -47,13 +48,13 @@ def ask_model(
     out = console()
 
     def on_text(piece: str) -> None:
-        out.print(text(piece) if piece.strip() else piece, end="", soft_wrap=True)
+        out.print(text(piece) if piece.strip() else legible(piece), end="", soft_wrap=True)
         sys.stdout.flush()
 
     spoken: Told = chat(address, prompt, model=model, key=key, on_text=on_text, now=time.monotonic)
     out.print("")
     first = f"first token after {spoken.first - began:.2f} s, " if spoken.first is not None else ""
-    sys.stderr.write(f"{spoken.model}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")
+    sys.stderr.write(f"{legible(spoken.model)}: {first}all {spoken.pieces} pieces after {spoken.last - began:.2f} s\n")
 
 
 def _address(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> str:

@@ -13,6 +13,7 @@ import typer
 from modelplane_operator.cli.completion import models
 from modelplane_operator.cli.kubeconfig import Target, target
 from modelplane_operator.cli.output import Format, No
+from modelplane_operator.kube.words import legible
 
 Name: TypeAlias = Annotated[
     str, typer.Argument(help="The ModelDeployment, or NAMESPACE/NAME.", metavar="NAME", autocompletion=models)
@@ -41,7 +42,7 @@ def repeated(show: Callable[[], None], *, watch: bool) -> None:
         except typer.Exit:
             pass
         except No as no:
-            sys.stdout.write(f"{no}\n")
+            sys.stdout.write(f"{legible(str(no))}\n")
         sys.stdout.flush()
         time.sleep(EVERY_SECONDS)
     show()

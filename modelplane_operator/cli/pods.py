@@ -15,9 +15,8 @@ from typing import Annotated, Any
 import typer
 from rich.tree import Tree
 
-from modelplane_operator.api import ModelDeployment, ModelEndpoint, ModelReplica, ModelService, names
-from modelplane_operator.api.types import of
-from modelplane_operator.cli.hub import ask, objects, snapshot
+from modelplane_operator.api import ModelEndpoint, ModelReplica, ModelService, names
+from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
 from modelplane_operator.cli.options import Context, Kubeconfig, Name, Namespace, Output, Watch, hub, place, repeated
 from modelplane_operator.cli.output import Format, No, age, console, structured, table, text
 from modelplane_operator.cli.workload import PodState, pods, pods_of, reached
@@ -25,7 +24,9 @@ from modelplane_operator.clients.asking import logs as logs_of
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key, Manifest, section
 from modelplane_operator.kube.resources import EVENT
+from modelplane_operator.kube.words import legible
 from modelplane_operator.planning.answers.schema import document
+from modelplane_operator.planning.answers.schema import read as read_answer
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import ReplicaState, Why
 from modelplane_operator.planning.answers.why import why as answer
@@ -53,34 +54,38 @@ def tree(
     target = hub(kubeconfig, context)
     key = Key(*place(name, namespace, target))
 
-    async def question(kube: Kube) -> tuple[Why, Sequence[Branch], Snapshot]:
-        deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
-        seen, services = await snapshot(kube), await objects(kube, ModelService, key.namespace)
-        found = answer(deployment, services, seen)
-        by_name = {one.metadata.name: one for one in seen.owned.get(key, ())}
-        asked = [pods_of(kube, by_name[one.name]) for one in found.replicas]
-        told = await asyncio.gather(*asked)
-        pairs = zip(found.replicas, told, strict=True)
-        return found, [Branch(one, *((), it) if isinstance(it, str) else (tuple(it), "")) for one, it in pairs], seen
+    async def read(kube: Kube) -> Why:
+        services = await objects(kube, ModelService, key.namespace)
+        return answer(await deployment_of(kube, key), services, await snapshot(kube))
+
+    async def asked(kube: Kube) -> Why:
+        return read_answer(Why, await told(kube, key.namespace, ask="Why", modelDeployment=key.name))
+
+    async def question(kube: Kube) -> tuple[Why, Sequence[Branch]]:
+        found = await either(kube, read, asked)
+        by_name = {one.metadata.name: one for one in await objects(kube, ModelReplica, key.namespace)}
+        there = [one for one in found.replicas if one.name in by_name]
+        pairs = zip(there, await asyncio.gather(*(pods_of(kube, by_name[one.name]) for one in there)), strict=True)
+        return found, [Branch(one, *((), it) if isinstance(it, str) else (tuple(it), "")) for one, it in pairs]
 
     def show() -> None:
-        found, branches, seen = ask(target, question)
+        found, branches = ask(target, question)
         if output.is_structured:
             structured("Tree", branches, output)
         else:
-            console().print(_drawn(found, branches, seen))
+            console().print(_drawn(found, branches, datetime.now(UTC)))
 
     repeated(show, watch=watch)
 
 
-def _drawn(found: Why, branches: Sequence[Branch], seen: Snapshot) -> Tree:
+def _drawn(found: Why, branches: Sequence[Branch], now: datetime) -> Tree:
     state = "Ready" if found.ready else found.reason
     root = Tree(f"[bold]ModelDeployment {text(f'{found.namespace}/{found.name}')}[/]  {text(state)}")
     for branch in branches:
         one = branch.replica
         where = f"on {one.cluster}/{one.pool}"
         said = "Ready" if one.ready else one.says
-        node = root.add(f"ModelReplica {text(one.name)} {text(where)}  {text(said)}  {age(one.since, seen.now)}")
+        node = root.add(f"ModelReplica {text(one.name)} {text(where)}  {text(said)}  {age(one.since, now)}")
         for pod in branch.pods:
             words = (
                 f"Pod {pod.name}, engine {pod.engine}, node {pod.node or '-'}  {'Ready' if pod.ready else pod.phase}"
@@ -119,18 +124,18 @@ def events(
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> tuple[Happening, ...]:
-        deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
+        deployment = await deployment_of(kube, key)
         replicas = await objects(kube, ModelReplica, key.namespace)
         services = await objects(kube, ModelService, key.namespace)
         endpoints = await objects(kube, ModelEndpoint, key.namespace)
         seen = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
         mine = {one.metadata.name for one in seen.owned.get(key, ())}
         routes = {one.name for one in answer(deployment, services, seen).routes}
-        told = {("ModelDeployment", key.name), *(("ModelReplica", one) for one in mine)}
-        told |= {("ModelService", one) for one in routes}
-        told |= {("ModelEndpoint", one.key.name) for one in endpoints if one.key.name in mine}
+        about = {("ModelDeployment", key.name), *(("ModelReplica", one) for one in mine)}
+        about |= {("ModelService", one) for one in routes}
+        about |= {("ModelEndpoint", one.key.name) for one in endpoints if one.key.name in mine}
         found = (await kube.list(EVENT, namespace=key.namespace)).items
-        return tuple(sorted((_happening(one) for one in found if _about(one) in told), key=lambda one: one.last))
+        return tuple(sorted((_happening(one) for one in found if _about(one) in about), key=lambda one: one.last))
 
     found = ask(target, question)
     if output.is_structured:
@@ -196,7 +201,7 @@ def logs(
     key = Key(*place(name, namespace, target))
 
     async def question(kube: Kube) -> None:
-        deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
+        deployment = await deployment_of(kube, key)
         replicas = await objects(kube, ModelReplica, key.namespace)
         seen = Snapshot((), replicas, (deployment,), (), datetime.now(UTC))
         mine = [one for one in seen.owned.get(key, ()) if replica in {None, one.metadata.name, one.spec.cluster_name}]
@@ -230,6 +235,8 @@ async def _copy(
             async with aclosing(logs_of(cluster, Key(namespace, pod.name), pod.containers[0], **how)) as lines:
                 async for line in lines:
                     said = bytes(line).decode(errors="replace")
+                    if sys.stdout.isatty():  # prompts of whomever are among it; a file has it as it is
+                        said = legible(said)
                     if output is LogFormat.JSON:
                         told = Line(replica.metadata.name, replica.spec.cluster_name, pod.name, pod.engine, said)
                         said = json.dumps(document("Line", told))

@@ -14,8 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from modelplane_operator.api import ModelCache, ModelDeployment, ModelService
-from modelplane_operator.api.types import of
-from modelplane_operator.cli.hub import ask, either, objects, snapshot, told
+from modelplane_operator.cli.hub import ask, deployment_of, either, objects, snapshot, told
 from modelplane_operator.cli.kubeconfig import Target
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.kube.objects import Key
@@ -29,7 +28,7 @@ from modelplane_operator.planning.answers.why import why as answer
 
 def why(target: Target, key: Key, *, with_clusters: bool) -> Why:
     async def read(kube: Kube) -> Why:
-        deployment = ModelDeployment.parse(await kube.get(of(ModelDeployment), key))
+        deployment = await deployment_of(kube, key)
         services, seen = await objects(kube, ModelService, key.namespace), await snapshot(kube)
         return answer(deployment, services, seen, with_clusters=with_clusters)
 

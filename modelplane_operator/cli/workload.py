@@ -33,7 +33,13 @@ class PodState:
 @asynccontextmanager
 async def reached(hub: Kube, cluster: str) -> AsyncGenerator[Kube]:
     """A client of a workload cluster; raises OutOfReachError and ClientError."""
-    found = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
+    try:
+        found = InferenceCluster.parse(await hub.get(of(InferenceCluster), Key("", cluster)))
+    except Forbidden:
+        raise OutOfReachError(
+            f"you may not read InferenceCluster {cluster}, on which it runs: have the platform team look; what a "
+            "container said as it ended is in modelplane why"
+        ) from None
     existing = found.spec.cluster.existing
     if existing is None or existing.secret_ref is None:
         raise OutOfReachError(

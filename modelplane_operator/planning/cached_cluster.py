@@ -93,6 +93,9 @@ class Site:
     """The namespace there, when nothing else is in it that needs it."""
 
 
+CLAIMS: Final = "unbound immediate PersistentVolumeClaims"  # the scheduler's words for a pod without its volume
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """A cache, and its clusters."""
@@ -253,7 +256,9 @@ class Present:
             )
             return _Course(phase, needed=needed)
         silent, again = silence(job, self.site.pods, self.seen.now)
-        message = trouble(self.site.pods) or silent or ("" if bound == "Bound" else self._unbound())
+        unbound, ill = "" if bound == "Bound" else self._unbound(), trouble(self.site.pods)
+        # Of a volume that does not come, pods only say that it does not.
+        message = unbound if unbound and CLAIMS in ill else ill or silent or unbound
         return _Course(phase, message, again=again, needed=needed)
 
     def _attempts(self, last: CachedCluster | None) -> int | None:
@@ -263,7 +268,11 @@ class Present:
 
     def _unbound(self) -> str:
         namespace, name = key_of(self.claim) if self.claim else ("", "")
-        return f"the volume is not bound: `kubectl describe pvc -n {namespace} {name}` on the cluster says why"
+        named = section(self.claim or {}, "spec").get("storageClassName") or self.site.storage_class
+        return (
+            f"the volume is not bound: see that StorageClass {named} is there and gives such volumes; "
+            f"`kubectl describe pvc -n {namespace} {name}` on the cluster says why"
+        )
 
     def _volume(self, staged: str) -> Manifest:
         cache, claim, gib = self.seen.cache, self.claim, fetched_by(self.seen.cache).size_gib

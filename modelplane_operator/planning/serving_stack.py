@@ -38,6 +38,7 @@ from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT, gateway_among
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import (
     ENVOY,
@@ -184,7 +185,8 @@ def _doors(seen: Observed, there: There) -> Doors:
 
 def _gateway_problems(seen: Observed, statuses: Iterable[PartStatus], there: There, opened: Doors) -> Iterator[str]:
     if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
-        yield waits(seen.hub.why) if opened.shut else f"the gateway of cluster {seen.cluster} has no address yet"
+        waiting = f"the gateway of cluster {seen.cluster} has no address yet: {GIVE_ADDRESSES}"
+        yield waits(seen.hub.why) if opened.shut else waiting
 
 
 def _device_problems(there: There) -> Iterator[str]:

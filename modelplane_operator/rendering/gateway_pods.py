@@ -18,6 +18,7 @@ INTERNAL: Final[Mapping[str, str]] = {
 }
 
 
+GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type LoadBalancer there, MetalLB for one"
 REPLICAS: Final = 2  # by default: one node may die
 DRAIN: Final = 900  # seconds that answers have to end, when what gives them is replaced
 LEAVE: Final = 15  # seconds until load balancers send no more requests to a pod that goes

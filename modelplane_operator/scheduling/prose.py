@@ -216,7 +216,9 @@ def remedy(why: Reason) -> str:  # noqa: PLR0912  (one branch per kind)
             return "install it there; where a ServingStack does, see BackendReady of that InferenceCluster"
         case TooSmall(nodes=0):
             return "uncordon, mend or add nodes: GPUReady of that InferenceCluster says which"
-        case NoGateway() | NotReady() | Unreachable() | NoPools() | UnknownPools():
+        case NoGateway():
+            return "its load balancer waits for one: see BackendReady of that InferenceCluster"
+        case NotReady() | Unreachable() | NoPools() | UnknownPools():
             return "see the conditions of that InferenceCluster"
         case TooSmall():
             return "no waiting helps: a larger pool, or an engine of fewer nodes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from modelplane_operator.api import ModelReplica
+from modelplane_operator.api import ModelDeployment, ModelReplica
+from modelplane_operator.cli.known import names
 from modelplane_operator.planning.answers.questions import QuestionError, answer, asked
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from tests.support.builders import EPOCH, cluster, deployment
@@ -47,6 +49,8 @@ class Hub:
     url: str = ""
     answers: bool = True
     reads_fleet: bool = False
+    hostile: str = ""
+    """What it says with its refusals, and calls an object more."""
     cut: tuple[str, ...] = ()
     """Fields of Questions that its definition does not have."""
     paths: list[str] = field(default_factory=list)
@@ -69,9 +73,10 @@ class Hub:
         lists = {**LISTS, **(EVERYWHERE if self.reads_fleet else {})}
         if path in lists:
             items = [one.to_manifest() for one in lists[path]]
+            items += [{**one, "metadata": {**one["metadata"], "name": self.hostile}} for one in items if self.hostile]
             return 200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
         if (method, path) != ("POST", QUESTIONS):
-            return 403, {"kind": "Status", "message": f"{path} is forbidden"}
+            return 403, {"kind": "Status", "message": f"{path} is forbidden{self.hostile}"}
         if not self.answers:
             return 404, {"kind": "Status", "message": "the server could not find the requested resource"}
         question = json.loads(body)
@@ -183,6 +188,21 @@ async def test_without_an_operator_the_hub_is_read_and_says_the_same(hub: Hub, t
         hub.answers = False
         assert await modelplane(config, *command, "-o", "json") == asked_for
     assert len(hub.asked) == 3
+
+
+async def test_a_terminal_obeys_nothing_of_what_a_hub_says(hub: Hub, tmp_path: Path) -> None:
+    hub.answers, hub.hostile = False, "\x1b]0;renamed\x07\x1b[2J\u202e"
+    code, said = await modelplane(hub.kubeconfig(tmp_path), "fleet")
+    assert (code, "is forbidden" in said) == (OUT_OF_REACH, True)
+    assert not [one for one in said if one in hub.hostile and not one.isprintable()]
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize("hostile", ["$(touch owned)", "`touch owned`", "a';touch owned;'", "\x1b[2J", "a b"])
+async def test_a_shell_completes_names_of_objects_and_nothing_else(hub: Hub, tmp_path: Path, hostile: str) -> None:
+    hub.hostile = hostile
+    given = {"kubeconfig": hub.kubeconfig(tmp_path), "namespace": OWN.key.namespace}
+    assert await asyncio.to_thread(names, ModelDeployment, given, "") == [OWN.key.name]
 
 
 def test_nothing_of_the_scheduler_is_loaded_to_print_an_answer() -> None:

@@ -103,7 +103,9 @@ async def test_hardware_and_fleet_are_tables(api: Api, cluster: None) -> None:
 
 async def test_what_is_not_there_or_out_of_reach_is_one_line_with_what_to_do(api: Api, tmp_path: Path) -> None:
     code, said = await modelplane(api, "why", "default/nobody")
-    assert (code, said.count("\n"), "nobody" in said) == (ERROR, 1, True)
+    assert (code, said.count("\n"), "kubectl get modeldeployments -n default" in said) == (ERROR, 1, True)
+    for command in ("tree", "events", "logs"):
+        assert await modelplane(api, command, "default/nobody") == (code, said)
     config = yaml.safe_load(api.server.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     away = tmp_path / "kubeconfig"

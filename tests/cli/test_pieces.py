@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from modelplane_operator.api import ModelReplica
 from modelplane_operator.cli.__main__ import COMMANDS
+from modelplane_operator.cli.answers import show_why
 from modelplane_operator.cli.bundle import HIDDEN, without_secrets
 from modelplane_operator.cli.draining import with_drain
 from modelplane_operator.cli.joining import judged_services, judged_version, manifests
 from modelplane_operator.cli.usage import used
 from modelplane_operator.planning.answers.discovery import Pool
+from modelplane_operator.planning.answers.documents import Why
+from modelplane_operator.planning.answers.schema import read
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from tests.support.builders import EPOCH, cluster, deployment, taint
 from tests.support.manifests import ROOT
@@ -39,6 +43,17 @@ def test_a_drain_adds_one_taint_and_its_undo_takes_that_one_away() -> None:
     }
 
 
+def test_why_does_not_call_a_model_unready_that_answers_where_it_cannot_stay(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = {"namespace": "ml", "name": "m", "ready": False, "reason": "Available", "cause": "1 replica stays"}
+    told = read(Why, {**document, "since": EPOCH.isoformat()})
+    show_why(told, EPOCH)
+    assert capsys.readouterr().out.splitlines()[0] == "ml/m is Ready, and not where it should be"
+    show_why(replace(told, reason="[bold]x[/]"), EPOCH)
+    assert capsys.readouterr().out.splitlines()[0] == "ml/m is not Ready ([bold]x[/], for 0s)"
+
+
 def test_a_bundle_has_no_values_that_may_be_secret() -> None:
     told = "hunter2"
     container = {
@@ -62,6 +77,50 @@ def test_a_bundle_has_no_values_that_may_be_secret() -> None:
     assert left["spec"]["containers"][0]["args"][:3] == ["--model=qwen", "--hf-token", HIDDEN]
     assert left["spec"]["containers"][0]["env"][1] == container["env"][1]
     assert left["spec"]["url"] == f"https://{HIDDEN}@example.com/v1"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "vllm serve --api-key hunter2 --port 8000",
+        "A=1 HF_TOKEN=hunter2 vllm serve",
+        '--override={"api_key": "hunter2"}',
+        '{"auth": {"password": "hunter2"}}',
+        "curl -H 'Authorization: Bearer hunter2'",
+        "https://example.com/weights?X-Amz-Signature=hunter2&part=1",
+        "s3://bucket?access_token=hunter2",
+    ],
+)
+def test_a_bundle_has_no_secret_of_a_line_that_a_shell_reads(argument: str) -> None:
+    left = without_secrets({"metadata": {"name": "m"}, "spec": {"command": ["sh", "-c"], "args": [argument, "--last"]}})
+    assert "hunter2" not in str(left)
+    assert left["spec"]["args"][-1] == "--last"
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["hf_" + "a" * 34, "sk-" + "b" * 40, "AKIA" + "C" * 16, "eyJhbGciOi" + "d" * 20 + ".e.f", "Bearer 0123456789ab"],
+)
+def test_a_token_that_is_known_by_its_form_is_in_no_message_and_no_annotation(token: str) -> None:
+    manifest = {
+        "metadata": {
+            "name": "m",
+            "annotations": {
+                "kapp.k14s.io/original": f'{{"x": "{token}"}}',
+                "objectset.rio.cattle.io/applied": "H4sI" * 100,
+                "note": f"use {token}",
+                "team": "ml",
+            },
+        },
+        "spec": {
+            "template": {"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": token}}}
+        },
+        "status": {"conditions": [{"message": f"exit code 1: token {token} is refused"}]},
+    }
+    left = without_secrets(manifest)
+    assert token.rsplit(maxsplit=1)[-1] not in str(left)
+    assert left["metadata"]["annotations"]["team"] == "ml"
+    assert left["metadata"]["annotations"]["objectset.rio.cattle.io/applied"] == HIDDEN
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from modelplane_operator.planning.answers.schema import SCHEMA
 from tests.support.api import Api
 from tests.support.builders import deployment, engine, request
 from tests.support.chart import rendered
-from tests.support.command import ERROR, NO, OUT_OF_REACH, modelplane
+from tests.support.command import ERROR, NO, OUT_OF_REACH, YES, modelplane
 from tests.support.processes import REAL, Process, eventually, operating
 
 pytestmark = pytest.mark.fleet
@@ -238,7 +238,9 @@ async def test_a_tenant_asks_about_its_own_models_and_no_others(stage: Stage, te
     assert said.splitlines()[0].startswith("default/asked is not Ready")
     assert "No InferenceClusters found; 0 of 1 replica placed" in said
     code, said = await modelplane(tenant, "why", "default/nobody")
-    assert (code, "modeldeployments" in said or "nobody" in said) == (ERROR, True)
+    assert (code, "there is no ModelDeployment default/nobody: kubectl get" in said) == (ERROR, True)
+    code, said = await modelplane(tenant, "tree", "default/asked")
+    assert (code, said.splitlines()[0].startswith("ModelDeployment default/asked ")) == (YES, True), said
     code, said = await modelplane(tenant, "hardware", "-n", "default")
     assert (code, "no cluster publishes devices" in said) == (NO, True)
 

@@ -83,9 +83,10 @@ def endpoint(namespace: str, name: str, url: str, rewrite: str = "/", **spec: An
     }
 
 
-def cache(namespace: str, name: str = "model") -> Manifest:
-    """A ModelCache, which nothing fills."""
-    spec = {"source": "HuggingFace", "huggingFace": {"repo": "org/model", "sizeGiB": 1}}
+def cache(namespace: str, name: str = "model", *, on: str = "") -> Manifest:
+    """A ModelCache, which nothing fills; of one cluster, where that is named."""
+    spec: Manifest = {"source": "HuggingFace", "huggingFace": {"repo": "org/model", "sizeGiB": 1}}
+    spec |= {"clusterSelector": {"matchLabels": {"site": on}}} if on else {}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": GROUP, "kind": "ModelCache", "metadata": metadata, "spec": spec}
 

@@ -8,7 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.harness import SYSTEM, Stage, remote
+import yaml
+
+from localfleet.kubeclient import MERGE
+from tests.integration.harness import SYSTEM, Stage, path_of, remote, said
 from tests.integration.kinds import (
     POOLS,
     cache,
@@ -192,6 +195,62 @@ async def short_of_quota(stage: Stage, space: str) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
+async def without_addresses(stage: Stage, _: str) -> AsyncGenerator[None]:
+    """Nothing gives addresses to load balancers of a cluster any more, and its gateway's loses the one it has."""
+    worker = stage.workers["worker-1"]
+    stage.fleet.fault("worker-1", "cloud", "pause")
+    try:
+        for one in await worker.list("Service"):
+            if one["spec"].get("type") == "LoadBalancer" and one["status"].get("loadBalancer"):
+                where = path_of("Service", one["metadata"]["name"], one["metadata"]["namespace"])
+                lost = {"status": {"loadBalancer": {"ingress": None}}}
+                await worker.client.request("PATCH", f"{where}/status", lost, content_type=MERGE)
+        await stage.hub.wait(
+            CLUSTER,
+            "worker-1",
+            holds=lambda found: "has no address yet" in said(found) and "MetalLB for one" in said(found),
+            what="to say what gives it an address",
+        )
+        yield
+    finally:
+        stage.fleet.fault("worker-1", "cloud", "resume")
+        await stage.settle()
+
+
+@asynccontextmanager
+async def with_an_old_token(stage: Stage, _: str) -> AsyncGenerator[None]:
+    """The token by which a cluster is asked has ended: its API server accepts it no more."""
+    known = stage.kubeconfig("worker-1")
+    config = yaml.safe_load(known["stringData"]["kubeconfig"])
+    for one in config["users"]:
+        one["user"] = {"token": "of-before"}
+    await stage.hub.apply(secret(SYSTEM, "worker-1-kubeconfig", kubeconfig=json.dumps(config)))
+    try:
+        found = await stage.hub.says("ClusterReady=False/Unreachable", CLUSTER, "worker-1")
+        assert "the server does not accept the credentials (401): give the kubeconfig others" in found["message"]
+        yield
+    finally:
+        await stage.hub.apply(known)
+        await stage.settle()
+
+
+@asynccontextmanager
+async def without_its_storage_class(stage: Stage, space: str) -> AsyncGenerator[None]:
+    """The cluster is to keep weights in a StorageClass that it does not have."""
+    existing = {"source": "Existing", "existing": {"cache": {"storageClassName": "nowhere"}}}
+    await stage.hub.patch(CLUSTER, "worker-1", spec={"cluster": existing})
+    await stage.hub.apply(cache(space, "kept", on="worker-1"))
+    try:
+        yield
+    finally:
+        for kind, name in ((DEPLOYMENT, "no-storage-class"), (CACHE, "kept")):
+            await stage.hub.delete(kind, name, space)
+            await stage.hub.gone(kind, name, space)
+        await stage.hub.patch(CLUSTER, "worker-1", spec={"cluster": {"existing": {"cache": None}}})
+        await stage.settle()
+
+
+@asynccontextmanager
 async def cut_off(stage: Stage, space: str) -> AsyncGenerator[None]:
     """A cluster with a model on it does not answer."""
     await stage.hub.apply(on_worker_1(space, "cut-off"))
@@ -279,6 +338,11 @@ SITUATIONS: Mapping[str, Situation] = {
         ("exit code 137 (killed, mostly for want of memory", "kubectl logs -n modelplane-"),
         runs=True,
     ),
+    "no-image": Situation(
+        running(pull="fails"),
+        ("not found", "correct the image of the container, or name the Secret with the registry's credentials"),
+        runs=True,
+    ),
     "hangs": Situation(
         running(hang="true"), ("no answer on port 8000 at /health since", "kubectl logs -n modelplane-"), runs=True
     ),
@@ -347,6 +411,11 @@ SITUATIONS: Mapping[str, Situation] = {
         ("No cluster matches clusterSelector", "label one, or correct it"),
         CACHE,
     ),
+    "cache-no-storage": Situation(
+        cached("HuggingFace", {"repo": "org/model", "sizeGiB": 1}),
+        ("Clusters without storage for caches are left out", "name a StorageClass in spec.cluster.existing.cache"),
+        CACHE,
+    ),
     "cache-no-claim": Situation(
         cached("PersistentVolumeClaim", {"claimName": "weights"}),
         ("does not exist", "make it on the cluster, with the weights in it"),
@@ -393,6 +462,28 @@ BREAKS: Mapping[str, tuple[Callable[[Stage, str], AbstractAsyncContextManager[No
     "quota": (
         short_of_quota,
         Situation(lambda space, name: [on_worker_1(space, name)], ("exceeded quota: few", "quota"), runs=True),
+    ),
+    "no-address": (
+        without_addresses,
+        Situation(
+            lambda space, name: [on_worker_1(space, name)],
+            ("has no address yet", "gives addresses to Services of type LoadBalancer there, MetalLB for one"),
+        ),
+    ),
+    "old-token": (
+        with_an_old_token,
+        Situation(
+            lambda space, name: [on_worker_1(space, name)],
+            ("worker-1: it does not answer", "see the conditions of that InferenceCluster"),
+        ),
+    ),
+    "no-storage-class": (
+        without_its_storage_class,
+        Situation(
+            lambda space, name: [deployment(space, name, modelCacheRef={"name": "kept"})],
+            ("see that StorageClass nowhere is there and gives such volumes", "`kubectl describe pvc -n modelplane-"),
+            runs=True,
+        ),
     ),
     "cut-off": (
         cut_off,

@@ -187,6 +187,16 @@ def test_a_written_status_says_all_there_is_to_say(times: list[float], crash: in
         assert (ready["status"] == "True") is lives["engine"].ready
 
 
+def test_an_engine_without_an_image_waits_for_it_as_a_kubelet_tells() -> None:
+    pod = pod_of(engine_pod("p", annotations=settings(pull="fails")))
+    status: Manifest = running("10.0.0.1", since=0.0)
+    lives = advance(pod, read_lives(pod, status, 0.0, scale=1.0), 100.0, scale=1.0)
+    (told,) = status_changes(pod, lives, status, 100.0)["containerStatuses"]
+    waiting = told["state"]["waiting"]
+    assert (told["ready"], waiting["reason"]) == (False, "ImagePullBackOff")
+    assert waiting["message"].endswith(f"{told['image']}: not found")
+
+
 def test_a_simulator_that_starts_again_keeps_a_ready_pod_ready() -> None:
     pod = pod_of(engine_pod("p"))
     status = running("10.0.0.1", since=0.0)

@@ -29,6 +29,7 @@ from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, R
 from modelplane_operator.planning.inference_cluster.teardown import is_emptied
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.model_deployment import render_endpoint
 from modelplane_operator.rendering.registration import render_mark
 from modelplane_operator.rendering.serving_stack import render_stack
@@ -538,6 +539,7 @@ ALONE = (
 LAST = {"gateway": {"address": ADDRESS}, "gpuPools": [PUBLISHED]}
 FRESH = {**PUBLISHED, "devices": [{**DEVICE, "capacity": {"memory": {"value": "plenty"}}}]}
 WRONG = inference_class(capacity={"memory": {"value": "plenty"}})
+WAITING = "Gateway inference-gateway has no address yet: waiting for a load balancer"
 GONE = "InferenceClass h200 does not exist: make it, or correct className of the pool"
 NO_L4 = GONE.replace("h200", "l4")
 UNREADABLE = "InvalidClass: What InferenceClass h200 says cannot be read: see Accepted there"
@@ -708,8 +710,8 @@ L4 = {"name": "edge", "className": "l4"}
             {"there": there(made(address=None))},
             [PUBLISHED],
             {
-                "BackendReady": "Installing: Gateway inference-gateway has no address yet: waiting for a load balancer",
-                "Ready": "Creating: Gateway inference-gateway has no address yet: waiting for a load balancer",
+                "BackendReady": f"Installing: {WAITING}; {GIVE_ADDRESSES}",
+                "Ready": f"Creating: {WAITING}; {GIVE_ADDRESSES}",
             },
             id="a gateway that waits for its address",
         ),

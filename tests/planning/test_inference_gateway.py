@@ -15,6 +15,7 @@ from modelplane_operator.kube.resources import GATEWAY
 from modelplane_operator.planning.certificates import new_authority
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.plan import Create, Issue, Replace
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import hosts_of
 from modelplane_operator.rendering.owned import on_hub
 from tests.support.builders import EPOCH
@@ -249,7 +250,7 @@ def test_a_gateway_that_is_programmed_and_has_an_address_is_ready() -> None:
         (
             judged(written(seen(gateway())), address=None),
             "ControllerHealthy",
-            "Gateway modelplane-system/modelplane has no address",
+            f"Gateway modelplane-system/modelplane has no address: {GIVE_ADDRESSES}",
         ),
     ],
     ids=["nobody looked", "refused", "no address"],

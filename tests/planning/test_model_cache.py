@@ -17,7 +17,7 @@ from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unr
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import Site, User
+from modelplane_operator.planning.cached_cluster import CLAIMS, Site, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_token
@@ -423,11 +423,14 @@ def test_clusters_without_storage_are_named_with_the_remedy() -> None:
 
 def test_a_volume_that_is_not_bound_says_where_to_look_with_a_pod_that_waits_too() -> None:
     starting = {"metadata": {"name": "pod", "namespace": "n"}, "spec": {"containers": []}, "status": {}}
-    for pods in ((), (starting,)):
+    said = {"reason": "Unschedulable", "message": f"0/6 nodes are available: pod has {CLAIMS}. not found"}
+    unscheduled = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", **said}]}
+    for pods in ((), (starting,), ({**starting, "status": unscheduled},)):
         decided = plan(seen(cache(), site(volume(cache(), phase="Pending"), job(cache()), pods=pods)))
 
         assert phase(decided) == "Pending"
-        assert "the volume is not bound: `kubectl describe pvc -n modelplane-team" in message(decided)
+        assert message(decided).startswith("the volume is not bound: see that StorageClass "), message(decided)
+        assert "`kubectl describe pvc -n modelplane-team" in message(decided)
 
 
 def test_a_volume_that_is_lost_says_what_to_do() -> None:

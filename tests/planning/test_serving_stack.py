@@ -17,6 +17,7 @@ from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
 Manifest = dict[str, Any]
@@ -114,7 +115,7 @@ def test_the_gateway_comes_when_envoy_gateway_is_there() -> None:
     assert list(map(brief, found.steps))[-5:] == [f"apply {kind}" for kind in front]
     assert said(found) == {
         "Installed": ("ComponentsInstalled", ""),
-        "Ready": ("Creating", "The gateway of cluster platform/east has no address yet"),
+        "Ready": ("Creating", f"The gateway of cluster platform/east has no address yet: {GIVE_ADDRESSES}"),
     }
 
 

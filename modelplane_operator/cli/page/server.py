@@ -90,7 +90,7 @@ class Server:
             return _error(403, "another page asks")
         if request.path in FILES:
             return None
-        given = request.headers.get("Authorization", "").encode()
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
             return _error(401, "open the address that `modelplane page` has printed")
         return None

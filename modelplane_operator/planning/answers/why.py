@@ -77,7 +77,7 @@ def _helps(
     if not decision.settled:
         moving = (f"for replica {one.replica.key.name}: {reason_to_move(one.why)}" for one in decision.stuck)
         given = (f"on cluster {one.nearest}: {words}" for one in decision.refusals if (words := remedy(one.reason)))
-        return tuple(map(sentence, dict.fromkeys((*given, *moving))))[:MOST]
+        return tuple(map(sentence, dict.fromkeys(given) or dict.fromkeys(moving)))[:MOST]
     ill = [(one, found) for one in replicas if (found := _ill(one))]
     given = [remedy_of("ModelReplica", found) or _describe(one) for one, found in ill]
     return tuple(dict.fromkeys(given))[:MOST] or _remedies("ModelDeployment", state)

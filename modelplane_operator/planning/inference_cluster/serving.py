@@ -25,6 +25,7 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_system_namespace,
 )
 from modelplane_operator.rendering.clusters.of_inference_cluster import charts_of, driver_root_of
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.rendering.serving_stack import render_stack
 
@@ -150,7 +151,7 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shu
         return BackendReady.INSTALLING.condition(seen.now, message=waits(there.unpermitted or seen.hub.why))
     gateway = gateway_among(there.children)
     said = condition(gateway, "Programmed").message if gateway else None
-    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}"
+    words = f"gateway {names.CLUSTER_GATEWAY} has no address yet{f': {said}' if said else ''}; {GIVE_ADDRESSES}"
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
 

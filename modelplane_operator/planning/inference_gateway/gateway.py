@@ -23,6 +23,7 @@ from modelplane_operator.kube.resources import GATEWAY, GATEWAY_CLASS, ResourceT
 from modelplane_operator.planning.certificates import authorities, is_current, leaf, new_authority, spare, trust
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import Apply, Create, Plan, Replace, Step, delete, prune
+from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.inference_gateway import (
     address_of,
     data_plane,
@@ -137,10 +138,11 @@ def _status(seen: Observed) -> InferenceGatewayStatus:
     url = _url(tls, address, known.url, secured=secured is TLSReady.SERVED)
     gateway_class = _child(seen, GATEWAY_CLASS, Key("", plane.GATEWAY_CLASS))
     controller = "".join(_lacks(f"GatewayClass {plane.GATEWAY_CLASS}", gateway_class, "Accepted"))
+    remedy = f": {GIVE_ADDRESSES}" if live and not controller else ""
     lacking = [
         *([controller] if controller else []),
         *_lacks(f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY}", live, "Programmed"),
-        *([] if found else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address"]),
+        *([] if found else [f"Gateway {names.SYSTEM_NAMESPACE}/{names.HUB_GATEWAY} has no address{remedy}"]),
         *([lack] if lack else []),
     ]
     mutual, why = _mutual_tls(seen)
