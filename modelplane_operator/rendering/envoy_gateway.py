@@ -22,7 +22,8 @@ from modelplane_operator.rendering.cluster_gateway import ENVOY_CHART, ENVOY_NAM
 from modelplane_operator.rendering.credentials import Header
 from modelplane_operator.rendering.data_plane import Allowed
 from modelplane_operator.rendering.envoy_policies import backend_policy, client_policy
-from modelplane_operator.rendering.gateway_pods import LOST, envoy_proxy
+from modelplane_operator.rendering.gateway_pods import envoy_proxy
+from modelplane_operator.rendering.kubelets import LOST
 from modelplane_operator.rendering.model_endpoint import asked_name
 from modelplane_operator.rendering.owned import on_hub, owner_labels
 from modelplane_operator.rendering.weights import Group

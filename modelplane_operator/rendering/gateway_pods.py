@@ -8,6 +8,7 @@ from typing import Final
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.gateway_pods import GatewayPods, GatewayService
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
 
 # Each cloud heeds its own, and passes over the others'.
 INTERNAL: Final[Mapping[str, str]] = {
@@ -22,11 +23,11 @@ GIVE_ADDRESSES: Final = "see that something gives addresses to Services of type 
 REPLICAS: Final = 2  # by default: one node may die
 DRAIN: Final = 900  # seconds that answers have to end, when what gives them is replaced
 LEAVE: Final = 15  # seconds until load balancers send no more requests to a pod that goes
-# A node that is silent loses these pods after half a minute; Kubernetes' own default is five.
-LOST: Final[list[Manifest]] = [
-    {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
-    for why in ("not-ready", "unreachable")
-]
+# Envoy Gateway's own probes give up after a second, and what they restart then drains for as long as a pod that ends:
+# a helper that hangs has its Envoy refuse all requests for that time.
+_RESTART: Final[Manifest] = {"livenessProbe": {"timeoutSeconds": 5, **PROBE_GRACE}}
+_RESTARTED: Final[list[Manifest]] = [{"name": name, **_RESTART} for name in ("envoy", "shutdown-manager")]
+_PATCH: Final[Manifest] = {"spec": {"template": {"spec": {"containers": _RESTARTED}}}}
 _BUDGET: Final[Manifest] = {"maxUnavailable": 1}  # holds up no drain of a node, even where there is one pod
 
 
@@ -43,6 +44,7 @@ def envoy_proxy(pods: GatewayPods, gateway: str, service: str | None = None) -> 
         "replicas": pods.replicas or REPLICAS,
         "pod": {"tolerations": LOST, "topologySpreadConstraints": _spread(mine)},
         **({"container": {"resources": resources}} if resources else {}),
+        "patch": {"type": "StrategicMerge", "value": _PATCH},
     }
     return {
         "provider": {

@@ -24,7 +24,8 @@ from modelplane_operator.rendering.cluster_gateway import (
     render_cluster_gateway,
     render_system_namespace,
 )
-from modelplane_operator.rendering.gateway_pods import LOST, REPLICAS
+from modelplane_operator.rendering.gateway_pods import REPLICAS
+from modelplane_operator.rendering.kubelets import LOST
 from modelplane_operator.rendering.owned import Owner, on_hub, owner_labels
 
 ENVOY: Final[ComponentName] = "envoy-gateway"

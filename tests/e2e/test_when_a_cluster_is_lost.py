@@ -7,29 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-
-import aiohttp
-import pytest
+from collections.abc import Callable
 
 from scripts.kind import clusters
 from scripts.kind.commands import run
-from tests.e2e.conftest import TEAM
-from tests.e2e.kind import Cluster, Manifest, documents, until
-from tests.support.manifests import ROOT
-
-NAME = "qwen3-8b"
-BODY = {"model": NAME, "messages": [{"role": "user", "content": "Who are you?"}]}
-
-
-@pytest.fixture
-async def url(hub: Cluster) -> AsyncIterator[str]:
-    deployment, service = documents(ROOT / "examples/demo/model.yaml")  # which says failover after half a minute
-    deployment["spec"]["replicas"] = 1
-    await hub.apply(deployment, service)
-    await hub.holds("ModelDeployment", NAME, TEAM)
-    yield (await hub.holds("ModelService", NAME, TEAM))["status"]["address"]
-    await hub.delete(service, deployment)
+from tests.e2e.conftest import TEAM, answers
+from tests.e2e.kind import Cluster, Manifest, until
 
 
 async def test_a_replica_moves_when_its_nodes_are_stopped(
@@ -47,13 +30,7 @@ async def test_a_replica_moves_when_its_nodes_are_stopped(
             return any(one["spec"]["clusterName"] != lost.name and ready(one) for one in found)
 
         await until(moved, "a replica to be ready on the other cluster", seconds=600)
-        async with aiohttp.ClientSession() as session:
-
-            async def answers() -> bool:
-                async with session.post(f"{url}/v1/chat/completions", json=BODY) as answer:
-                    return answer.status == 200
-
-            await until(answers, "the URL to answer again")
+        await until(lambda: answers(url), "the URL to answer again")
         measured(f"from nodes that are stopped to answers of another cluster: {time.monotonic() - began:.0f} s")
     finally:
         await asyncio.to_thread(run, "docker", "start", *nodes)

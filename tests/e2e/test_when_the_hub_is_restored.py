@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import aiohttp
-
 from scripts.kind import clusters
 from scripts.kind.commands import run
-from tests.e2e.conftest import TEAM
+from tests.e2e.conftest import NAME as OLD
+from tests.e2e.conftest import TEAM, answers
 from tests.e2e.kind import Cluster, Manifest, condition_of, documents, until
 from tests.support.manifests import ROOT
 
 NODE = f"{clusters.HUB.kind}-control-plane"
 ETCD = "/var/lib/etcd"
-OLD, NEW = "qwen3-8b", "newer"
+NEW = "newer"
 OF_A_REPLICA = {
     "HTTPRoute": "gateway.networking.k8s.io/v1",
     "Service": "v1",
@@ -57,17 +56,7 @@ async def test_a_hub_goes_on_from_a_backup_of_etcd(
     await hub_answers(hub)
     assert await hub.get("ModelDeployment", NEW, TEAM) is None
 
-    async with aiohttp.ClientSession() as session:
-
-        async def answers() -> bool:
-            body = {"model": OLD, "messages": [{"role": "user", "content": "Are you there?"}]}
-            try:
-                async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
-                    return answer.status == 200
-            except aiohttp.ClientError:
-                return False
-
-        await until(answers, "the model to answer at its URL")
+    await until(lambda: answers(url), "the model to answer at its URL")
     await hub.holds("ModelDeployment", OLD, TEAM)
     measured(f"from a hub without etcd to a model that is Ready again: {time.monotonic() - began:.0f} s")
     assert await engines(east, west) == before  # the same pods, and no container of them started anew

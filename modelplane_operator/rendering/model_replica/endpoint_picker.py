@@ -12,11 +12,11 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.pods import Container
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.rendering.gateway_pods import LOST
 from modelplane_operator.rendering.images import TESTED, Images
+from modelplane_operator.rendering.kubelets import LOST, PROBE_GRACE
 from modelplane_operator.rendering.model_replica.arguments import flag_value, is_sglang
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, serving_container
-from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, PROBE_GRACE, Lifecycle, drain
+from modelplane_operator.rendering.model_replica.pods import DEFAULT_LIFECYCLE, Lifecycle, drain
 from modelplane_operator.rendering.owned import on_cluster, owner_labels
 
 POOL_GROUP = "inference.networking.k8s.io"

@@ -10,6 +10,7 @@ from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_replica import ModelReplica, PlacedEngine, PlacedMember
 from modelplane_operator.api.pods import Container, Env, EphemeralVolume, KeyRef, PodSpec
 from modelplane_operator.kube.objects import Manifest
+from modelplane_operator.rendering.kubelets import PROBE_GRACE
 from modelplane_operator.rendering.model_replica.arguments import has_flag
 from modelplane_operator.rendering.model_replica.claims import pod_claims
 from modelplane_operator.rendering.model_replica.part import SERVING_PORT, Part
@@ -302,10 +303,6 @@ def _cache_mount(replica: ModelReplica) -> list[Manifest]:
 
 def _port(number: int) -> Manifest:
     return {"name": PORT_NAME, "containerPort": number, "protocol": "TCP"}
-
-
-# Kubelets wait for preStop before a restart, too. What a probe ends answers nothing that minutes could save.
-PROBE_GRACE: Manifest = {"terminationGracePeriodSeconds": 10}
 
 
 def probes(port: int, lifecycle: Lifecycle, revision: int) -> Manifest:
