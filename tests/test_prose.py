@@ -115,7 +115,7 @@ COMMANDS = [
 ]
 KUBERNETES = {
     *("all", "clusterrole", "configmap", "crd", "deployment", "job", "lease", "namespace", "node", "nodes", "pod"),
-    "envoyproxy",
+    *("envoyproxy", "httproute", "resourceclaimtemplate"),
     *("pods", "pvc", "resourceslices", "rolebinding", "secret", "secrets", "service", "validatingwebhookconfiguration"),
 }
 NAMED = {

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.groups import FLEET, LONG, SECOND_STAGE, SHARED, STAGE, group_of
 from tests.support.manifests import ROOT
-from tests.support.run import pytest_xdist_auto_num_workers as workers
+from tests.support.run import NICE, fit
 
 PYTEST = (sys.executable, "-m", "pytest")
 HUB_GATEWAY = "tests/controllers/test_hub_gateway.py"
@@ -23,6 +23,7 @@ DIES = "import os\ndef test_dies(): os._exit(3)\n"
 SKIPS = "import pytest\n@pytest.mark.skip(reason='no mood')\ndef test_skips(): pass\n"
 SKIPS_ALL = "import pytest\npytest.skip('no mood', allow_module_level=True)\n"
 RULES = ("-p", "tests.conftest")
+TELLS = "import os\ndef test_tells(measured): measured(f'nice: {os.nice(0)}')\n"
 MEASURES = "def test_measures(measured): measured('two and two are four')\n"
 
 
@@ -58,16 +59,26 @@ def test_a_run_ends_with_what_was_measured_and_pytests_own_words(tmp_path: Path)
     assert " 3 passed in " in ended.stdout.splitlines()[-1]
 
 
-def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores(tmp_path: Path) -> None:
+def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores_and_one_behind(tmp_path: Path) -> None:
     """In the order in which `make test` loads what says so: xdist, which has an answer of its own, comes last."""
     (tmp_path / "test_one.py").write_text(PASSES)
-    fits = {workers()}
+    fits = {fit()}
     ended = subprocess.run(
         [*PYTEST, "-p", "tests.support.run", "--numprocesses=auto", "-c", os.devnull, str(tmp_path)],
         cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    fits.add(workers())  # others take memory meanwhile
-    assert any(f"created: {count}/{count} workers" in ended.stdout for count in fits), ended.stdout
+    fit.cache_clear()
+    fits.add(fit())  # others take memory meanwhile
+    assert any(f"created: {count + 1}/{count + 1} workers" in ended.stdout for count in fits), ended.stdout
+
+
+def test_the_worker_behind_has_what_computes_and_leaves_the_others_their_time(tmp_path: Path) -> None:
+    (folder := tmp_path / "tests/kube").mkdir(parents=True)
+    (folder / "test_computes.py").write_text(TELLS)
+    ended = run(tmp_path, "--numprocesses=auto", *RULES, **{f"waits_{number}": TELLS for number in range(2 * fit())})
+    assert ended.returncode == pytest.ExitCode.OK, ended.stdout
+    found = sorted(int(one) for one in re.findall(r"nice: (-?\d+)", ended.stdout))
+    assert found == [os.nice(0)] * 2 * fit() + [min(os.nice(0) + NICE, 19)]
 
 
 def test_a_run_fails_when_a_worker_dies(tmp_path: Path) -> None:

@@ -44,6 +44,21 @@ A run tells at its end which they were.
 """
 
 
+COMPUTED = (
+    "tests/clients/clouds/",
+    "tests/hydrate/test_s",
+    "tests/kube/",
+    "tests/planning/",
+    "tests/scheduling/",
+    "tests/selectors/",
+)
+"""Files whose tests wait for nobody: they come last, and one worker has them from the start, behind the others."""
+
+
+def is_computed(group: str) -> bool:
+    return group.startswith(COMPUTED)
+
+
 def group_of(nodeid: str) -> str:
     """The group of a test."""
     part = _part(nodeid)
@@ -56,12 +71,12 @@ def _part(nodeid: str) -> int:
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Bring groups together: the long ones, then those that start programs, then the others, each as they came.
+    """Bring groups together: the long ones, those that start programs, the others, what computes; each as they came.
 
     In a group, what needs the fleet comes first: it ends when the next test does not. Those of a stage stay together.
     """
     marked = {group_of(item.nodeid) for item in items if item.get_closest_marker("fleet")}
     groups = dict.fromkeys([*LONG, *(group for item in items if (group := group_of(item.nodeid)) in marked)])
-    groups |= dict.fromkeys(group_of(item.nodeid) for item in items)
+    groups |= dict.fromkeys(sorted(map(group_of, (item.nodeid for item in items)), key=is_computed))
     place = {group: number for number, group in enumerate(groups)}
     items.sort(key=lambda item: (place[group_of(item.nodeid)], not pytest_plugin.needs_fleet(item), _part(item.nodeid)))

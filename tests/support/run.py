@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,24 +22,48 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from localfleet import binaries
-from tests.support.groups import group_of
+from tests.support.groups import group_of, is_computed
 
 EVERY_SECONDS = 30.0
 GROUPS_TOLD = 12
+NICE = 10  # a tenth of what the other workers get, where they want it
+BEHIND = pytest.StashKey[str]()
+"""Which worker is the one behind the others."""
 MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist is loaded after us, and would be asked before
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Those that fit, and one behind them, which has what nobody else needs of the processors."""
+    config.stash[BEHIND] = f"gw{fit()}"
+    return fit() + 1
+
+
+@cache
+def fit() -> int:
     """One more than cores, because whoever drives a fleet mostly waits for it; fewer where memory is short."""
     return max(1, min(len(os.sched_getaffinity(0)) + 1, binaries.available_memory() // MEMORY_PER_WORKER))
 
 
+@pytest.hookimpl
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["behind"] = node.gateway.id == node.config.stash.get(BEHIND, None)
+
+
 class Groups(LoadScopeScheduling):
-    """Gives a worker one group after the other."""
+    """Gives a worker one group after the other; to the one behind only those that compute, from their end."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if not node.workerinput["behind"]:
+            super()._assign_work_unit(node)
+        elif self.workqueue and is_computed(last := next(reversed(self.workqueue))):
+            self.workqueue.move_to_end(last, last=False)
+            super()._assign_work_unit(node)
+        else:
+            node.shutdown()
 
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker is gone: the others get what it had left, but for the one that it died of, which is the answer.
@@ -64,7 +89,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
+    if workerinput := getattr(config, "workerinput", None):
+        os.nice(NICE if workerinput["behind"] else 0)
+    else:
         config.pluginmanager.register(Run(config.pluginmanager.getplugin("terminalreporter")))
 
 
