@@ -73,9 +73,9 @@ class HelmCommand(Command):
         with call(f"helm {command[0]}", lambda: {"process.executable.name": "helm"}) as span:
             return await self._run(command, input, span)
 
-    async def _run(self, command: list[Any], input: bytes | None, span: Span) -> bytes:  # noqa: A002
+    async def _run(self, command: list[Any], given: bytes | None, span: Span) -> bytes:
         values, said, complained = (self._folder / name for name in ("values", "said", "complained"))
-        values.write_bytes(input or b"")
+        values.write_bytes(given or b"")
         with values.open("rb") as stdin, said.open("wb") as stdout, complained.open("wb") as stderr:
             try:
                 process = await asyncio.create_subprocess_exec(

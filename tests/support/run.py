@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,11 @@ MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and 
 @pytest.hookimpl(tryfirst=True)  # xdist is loaded after us, and would be asked before
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Those that fit, and one behind them, which has what nobody else needs of the processors."""
-    config.stash[BEHIND] = f"gw{fit()}"
-    return fit() + 1
+    front = fit()
+    config.stash[BEHIND] = f"gw{front}"
+    return front + 1
 
 
-@cache
 def fit() -> int:
     """One more than cores, because whoever drives a fleet mostly waits for it; fewer where memory is short."""
     return max(1, min(len(os.sched_getaffinity(0)) + 1, binaries.available_memory() // MEMORY_PER_WORKER))
