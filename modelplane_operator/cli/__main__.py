@@ -63,7 +63,7 @@ app = typer.Typer(
 )
 
 REMEDIES = {
-    Forbidden: "kubectl auth can-i list inferenceclusters,modelreplicas -A tells what you lack",
+    Forbidden: "-n says in which namespace, one where you have a role; kubectl auth can-i --list -n NAMESPACE lists yours",
     Unauthorized: "sign in again, or choose another context by --context",
     Unreachable: "see whether kubectl reaches this hub, and --context",
 }

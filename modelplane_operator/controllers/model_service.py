@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from modelplane_operator.api import names
+from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
+from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
@@ -22,7 +23,7 @@ from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
 from modelplane_operator.kube.conditions import gateways_of
 from modelplane_operator.kube.errors import Forbidden
-from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
     BACKEND,
     ENDPOINT_SLICE,
@@ -91,6 +92,7 @@ def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
 
 
 INDEXES: Indexes = {
+    of(ModelDeployment): {"namespace": lambda deployment: (key_of(deployment).namespace,)},
     of(ModelEndpoint): {"labelled": _labelled},
     of(ModelReplica): {"namespace": lambda replica: (key_of(replica).namespace,)},
     of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
@@ -221,6 +223,20 @@ def selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     for bits in matched(wanted, [*map(labels_of, endpoints)]):
         chosen |= bits
     return [endpoints[place] for place in places(chosen)]
+
+
+def is_made(service: ModelService, hub: Cluster) -> bool:
+    """Whether a ModelDeployment beside it makes endpoints that it selects, sooner or later."""
+    deployments = hub.find(of(ModelDeployment))
+    wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
+    beside = deployments.by("namespace", service.key.namespace) if deployments else ()
+    return any(asked.items() <= _given(one).items() for one in beside for asked in wanted)
+
+
+def _given(deployment: Manifest) -> Labels:
+    """The labels of its endpoints, but those that say where one is."""
+    users = section(deployment, "spec", "template", "metadata", "labels")
+    return {**users, labels.DEPLOYMENT: key_of(deployment).name}
 
 
 def neighbours(service: ModelService, hub: Cluster) -> Neighbours:

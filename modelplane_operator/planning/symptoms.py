@@ -161,7 +161,7 @@ def _symptom(pod: Manifest, nodes: Unfit) -> Symptom:
         return Symptom(1, name, words, ModelReady.UNSCHEDULABLE)
     for container in entries(status, "containerStatuses"):
         if words := _unanswered(pod, container):
-            known = container.get("started") or container.get("restartCount")
+            known = container.get("restartCount") or _lost(pod, container)
             reason = ModelReady.NOT_ANSWERING if known else ModelReady.MODEL_STARTING
             return Symptom(2, name, f"{container['name']}: {words}", reason)
     return _on_its_way(pod)
@@ -204,12 +204,16 @@ def _unanswered(pod: Manifest, status: Section) -> str:
     if status.get("ready") or not since:
         return ""
     where = f"no answer on port {asked.get('port')} at {asked.get('path')}" if asked else "not ready"
-    # Of one that has started, it is the pod that says since when.
-    lost = condition(pod, "Ready").last_transition_time if status.get("started") else None
     ended, restarts = section(status, "lastState", "terminated"), status.get("restartCount") or 0
     before = f", after {counted(restarts, 'restart')}" if restarts else ""
     why = f", the last with {_end(ended)}" if restarts and ended else ""
-    return f"{where} since {lost or since}{before}{why}{_log(pod, status)}"
+    return f"{where} since {_lost(pod, status) or since}{before}{why}{_log(pod, status)}"
+
+
+def _lost(pod: Manifest, status: Section) -> str | None:
+    """When a container that had answered ceased to; None of one whose first answer the kubelet still waits for."""
+    since, changed = section(status, "state", "running").get("startedAt"), condition(pod, "Ready").last_transition_time
+    return changed if status.get("started") and since and changed and changed > since else None
 
 
 def _so_far(pod: Manifest, status: Section) -> str:

@@ -170,6 +170,19 @@ async def test_what_would_not_be_placed_is_warned_of_and_stored(stage: Stage) ->
     assert "Warning" not in again.text
 
 
+async def test_a_service_is_warned_of_unless_a_deployment_is_to_answer_for_it(stage: Stage) -> None:
+    made = model(name="asked")
+    made["spec"]["template"]["metadata"] = {"labels": {"model": "asked"}}
+    service = {"apiVersion": made["apiVersion"], "kind": "ModelService", "metadata": made["metadata"]}
+    select = lambda value: {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": value}}}]}}  # noqa: E731
+    both = {"apiVersion": "v1", "kind": "List", "items": [made, select("asked")]}
+
+    said = await stage.kubectl("apply", manifest=both)
+    assert said.succeeded
+    assert "No ModelEndpoints matched" not in said.text
+    assert "No ModelEndpoints matched" in (await stage.kubectl("apply", manifest=select("aksed"))).text
+
+
 async def test_a_dry_run_is_a_plan_and_stores_nothing(stage: Stage) -> None:
     said = await stage.kubectl("apply", "--dry-run=server", manifest=model(name="tried"))
     assert said.succeeded

@@ -67,6 +67,13 @@ def running(*, restarts: int = 0, last: Manifest | None = None, started: bool = 
     return made
 
 
+def about_to_answer() -> Manifest:
+    """Its startup probe has passed, and its readiness probe is yet to come: so is every engine for some seconds."""
+    made = running(started=True)
+    made["status"]["conditions"][0]["lastTransitionTime"] = "2025-12-31T23:59:59Z"
+    return made
+
+
 def crashed(*, restarts: int) -> Manifest:
     made = engine({**waiting("CrashLoopBackOff", last=KILLED), "restartCount": restarts})
     made["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-02T00:00:00Z"
@@ -162,6 +169,7 @@ NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         (silenced(), "pod a is not ready since 2026-01-02T00:00:00Z, though its containers are"),
         # it served for a day
         (running(started=True), f"pod a engine: no answer on port 8000 at /health since 2026-01-02T00:00:00Z; {LOG}"),
+        (about_to_answer(), f"pod a engine: no answer on port 8000 at /health since 2026-01-01T00:00:00Z; {LOG}"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -348,6 +356,7 @@ def test_a_route_is_seen_when_its_gateway_has_judged_its_latest_form(
         (running(), "ModelStarting"),
         (running(restarts=1), "NotAnswering"),
         (running(started=True), "NotAnswering"),
+        (about_to_answer(), "ModelStarting"),
         (engine(waiting("ContainerCreating")), "ModelStarting"),
         (engine(waiting("CrashLoopBackOff", last=KILLED)), "CrashLoop"),
         (engine({"name": "engine", "state": {"terminated": KILLED}}), "CrashLoop"),

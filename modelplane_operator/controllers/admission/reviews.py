@@ -18,7 +18,7 @@ from modelplane_operator.api import (
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers import inference_class
 from modelplane_operator.controllers.fleet_view import FleetView
-from modelplane_operator.controllers.model_service import neighbours, selected
+from modelplane_operator.controllers.model_service import is_made, neighbours, selected
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning import admission
 from modelplane_operator.planning.admission.verdict import NOTHING, Verdict
@@ -31,6 +31,8 @@ from modelplane_operator.scheduling import budget
 
 Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
 
+SEEN: Final = 0.3
+"""Seconds within which what was just written is mostly seen here; less than the API server waits for a review."""
 BUSY: Final = Verdict(
     warnings=("These selectors take long to try on the whole fleet: what the scheduler decides is told in conditions",)
 )
@@ -58,8 +60,12 @@ def of_kinds(
         return admission.model_endpoint.judge(new, old, of_users)
 
     async def of_service(new: ModelService, old: ModelService | None, clients: Clients) -> Verdict:
-        found = next(iter(selected(new, clients.hub)), None)
-        return admission.model_service.judge(new, old, None if found else neighbours(new, clients.hub))
+        def answered() -> bool:
+            return any(selected(new, clients.hub)) or is_made(new, clients.hub)
+
+        if not answered():
+            await asyncio.sleep(SEEN)  # one `kubectl apply` of both: the ModelDeployment may not have been seen yet
+        return admission.model_service.judge(new, old, None if answered() else neighbours(new, clients.hub))
 
     of_deployment = deployments(controllers[of(ModelDeployment)], fleet)
 
