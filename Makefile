@@ -55,6 +55,10 @@ kind: kind-needs setup image-files  ## A hub and two clusters of real nodes, by 
 	@$(BIN)/python -m scripts.image build modelplane-operator:kind $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
 	@$(BIN)/python -m scripts.kind up
 
+kind-bare: kind-needs setup image-files  ## The same without the operator: to type docs/install.md by hand
+	@$(BIN)/python -m scripts.image build modelplane-operator:kind $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
+	@$(BIN)/python -m scripts.kind up --bare
+
 kind-down: setup  ## End all of that
 	@$(BIN)/python -m scripts.kind down
 
@@ -150,4 +154,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-down kind-needs e2e-kind test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.console import Command, Shell, commands
-from tests.support.pages import RUN
+from tests.support.console import Command, Shell, commands, saying
+from tests.support.pages import INSTALL, RUN
 
 PAGE = """
+## One
 ```console
 $ A=1 && echo begun
 begun
@@ -26,6 +27,7 @@ $ cat <<END
 $ no command
 END
 ```
+## Two
 <!-- ends with 3: the answer is no -->
 ```console
 $ (exit 3)
@@ -46,14 +48,14 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_commands_are_found_with_what_their_page_says_of_them(page: Path) -> None:
-    found = [(one.line, one.text, one.why_not, one.code) for one in commands(page)]
+    found = [(one.line, one.section, one.text, one.why_not, one.code) for one in commands(page)]
 
     assert found == [
-        (3, "A=1 && echo begun", "", 0),
-        (5, "echo $A \\\n    two", "", 0),
-        (10, "cloud login", "it takes a cloud", 0),
-        (13, "cat <<END\n$ no command\nEND", "", 0),
-        (19, "(exit 3)", "", 3),
+        (4, "One", "A=1 && echo begun", "", 0),
+        (6, "One", "echo $A \\\n    two", "", 0),
+        (11, "One", "cloud login", "it takes a cloud", 0),
+        (14, "One", "cat <<END\n$ no command\nEND", "", 0),
+        (21, "Two", "(exit 3)", "", 3),
     ]
 
 
@@ -71,6 +73,20 @@ def test_one_that_ends_otherwise_than_its_page_says_is_told_with_its_line(shell:
         list(shell.run(asked))
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_what_has_another_name_here_is_typed_by_that(page: Path) -> None:
+    first = next(commands(page)).renamed({"begun": "over", "A=1": "A=2"})
+
+    assert (first.text, first.line) == ("A=2 && echo over", 4)
+
+
+def test_what_a_command_says_has_to_be_in_what_it_printed() -> None:
+    ran = [(Command(Path("page.md"), 7, "kubectl get ic"), "berlin\n")]
+
+    assert saying(ran, {"get ic": "berlin", "get md": "qwen"}) == {"get ic"}
+    with pytest.raises(AssertionError, match=r"page.md:7: \$ kubectl get ic\nberlin"):
+        saying(ran, {"get ic": "paris"})
+
+
+@pytest.mark.parametrize("page", (*RUN, INSTALL), ids=lambda page: page.name)
 def test_a_page_that_is_run_has_something_to_run(page: Path) -> None:
     assert len([one for one in commands(page) if not one.why_not]) >= 5

@@ -1,4 +1,4 @@
-"""A hub and two workload clusters of real nodes: python -m scripts.kind up | down.
+"""A hub and two workload clusters of real nodes: python -m scripts.kind up | adapt | down.
 
 KIND_NODE_IMAGE is the image of their nodes (default: kind's own), BASE_IMAGE the Python that images begin with,
 DRA_IMAGE the driver of made-up GPUs; Docker is where DOCKER_HOST says. docs/kind.md tells the rest.
@@ -15,10 +15,14 @@ from collections.abc import Callable
 from scripts.kind import clusters, images, needs
 from scripts.kind.commands import KindError
 
-STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
+Steps = tuple[tuple[str, Callable[[], None]], ...]
+BARE: Steps = (
     ("images", lambda: images.build(os.environ.get("BASE_IMAGE") or "python:3.11-slim")),
     ("clusters", lambda: clusters.create(os.environ.get("KIND_NODE_IMAGE", ""))),
     ("images into nodes", clusters.load),
+    ("a mirror of charts", clusters.mirror),
+)
+ON_THEM: Steps = (
     ("the operator, by its chart", clusters.install),
     ("the gateway and two clusters, brought", clusters.bring),
     ("the gateway is ready", lambda: clusters.wait("inferencegateway/default", "--for=condition=Ready", seconds=300)),
@@ -29,9 +33,9 @@ STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
 )
 
 
-def up() -> None:
+def up(steps: Steps) -> None:
     began = time.monotonic()
-    for what, step in STEPS:
+    for what, step in steps:
         begun = time.monotonic()
         print(f"{what} ...", flush=True)
         step()
@@ -46,12 +50,19 @@ def down() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("do", choices=("up", "down"))
+    parser.add_argument("do", choices=("up", "adapt", "down"))
+    parser.add_argument("--bare", action="store_true", help="without the operator: to type docs/install.md by hand")
     asked = parser.parse_args()
     if lacking := needs.missing():
         sys.exit(f"kind: {lacking}; docs/kind.md says what it takes")
     try:
-        {"up": up, "down": down}[asked.do]()
+        match asked.do:
+            case "up":
+                up(BARE if asked.bare else BARE + ON_THEM)
+            case "adapt":
+                clusters.adapt()
+            case _:
+                down()
     except KindError as error:
         sys.exit(f"kind: {error}")
 

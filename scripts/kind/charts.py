@@ -67,7 +67,7 @@ def wanted() -> list[tuple[str, str, Mapping[str, str]]]:
             continue
         found.append((part.chart, part.version(Versions()), stand_in(part.chart)))
     # As the reference's own tests have it, driver and pool; here by a chart of ours, as people add theirs.
-    return [*found, (REFERENCE_DRIVER, "0.4.0", made_up_devices("gpu.example.com", pool=REFERENCE_POOL))]
+    return [*found, (REFERENCE_DRIVER, "0.4.0", made_up_devices("gpu.example.com", "In"))]
 
 
 def stand_in(chart: str) -> Mapping[str, str]:
@@ -76,13 +76,15 @@ def stand_in(chart: str) -> Mapping[str, str]:
             crd = Path(leaderworkerset.CRD).read_text()
             return {"crds/leaderworkersets.yaml": crd, "templates/all.yaml": filled("leaderworkerset")}
         case "dra-driver-nvidia-gpu":
-            return made_up_devices("gpu.nvidia.com", pool=POOL)
+            return made_up_devices("gpu.nvidia.com", "NotIn")
         case _:
             return {"templates/all.yaml": IDLE}
 
 
-def made_up_devices(driver: str, pool: str) -> Mapping[str, str]:
-    values = yaml.safe_dump({"driver": driver, "pool": pool})
+def made_up_devices(driver: str, operator: str) -> Mapping[str, str]:
+    """On the nodes of any pool but one, which has the other driver."""
+    pools = [{"operator": "Exists"}, {"operator": operator, "values": [REFERENCE_POOL]}]
+    values = yaml.safe_dump({"driver": driver, "pools": [{"key": "modelplane.ai/pool", **one} for one in pools]})
     return {"templates/all.yaml": filled("dra-driver"), "values.yaml": values}
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 import yaml
@@ -16,10 +17,19 @@ from scripts.kind.commands import KindError, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "build" / "kind"
-SYSTEM, STORAGE = "modelplane-system", "local-path-storage"
+VALUES = FOLDER / "values.yaml"
+BROUGHT = "berlin"
+"""What docs/install.md calls the cluster that it has one bring; here that is east."""
+CONTEXTS = FOLDER / "install.kubeconfig"
+"""For whoever types docs/install.md: its contexts, and west."""
+SYSTEM, STORAGE, ENVOYS = "modelplane-system", "local-path-storage", "envoy-gateway-system"
 PLATFORM = ROOT / "examples" / "kind" / "platform.yaml"
 CHART = ROOT / "charts" / "modelplane-operator"
 CONTROL_PLANE = "control-plane"
+PASSING = (
+    *("apiservices", "certificatesigningrequests", "controllerrevisions", "csinodes", "endpoints", "endpointslices"),
+    *("events", "ipaddresses", "leases", "pods", "replicasets", "resourceslices"),
+)
 NODES_SECONDS, LOOK_AGAIN = 180, 0.5
 
 
@@ -41,6 +51,11 @@ class Cluster:
         return FOLDER / f"{self.name}.kubeconfig"
 
     @property
+    def bare(self) -> Path:
+        """What was there before anything of ours, a line for each object."""
+        return FOLDER / f"{self.name}.bare"
+
+    @property
     def server(self) -> str:
         """Where pods of other clusters reach its API server."""
         return f"https://{self.kind}-control-plane:6443"
@@ -50,6 +65,13 @@ class Cluster:
 
     def apply(self, *objects: dict[str, object]) -> None:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f-", text=listed(objects))
+
+    def objects(self) -> list[str]:
+        """What is there, by kind and name, but what Kubernetes makes of other objects or takes away in its own time."""
+        kinds = self.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        asked = ",".join(kind for kind in kinds if kind.partition(".")[0] not in PASSING)
+        line = "jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{'\\n'}{end}"
+        return sorted(self.kubectl("get", asked, "--all-namespaces", "--ignore-not-found", "-o", line).splitlines())
 
     def create(self, image: str) -> None:
         """Make it and wait until its nodes are ready; nothing is done where it is there already."""
@@ -64,6 +86,7 @@ class Cluster:
         file = FOLDER / f"{self.name}.yaml"
         file.write_text(yaml.safe_dump(config))
         where = (f"--name={self.kind}", f"--config={file}", f"--kubeconfig={self.kubeconfig}")
+        self.bare.unlink(missing_ok=True)
         run("kind", "create", "cluster", *where, f"--wait={NODES_SECONDS}s", *([f"--image={image}"] if image else []))
 
     def delete(self) -> None:
@@ -110,20 +133,39 @@ def create(image: str) -> None:
 def load() -> None:
     images.load(images.ON_HUB, HUB.kind)
     images.load(images.ON_WORKERS, *(cluster.kind for cluster in WORKLOAD))
+    for cluster in EVERY:  # by now it has all that it makes by itself
+        if not cluster.bare.exists():
+            cluster.bare.write_text("\n".join(cluster.objects()))
+
+
+def mirror() -> None:
+    """What the operator is installed with: charts where its pods find them, values that say so, and contexts."""
+    CONTEXTS.write_text(contexts(**{"hub": HUB, BROUGHT: EAST, "west": WEST}))
+    VALUES.write_text(charts.values())
+    HUB.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+    HUB.apply(*charts.config_maps(SYSTEM))
 
 
 def install() -> None:
     """The operator, by its chart and the real Helm."""
-    values = FOLDER / "values.yaml"
-    values.write_text(charts.values())
-    HUB.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-    HUB.apply(*charts.config_maps(SYSTEM))
-    command = ("upgrade", "--install", "modelplane", str(CHART), f"--namespace={SYSTEM}", f"--values={values}")
+    command = ("upgrade", "--install", "modelplane", str(CHART), f"--namespace={SYSTEM}", f"--values={VALUES}")
     run(helm(), *command, "--wait", "--timeout=5m", kubeconfig=HUB.kubeconfig)
 
 
 def helm() -> Path:
     return binaries.ensure("helm")["helm"]
+
+
+def contexts(**clusters: Cluster) -> str:
+    """A kubeconfig that has each of them as the context of that name; the first is the current one."""
+    merged: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": next(iter(clusters))}
+    for part, single in (("clusters", "cluster"), ("users", "user")):
+        merged[part] = [
+            {"name": name, single: yaml.safe_load(cluster.kubeconfig.read_text())[part][0][single]}
+            for name, cluster in clusters.items()
+        ]
+    merged["contexts"] = [{"name": name, "context": {"cluster": name, "user": name}} for name in clusters]
+    return yaml.safe_dump(merged)
 
 
 def share_volumes(cluster: Cluster) -> None:
@@ -158,11 +200,22 @@ def bring() -> None:
     share_volumes(WEST)
     HUB.kubectl("apply", "-f", str(PLATFORM))
     for cluster in WORKLOAD:
-        name = until(lambda cluster=cluster: stack_of(cluster), f"the ServingStack of {cluster.name}")
-        # Patched, as kubectl does not apply a part of one: `secrets` is the operator's, and every stack has to have it.
-        HUB.kubectl("patch", "servingstack", name, "-n", SYSTEM, "--type=merge", f"--patch={changed(cluster)}")
+        choose_charts(cluster, cluster.name)
     for cluster in WORKLOAD:
         choose_envoy(cluster)
+
+
+def adapt() -> None:
+    """The same for the cluster that docs/install.md has one bring."""
+    choose_charts(EAST, BROUGHT)
+    choose_envoy(EAST)
+
+
+def choose_charts(cluster: Cluster, name: str) -> None:
+    """Have the stack of the InferenceCluster of that name take the charts that there are here."""
+    stack = until(lambda: stack_of(name), f"the ServingStack of {name}")
+    # Patched, as kubectl does not apply a part of one: `secrets` is the operator's, and every stack has to have it.
+    HUB.kubectl("patch", "servingstack", stack, "-n", SYSTEM, "--type=merge", f"--patch={changed(cluster)}")
 
 
 def changed(cluster: Cluster) -> str:
@@ -176,6 +229,13 @@ def choose_envoy(cluster: Cluster) -> None:
     until(lambda: there(cluster, *asked), f"the gateway of {cluster.name}", NODES_SECONDS)
     merged = '{"spec": {"mergeType": "StrategicMerge"}}'
     cluster.kubectl("patch", "envoyproxy", "inference-gateway", "-n", SYSTEM, "--type=merge", f"--patch={merged}")
+    envoys = ("-n", ENVOYS, "--selector=gateway.envoyproxy.io/owning-gateway-name=inference-gateway")
+    image = "jsonpath={.items[*].spec.template.spec.containers[*].image}"
+    asked = ("get", "deployments", *envoys, "-o", image)
+    until(lambda: there(cluster, *asked).partition(images.ENVOY)[1], f"the Envoy of {cluster.name}", NODES_SECONDS)
+    cluster.kubectl("rollout", "status", "deployments", *envoys, f"--timeout={NODES_SECONDS}s")
+    # One that waited for another image has no Envoy, and would be told to drain it for a quarter of an hour.
+    cluster.kubectl("delete", "pods", *envoys, "--field-selector=status.phase=Pending", "--force", "--grace-period=0")
 
 
 def there(cluster: Cluster, *command: str) -> str:
@@ -186,8 +246,8 @@ def there(cluster: Cluster, *command: str) -> str:
         return ""
 
 
-def stack_of(cluster: Cluster) -> str:
-    owned = f'jsonpath={{.items[?(@.metadata.ownerReferences[0].name=="{cluster.name}")].metadata.name}}'
+def stack_of(name: str) -> str:
+    owned = f'jsonpath={{.items[?(@.metadata.ownerReferences[0].name=="{name}")].metadata.name}}'
     return HUB.kubectl("get", "servingstacks", "-n", SYSTEM, "-o", owned)
 
 

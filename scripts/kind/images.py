@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localfleet import binaries
+from modelplane_operator import __version__
 from scripts.kind.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).parent / "images"
 OPERATOR = "modelplane-operator:kind"
+PUSHED = f"registry.example.com/modelplane-operator:{__version__}"
+"""The same, under the name that docs/install.md pushes it by."""
 SIMULATOR = "modelplane-kind/simulator:1"
 ENGINE = "vllm/vllm-openai:v0.11.0"  # what examples/start runs
 TRAEFIK = "traefik:v3.7.12"
@@ -25,9 +28,10 @@ ENVOY_GATEWAY = "envoyproxy/gateway:v1.9.1"
 ENVOY = "envoyproxy/envoy:v1.40.0"
 MADE_UP_DEVICES = "modelplane-kind/made-up-devices:1"
 DRA_DRIVER = os.environ.get("DRA_IMAGE") or MADE_UP_DEVICES
-ON_HUB = (OPERATOR, SIMULATOR, TRAEFIK)
-ON_WORKERS = (OPERATOR, SIMULATOR, ENGINE, ENVOY_GATEWAY, ENVOY, DRA_DRIVER)
+ON_HUB = (OPERATOR, PUSHED, SIMULATOR, TRAEFIK)
+ON_WORKERS = (OPERATOR, PUSHED, SIMULATOR, ENGINE, ENVOY_GATEWAY, ENVOY, DRA_DRIVER)
 PROGRAM = """FROM {base}
+COPY --chown={user} tmp /tmp
 COPY {name} /usr/local/bin/{name}
 ENV PATH=/usr/local/bin:/usr/bin:/bin
 USER {user}
@@ -38,6 +42,7 @@ ENTRYPOINT ["/usr/local/bin/{name}"]
 def build(base: str) -> None:
     """Build all of them; the operator's is there (`make image`). Docker keeps what has not changed."""
     programs = binaries.ensure("traefik", "envoy-gateway", "envoy", "madeupdevices")
+    run("docker", "tag", OPERATOR, PUSHED)
     simulator = {"localfleet": ROOT / "localfleet", "vllm": HERE / "vllm"}
     docker_build(simulator | {"Dockerfile": HERE / "simulator.Dockerfile"}, SIMULATOR, ENGINE, OPERATOR=OPERATOR)
     pack(programs["traefik"], TRAEFIK)
@@ -49,9 +54,10 @@ def build(base: str) -> None:
 def pack(program: Path, image: str, base: str = "scratch", user: str = "65532:65532") -> None:
     """An image of one program."""
     with tempfile.TemporaryDirectory() as folder:
-        dockerfile = Path(folder) / "Dockerfile"
+        dockerfile, temporary = Path(folder) / "Dockerfile", Path(folder) / "tmp"
         dockerfile.write_text(PROGRAM.format(base=base, name=program.name, user=user))
-        docker_build({program.name: program, "Dockerfile": dockerfile}, image)
+        temporary.mkdir()  # without it no Envoy says that it has drained, and each stays for the whole of its time
+        docker_build({program.name: program, "Dockerfile": dockerfile, "tmp": temporary}, image)
 
 
 def docker_build(files: Mapping[str, Path], *names: str, **arguments: str) -> None:

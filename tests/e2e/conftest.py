@@ -14,6 +14,13 @@ from tests.support.manifests import ROOT
 
 TEAM = "ml-team"
 NAME = "qwen3-8b"
+LAST = "test_install_page.py"
+"""It takes down what the others need."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name == LAST)
 
 
 @pytest.fixture(scope="session")

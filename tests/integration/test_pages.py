@@ -16,7 +16,7 @@ from tests.integration.conftest import emptied
 from tests.integration.harness import Stage
 from tests.integration.kinds import deployment, engine, namespace
 from tests.integration.watcher import Watcher
-from tests.support.console import Command, Shell, commands
+from tests.support.console import Shell, commands, saying
 from tests.support.manifests import ROOT, load
 from tests.support.pages import RUN
 
@@ -62,10 +62,4 @@ async def test_the_commands_of_the_pages_do_what_these_say(stage: Stage, team: N
 
     ran = await asyncio.to_thread(lambda: list(shell.run(asked)))
 
-    told = {text for text in SAYS for command, printed in ran if text in command.text and says(command, printed, text)}
-    assert told == SAYS.keys(), "each of these is still on a page"
-
-
-def says(command: Command, printed: str, text: str) -> bool:
-    assert SAYS[text] in printed, f"{command.page.name}:{command.line}: $ {command.text}\n{printed}"
-    return True
+    assert saying(ran, SAYS) == SAYS.keys(), "each of these is still on a page"

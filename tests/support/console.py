@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BLOCK = re.compile(
     r"(?:^<!-- (?:not run: (?P<why>[^\n]+)|ends with (?P<code>\d+): [^\n]+) -->\n)?^```console\n(?P<text>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
+HEADING = re.compile(r"^##+ (.+)$", re.MULTILINE)
 DONE = "console: exit code"
 
 
@@ -34,6 +35,18 @@ class Command:
     """Why it is not run here; empty when it is."""
     code: int = 0
     """What it ends with."""
+    section: str = ""
+    """The heading under which it stands."""
+
+    def renamed(self, names: Mapping[str, str]) -> Command:
+        """The same, with what is called otherwise where it is typed."""
+        text = self.text
+        for name, here in names.items():
+            text = text.replace(name, here)
+        return replace(self, text=text)
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}: $ {self.text}"
 
 
 def commands(page: Path) -> Iterator[Command]:
@@ -41,8 +54,9 @@ def commands(page: Path) -> Iterator[Command]:
     whole = page.read_text()
     for block in BLOCK.finditer(whole):
         line = whole.count("\n", 0, block.start("text")) + 1
+        section = (HEADING.findall(whole, 0, block.start()) or [""])[-1]
         for number, text in typed(block["text"]):
-            yield Command(page, line + number, text, block["why"] or "", int(block["code"] or 0))
+            yield Command(page, line + number, text, block["why"] or "", int(block["code"] or 0), section)
 
 
 def typed(block: str) -> Iterator[tuple[int, str]]:
@@ -92,7 +106,14 @@ class Shell:
         )
         parts = re.split(rf"^{DONE} (\d+) (\d+)\n", done.stdout, flags=re.MULTILINE)
         for command, printed, code in zip(asked, parts[::3], parts[2::3], strict=False):
-            where = f"{command.page.name}:{command.line}: $ {command.text}"
-            assert int(code) == command.code, f"{where}\nended with {code}:\n{printed}"
+            assert int(code) == command.code, f"{command}\nended with {code}:\n{printed}"
             yield command, printed
         assert len(parts) // 3 == len(asked), f"the shell ended after {len(parts) // 3} commands:\n{parts[-1]}"
+
+
+def saying(ran: Iterable[tuple[Command, str]], says: Mapping[str, str]) -> set[str]:
+    """Which texts stand in commands that ran; raises AssertionError where one did not print what it says."""
+    found = [(text, command, printed) for command, printed in ran for text in says if text in command.text]
+    for text, command, printed in found:
+        assert says[text] in printed, f"{command}\n{printed}"
+    return {text for text, _, _ in found}

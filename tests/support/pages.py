@@ -18,6 +18,8 @@ WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
 """The pages that say what is so now; a decision says what was so when it was made."""
 
+INSTALL = ROOT / "docs/install.md"
+"""The page whose commands a test types on clusters by kind."""
 RUN = (ROOT / "docs/models.md", ROOT / "docs/cli.md")
 """Pages whose commands a test types, all of them but those that say why not (tests/support/console.py)."""
 
