@@ -115,7 +115,8 @@ COMMANDS = [
 ]
 KUBERNETES = {
     *("all", "clusterrole", "configmap", "crd", "deployment", "job", "lease", "namespace", "node", "nodes", "pod"),
-    *("envoyproxy", "httproute", "resourceclaimtemplate"),
+    *("envoyproxy", "httproute", "resourceclaimtemplate", "clusterroles", "clusterrolebindings"),
+    "mutatingwebhookconfigurations",
     *("pods", "pvc", "resourceslices", "rolebinding", "secret", "secrets", "service", "validatingwebhookconfiguration"),
 }
 NAMED = {

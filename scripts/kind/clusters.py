@@ -27,10 +27,10 @@ PLATFORM = ROOT / "examples" / "kind" / "platform.yaml"
 CHART = ROOT / "charts" / "modelplane-operator"
 CONTROL_PLANE = "control-plane"
 PASSING = (
-    *("apiservices", "certificatesigningrequests", "controllerrevisions", "csinodes", "endpoints", "endpointslices"),
-    *("events", "ipaddresses", "leases", "pods", "replicasets", "resourceslices"),
+    *("apiservices", "certificatesigningrequests", "componentstatuses", "controllerrevisions", "csinodes", "endpoints"),
+    *("endpointslices", "events", "ipaddresses", "leases", "pods", "replicasets", "resourceslices"),
 )
-NODES_SECONDS, LOOK_AGAIN = 180, 0.5
+NODES_SECONDS, BRING_SECONDS, LOOK_AGAIN = 180, 600, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def adapt() -> None:
 
 def choose_charts(cluster: Cluster, name: str) -> None:
     """Have the stack of the InferenceCluster of that name take the charts that there are here."""
-    stack = until(lambda: stack_of(name), f"the ServingStack of {name}")
+    stack = until(lambda: stack_of(name), f"the ServingStack of {name}", BRING_SECONDS)
     # Patched, as kubectl does not apply a part of one: `secrets` is the operator's, and every stack has to have it.
     HUB.kubectl("patch", "servingstack", stack, "-n", SYSTEM, "--type=merge", f"--patch={changed(cluster)}")
 
@@ -248,7 +248,7 @@ def there(cluster: Cluster, *command: str) -> str:
 
 def stack_of(name: str) -> str:
     owned = f'jsonpath={{.items[?(@.metadata.ownerReferences[0].name=="{name}")].metadata.name}}'
-    return HUB.kubectl("get", "servingstacks", "-n", SYSTEM, "-o", owned)
+    return there(HUB, "get", "servingstacks", "-n", SYSTEM, "-o", owned)
 
 
 def until(look: Callable[[], str], what: str, seconds: float = 60.0) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,9 @@ STAYS = {
     ),
 }
 """The CustomResourceDefinitions that the page leaves, by cluster."""
+
+
+Typed = Callable[..., Awaitable[list[tuple[Command, str]]]]
 
 
 class Reader:
@@ -95,23 +98,35 @@ def of_west(tmp_path: Path) -> Reader:
     return Reader(tmp_path / "west", clusters.WEST)
 
 
-@pytest.mark.timeout(3600)
-async def test_the_page_installs_it_to_an_answer_and_leaves_nothing_but_what_it_says(
-    reader: Reader, of_west: Reader, measured: Callable[[str], None]
-) -> None:
-    async def typed(what: str, *sections: str) -> list[tuple[Command, str]]:
+@pytest.fixture
+def typed(reader: Reader, measured: Callable[[str], None]) -> Typed:
+    """Types what is under some headings, and tells how long that took."""
+
+    async def types(what: str, *sections: str) -> list[tuple[Command, str]]:
         began = time.monotonic()
         ran = await reader.types([*under(*sections)])
         measured(f"docs/install.md, {what}: {time.monotonic() - began:.0f} s")
         return ran
 
+    return types
+
+
+@pytest.mark.timeout(1800)
+async def test_what_make_kind_has_made_is_uninstalled_as_the_page_says(typed: Typed, of_west: Reader) -> None:
     forget_the_team()
     await typed("uninstalling what make kind has made", DOWN)
     down = [*under(DOWN)]
     on_a_cluster = next(at for at, one in enumerate(down) if one.text.endswith("use-context berlin"))
     await of_west.types(down[on_a_cluster:])
+
     assert left() == {}
 
+
+@pytest.mark.timeout(3600)
+async def test_the_page_installs_it_to_an_answer_and_leaves_nothing_but_what_it_says(
+    typed: Typed, reader: Reader
+) -> None:
+    """On clusters with nothing on them: those of the test before, or of `make kind-bare`."""
     await asyncio.to_thread(clusters.mirror)
     ran, _ = await asyncio.gather(typed("installing, to an answer", *UP), asyncio.to_thread(clusters.adapt))
     assert saying(ran, SAYS) == SAYS.keys(), "each of these is still on the page"
