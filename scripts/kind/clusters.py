@@ -226,13 +226,13 @@ def changed(cluster: Cluster) -> str:
 def choose_envoy(cluster: Cluster) -> None:
     """Have the operator's EnvoyProxy leave the image to the chart's values, as it says nothing of it itself."""
     asked = ("get", "envoyproxies", "-n", SYSTEM, "-o", "name", "--ignore-not-found")
-    until(lambda: there(cluster, *asked), f"the gateway of {cluster.name}", NODES_SECONDS)
+    until(lambda: there(cluster, *asked), f"the gateway of {cluster.name}", BRING_SECONDS)
     merged = '{"spec": {"mergeType": "StrategicMerge"}}'
     cluster.kubectl("patch", "envoyproxy", "inference-gateway", "-n", SYSTEM, "--type=merge", f"--patch={merged}")
     envoys = ("-n", ENVOYS, "--selector=gateway.envoyproxy.io/owning-gateway-name=inference-gateway")
     image = "jsonpath={.items[*].spec.template.spec.containers[*].image}"
     asked = ("get", "deployments", *envoys, "-o", image)
-    until(lambda: there(cluster, *asked).partition(images.ENVOY)[1], f"the Envoy of {cluster.name}", NODES_SECONDS)
+    until(lambda: there(cluster, *asked).partition(images.ENVOY)[1], f"the Envoy of {cluster.name}", BRING_SECONDS)
     cluster.kubectl("rollout", "status", "deployments", *envoys, f"--timeout={NODES_SECONDS}s")
     # One that waited for another image has no Envoy, and would be told to drain it for a quarter of an hour.
     cluster.kubectl("delete", "pods", *envoys, "--field-selector=status.phase=Pending", "--force", "--grace-period=0")
