@@ -1,7 +1,7 @@
 """Run benchmarks, print what they find, and write it to build/bench.json and docs/performance.md.
 
     python -m benchmarks                     all of them, as the page has them; hours
-    python -m benchmarks --quick             all of them, small, in some minutes, to see that they work; writes nothing
+    python -m benchmarks --quick             all of them, small, in some minutes: that they work, and count no more
     python -m benchmarks B6 --size 100       one of them, of one size
 
 Each benchmark of each size runs in a process of its own, so that none profits from what another has remembered. Those
@@ -160,7 +160,12 @@ def main() -> None:
     parser.add_argument("--layer", choices=report.LAYERS, help="only those of the scheduler, or only live ones")
     parser.add_argument("--size", type=int, action="append", help="another size than the usual ones; may be repeated")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the median counts (default: 1)")
-    parser.add_argument("--quick", action="store_true", help="small and short; writes no file")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small and short; fails where counts are a third above benchmarks/counts.json",
+    )
+    parser.add_argument("--keep-counts", action="store_true", help="of a short run: write benchmarks/counts.json anew")
     parser.add_argument("--print-only", action="store_true", help="write no file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -180,12 +185,23 @@ def main() -> None:
             runs = [[*_in_own_process(number, size, quick=given.quick)] for _ in range(given.repeat)]
             figures += report.median(runs)
     _say_slopes(figures)
+    if given.quick:
+        _hold_against(figures, keep=given.keep_counts)
     if not (given.print_only or given.quick):
         everything = report.merged(figures)
         pictures = curves.write(everything, report.CURVES)
         report.write(everything, TARGETS, {id_: one.sized for one in BENCHMARKS for id_ in one.ids.split()}, pictures)
         written = [report.JSON, report.PAGE, *pictures]
         print(f"written: {', '.join(str(path.relative_to(report.ROOT)) for path in written)}")
+
+
+def _hold_against(figures: Sequence[Figure], *, keep: bool) -> None:
+    """Fail where there are more requests, connections or bytes than there were; how long it took is the machine's."""
+    kept: dict[str, float] = json.loads(report.COUNTS.read_text())
+    if keep:
+        report.COUNTS.write_text(json.dumps(kept | report.counts(figures), indent=2, sort_keys=True) + "\n")
+    elif worse := report.regressions(figures, kept):
+        sys.exit("\n".join(["more than a third above benchmarks/counts.json:", *worse]))
 
 
 def _say_slopes(figures: Sequence[Figure]) -> None:

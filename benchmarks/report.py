@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "build" / "bench.json"
 PAGE = ROOT / "docs" / "performance.md"
 CURVES = ROOT / "docs" / "curves"
+COUNTS = ROOT / "benchmarks" / "counts.json"
+COUNTED = frozenset({"writes", "requests", "files", "kB"})
+TOLERATED = 4 / 3
 LAYERS = ("scheduler", "live")
 
 
@@ -47,6 +50,24 @@ class Target:
 
     def concerns(self, figure: Figure) -> bool:
         return figure.series == (self.layer, self.id, self.metric) and self.since <= figure.size <= self.until
+
+
+def counts(figures: Iterable[Figure]) -> dict[str, float]:
+    """What does not depend on the machine, of each benchmark in all: by what is counted."""
+    return {
+        f"{one.id} {one.metric}": one.value
+        for one in figures
+        if one.unit in COUNTED and not one.metric.startswith("of those")
+    }
+
+
+def regressions(figures: Iterable[Figure], kept: Mapping[str, float]) -> list[str]:
+    """What is more than a third above what was kept of it."""
+    return [
+        f"{what}: {now:g}, and it was {kept[what]:g}"
+        for what, now in counts(figures).items()
+        if what in kept and now > kept[what] * TOLERATED
+    ]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -31,9 +31,32 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
     assert list(report.shown(page.read_text())) == figures
 
 
+def test_what_is_counted_a_third_above_what_it_was_is_told() -> None:
+    figures = [
+        Figure("B14", 3, "writes to the hub for each replica", 12.1, "writes"),
+        Figure("B14", 3, "of those, events", 9.0, "writes"),
+        Figure("B13", 3, "open files", 12, "files"),
+        Figure("B4", 3, "writes", 1, "writes"),
+        Figure("B9", 3, "from start to leading", 99.0, "s"),
+        Figure("B5", 3, "something new", 7, "writes"),
+    ]
+    kept = {
+        "B14 writes to the hub for each replica": 9.0,
+        "B13 open files": 9,
+        "B4 writes": 0,
+        "B14 of those, events": 1,
+    }
+
+    assert report.regressions(figures, kept) == [
+        "B14 writes to the hub for each replica: 12.1, and it was 9",
+        "B4 writes: 1, and it was 0",
+    ]
+
+
 @pytest.mark.fleet
-def test_a_benchmark_of_the_whole_operator_comes_to_its_figures() -> None:
-    assert "from pod to ModelDeployment.status: p99" in _figures("B7")
+def test_a_fleet_takes_no_more_writes_requests_connections_and_bytes_than_it_did() -> None:
+    """The whole operator, by `--quick`, which fails where a count has grown by a third."""
+    assert "writes to the hub for each replica" in _figures("B14")
 
 
 def test_a_benchmark_of_selectors_comes_to_its_figures() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
+from modelplane_operator.api import KINDS
 from tests.support.manifests import ROOT
 
 PURE = ("kube", "api", "selectors", "scheduling", "rendering", "planning")
@@ -65,3 +67,15 @@ def test_no_test_module_imports_from_another() -> None:
         for name in re.findall(r"^(?:from|import) tests\.(?:\w+\.)*(test_\w+)", file.read_text(), flags=re.MULTILINE)
     }
     assert found <= lenders
+
+
+def test_what_runs_controllers_knows_no_kind() -> None:
+    kinds = {kind.__name__ for kind in KINDS} | {kind.__module__.rpartition(".")[2] for kind in KINDS}
+    named = {
+        name
+        for file in (ROOT / "modelplane_operator" / "runtime").glob("*.py")
+        for asked in ast.walk(ast.parse(file.read_text()))
+        if isinstance(asked, ast.ImportFrom)
+        for name in (*(asked.module or "").split("."), *(one.name for one in asked.names))
+    }
+    assert named & kinds == set()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import promql_parser as promql
 import pytest
 import yaml
 
-from modelplane_operator.runtime import metrics, model_metrics
+from modelplane_operator.runtime import metrics
 from scripts import dashboard
+from tests.support.declared import declared as controllers
 from tests.support.manifests import ROOT
 
 ALERTS = [
@@ -28,8 +31,9 @@ PROCESS = {"process_resident_memory_bytes": PUT_ON, "process_open_fds": PUT_ON}
 """What every process tells, by prometheus_client."""
 
 
+@cache
 def declared() -> dict[str, set[str]]:
-    """The series that the code has, with their labels: some from their registry, the rest as they are written."""
+    """The series there are, with their labels: of a registry, as a kind declares them, the rest as they are written."""
     found = dict[str, set[str]]()
     for collector in set(metrics.Metrics().registry._collector_to_names):
         if isinstance(collector, metrics.Histogram):
@@ -38,13 +42,11 @@ def declared() -> dict[str, set[str]]:
         elif isinstance(collector, metrics.Counter):
             found[f"{collector._name}_total"] = {*collector._labelnames}
     source = (ROOT / "modelplane_operator/runtime/metrics.py").read_text()
-    of_a_model = (ROOT / "modelplane_operator/runtime/model_metrics.py").read_text()
     found |= {name: set[str]() for name in re.findall(r'_gauge\(\s*"(\w+)"', source)}
     found |= {name: {label} for name, label in re.findall(r'_by\(\s*"(\w+)",\s*"[^"]*",\s*"(\w+)"', source)}
     for name, labels in re.findall(r'CounterMetricFamily\(\s*"(\w+)",\s*"[^"]*",\s*labels=\(([^)]*)\)', source):
         found[f"{name}_total"] = set(re.findall(r"\w+", labels))
-    for name, more in re.findall(r'_of_each\(\s*"(\w+)",\s*"[^"]*"(?:,\s*"(\w+)",?\s*)?\)', of_a_model):
-        found[name] = {*model_metrics.DEPLOYMENT, *filter(None, [more])}
+    found |= {gauge.name: set(gauge.labels) for one in asyncio.run(controllers()) for gauge in one.gauges}
     return found
 
 
@@ -57,11 +59,8 @@ def documented() -> dict[str, set[str]]:
     }
 
 
-SERIES = declared()
-
-
 def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
-    told = {re.sub("_(count|sum|bucket)$", "", name): labels - {"le"} for name, labels in SERIES.items()}
+    told = {re.sub("_(count|sum|bucket)$", "", name): labels - {"le"} for name, labels in declared().items()}
 
     assert len(told) > 25
     assert documented() == told
@@ -105,7 +104,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_asks_for_what_there_is(query: str) -> None:
-    known = SERIES | PROCESS
+    known = declared() | PROCESS
     tree = parsed(query)
     asked = list(selectors(tree))
 

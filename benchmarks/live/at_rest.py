@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,6 +18,15 @@ from modelplane_operator.settings import Settings
 REPLICAS = 10  # of each deployment
 PER_CLUSTER = 5
 SCRAPES = 20
+ASKING = frozenset({"get", "list", "discover"})  # what goes on as long as it lasts, pings and watches, is not for them
+MADE = (
+    f"{scenes.OURS}/modelreplicas",
+    f"{scenes.OURS}/modelendpoints",
+    "/api/v1/services",
+    "/apis/discovery.k8s.io/v1/endpointslices",
+    "/apis/gateway.networking.k8s.io/v1/httproutes",
+)
+"""Types of the hub whose objects are made for replicas."""
 DEFAULT_RESYNC = Settings().resync
 
 
@@ -38,7 +48,7 @@ async def at_rest(size: int, seconds: float) -> AsyncIterator[Figure]:
                 yield figure
             yield Figure("B13", size, "resident, with all of it", round(resting[1].memory, 1), "MB")
             yield Figure("B13", size, "at its peak", round(resting[1].peak, 1), "MB")
-            yield Figure("B13", size, "open files, one for each watch", one.open_files(), "files")
+            yield Figure("B13", size, "open files, a connection for each cluster among them", one.open_files(), "files")
         async for figure in _seen_anew(scene, size, seconds, resting):
             yield figure
         for figure in await floor("B4", size, scene.hub):
@@ -75,6 +85,18 @@ async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[F
     )
     for figure in _economy(size, replicas, full.writes - empty.writes):
         yield figure
+    asked = Counter({what: count for what, count in (full.reads - empty.reads).items() if what.split()[1] in ASKING})
+    yield Figure("B14", size, "reads for each replica", round(asked.total() / replicas, 2), "requests")
+    yield Figure("B14", size, "on the hub for each replica", round(await _stored(scene) / replicas / 1e3, 2), "kB")
+
+
+async def _stored(scene: Scene) -> int:
+    """Bytes of the objects that are made for replicas, as the hub's API server gives them."""
+    stored = 0
+    for path in MADE:
+        found = (await scene.hub.request("GET", path))["items"]
+        stored += sum(len(json.dumps(one, separators=(",", ":"))) for one in found)
+    return stored
 
 
 def _economy(size: int, replicas: int, writes: Counter[str]) -> list[Figure]:

@@ -40,7 +40,7 @@ from modelplane_operator.controllers.on_cluster import (
     is_synced,
     observe_there,
 )
-from modelplane_operator.controllers.orphans import Sweeps, staged_on
+from modelplane_operator.controllers.orphans import GAUGE, Sweeps, staged_on
 from modelplane_operator.controllers.registrations import Registrations, identity_of, on_another
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
@@ -180,6 +180,7 @@ def controller(
         indexes=INDEXES,
         listeners=(fabrics.listen, known.listen),
         on_unauthorized=(known.refused,),
+        gauges=(GAUGE,),
     )
 
 

@@ -20,6 +20,7 @@ from modelplane_operator.api import (
 from modelplane_operator.api.model_deployment import Progressing, ReplicasScheduled
 from modelplane_operator.api.types import of
 from modelplane_operator.controllers.fleet_view import FleetView
+from modelplane_operator.controllers.model_gauges import GAUGES
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, is_terminating, key_of, section
 from modelplane_operator.kube.resources import HTTP_ROUTE
@@ -124,6 +125,7 @@ def controller(
         indexes=INDEXES,
         listeners=(fleet.listen,),
         on_health=(fleet.on_health,),
+        gauges=GAUGES,
     )
 
 

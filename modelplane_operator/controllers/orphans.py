@@ -13,12 +13,22 @@ from datetime import datetime, timedelta
 from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels, names
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
-from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import NAMESPACE, ResourceType
+from modelplane_operator.runtime.gauges import Gauge, Sample
 from modelplane_operator.runtime.reading import Cluster, placed_on
 
 LASTS = timedelta(minutes=5)  # nothing is deleted for it, so that nobody is in a hurry
 OWNERS = {kind.definition.kind: of(kind) for kind in (InferenceCluster, ModelCache, ModelReplica, ServingStack)}
+
+
+def _told(cluster: Manifest) -> Iterator[Sample]:
+    count = section(cluster, "status").get("orphans")
+    if isinstance(count, int):
+        yield (cluster["metadata"]["name"],), count
+
+
+GAUGE = Gauge("modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", ("cluster",), _told)
 
 
 @dataclass(slots=True)

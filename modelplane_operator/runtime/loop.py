@@ -39,6 +39,7 @@ from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.answers.questions import Answer
 from modelplane_operator.planning.glance import glance
 from modelplane_operator.planning.plan import Failure, Plan, target
+from modelplane_operator.runtime.gauges import Gauge
 from modelplane_operator.runtime.invalid import wording
 from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome
 from modelplane_operator.runtime.reading import Cluster, find
@@ -180,6 +181,8 @@ class Controller(Generic[R, O]):
     """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
     answers: Callable[[Manifest, Clients], Awaitable[Answer]] | None = None
     """What is said to Questions about objects of the kind, given the request of an AdmissionReview."""
+    gauges: tuple[Gauge, ...] = ()
+    """What Prometheus is told of its objects."""
 
     @property
     def type(self) -> ResourceType:

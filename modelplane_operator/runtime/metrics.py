@@ -13,11 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from modelplane_operator.api import InferenceCluster
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.wire import Call, OnCall
 from modelplane_operator.kube.errors import Misbehaving
-from modelplane_operator.kube.objects import section
 from modelplane_operator.kube.resources import HUB
 from modelplane_operator.runtime.queue import Outcome
 
@@ -199,15 +196,7 @@ class State(Collector):
             heard = [one.heard for one in awake if one.heard is not None]
             if heard:
                 age.add_metric(name, now - min(heard))
-        yield from (answers, verified, misbehaves, trip, contact, age, self._orphans())
-
-    def _orphans(self) -> Metric:
-        orphans = _by("modelplane_cluster_orphans", "Objects of ours there whose owner is not on the hub.", "cluster")
-        for one in self._operator.hub.find(of(InferenceCluster)) or ():
-            count = section(one, "status").get("orphans")
-            if isinstance(count, int):
-                orphans.add_metric((one["metadata"]["name"],), count)
-        return orphans
+        yield from (answers, verified, misbehaves, trip, contact, age)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

@@ -12,14 +12,12 @@ import gc
 import random
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 
-from modelplane_operator.api import ModelDeployment
-from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
@@ -32,16 +30,16 @@ from modelplane_operator.clients.prober import Pace as ConnectionPace
 from modelplane_operator.clients.reflector import RETURNING
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.objects import Key
+from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
 from modelplane_operator.runtime import releases
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
+from modelplane_operator.runtime.gauges import Gauge, Gauges
 from modelplane_operator.runtime.health import LoopProbe, blind, stuck
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.metrics import Metrics, State
-from modelplane_operator.runtime.model_metrics import Models
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
 from modelplane_operator.runtime.queue import Pace
@@ -217,8 +215,12 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
         settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write
     )
     metrics.registry.register(State(operator))
-    metrics.registry.register(Models(lambda: hub.find(of(ModelDeployment)) or () if lease.held else ()))
+    metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))
     return operator
+
+
+def _told(controllers: Controllers, hub: Connection) -> Iterator[tuple[Gauge, Iterable[Manifest]]]:
+    return ((gauge, hub.find(one.type) or ()) for one in controllers for gauge in one.gauges)
 
 
 def _opening(

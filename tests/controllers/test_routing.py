@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,7 @@ SPECS: Mapping[str, Manifest] = {
     "Traefik": {"backend": "Traefik", "traefik": {"version": "40.2.0"}},
     "EnvoyGateway": {"backend": "EnvoyGateway", "envoyGateway": {"version": "v1.9.1"}},
 }
+PAUSE = 0.05  # between two requests: who asks without one takes the processor from the gateway
 ANSWERED = 120.0  # seconds until a gateway follows, on a machine that is busy with other gateways
 
 
@@ -125,24 +127,24 @@ class Hub:
                     else:
                         if said[0] == 200:
                             return
+                    await asyncio.sleep(PAUSE)
         except TimeoutError:
             pytest.fail(f"{service} went on to answer {said} by https")
 
     async def until_always(self, service: str, status: int, **headers: str) -> None:
         """Until twenty requests, one after the other, are answered so: a gateway may not know all parts at once."""
         async with asyncio.timeout(ANSWERED):
-            while {(await self.answer(service, **headers))[0] for _ in range(20)} != {status}:
-                pass
+            while {(await self.answer(service, **headers))[0] for _ in range(20)} != {status}:  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE)
 
     async def until_answered(self, service: str, status: int, *body: str, **headers: str) -> None:
         answered: tuple[int, list[str]] | None = None
         try:
             async with asyncio.timeout(ANSWERED):
                 while answered != (status, [*body]):
-                    try:
+                    with suppress(OSError):  # nobody listens yet
                         answered = await self.answer(service, **headers)
-                    except OSError:  # nobody listens yet
-                        await asyncio.sleep(0.1)
+                    await asyncio.sleep(PAUSE)
         except TimeoutError:
             pytest.fail(f"{service} went on to answer {answered}")
 

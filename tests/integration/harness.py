@@ -51,6 +51,7 @@ SYSTEM = "modelplane-system"
 WORKERS = ("worker-1", "worker-2")
 SECONDS = 120.0  # a deadline, not an expectation: machines are busy
 STEP = 0.1
+PAUSE = 0.1  # of each client between two requests: without one, six of them take both processors from the fleet
 NOT_FOUND = 404
 # Short, so that a scenario is over soon. What gateways take to follow a route bounds them from below: where all of it
 # shares two cores, Traefik needs some seconds.
@@ -476,11 +477,12 @@ class Stage:
     async def load(
         self, namespace: str, service: str = "model", *, plain: int = 3, streams: int = 3
     ) -> AsyncGenerator[Load]:
-        """Ask without a pause, some of it as streams of a second or two, for as long as the block runs."""
+        """Ask all the time, some of it as streams of a second or two, for as long as the block runs."""
         load, ended = Load(), asyncio.Event()
 
         async def ask(*, stream: bool) -> None:
             while not ended.is_set():
+                await asyncio.sleep(PAUSE)
                 try:
                     reply = await self.chat(namespace, service, stream=stream, tokens=200 if stream else 8)
                 except (aiohttp.ClientError, TimeoutError) as error:

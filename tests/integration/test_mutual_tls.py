@@ -1,6 +1,6 @@
 """The hub's gateway and those of clusters: what passes between them, and who else is answered there.
 
-A running fleet gets there and renews all that is needed for it while requests are sent without a pause; then it goes
+A running fleet gets there and renews all that is needed for it while requests are sent all the time; then it goes
 back.
 """
 

@@ -28,7 +28,10 @@ GROUPS_TOLD = 12
 NICE = 10  # a tenth of what the other workers get, where they want it
 BEHIND = pytest.StashKey[str]()
 """Which worker is the one behind the others."""
-MEMORY_PER_WORKER = 3 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
+MEMORY_PER_WORKER = 4 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
+GO = {"GOGC": "800", "GOMEMLIMIT": "600MiB", "GOMAXPROCS": "1"}
+"""What the fleet's programs in Go are told: a third less processor time for twice the memory, as measured on an API
+server that starts and gets our definitions. They are many, and there are few processors."""
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist is loaded after us, and would be asked before
@@ -90,6 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 def pytest_configure(config: pytest.Config) -> None:
     if workerinput := getattr(config, "workerinput", None):
         os.nice(NICE if workerinput["behind"] else 0)
+        os.environ.update(GO)
     else:
         config.pluginmanager.register(Run(config.pluginmanager.getplugin("terminalreporter")))
 

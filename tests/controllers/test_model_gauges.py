@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from modelplane_operator.api import ModelDeployment
-from modelplane_operator.runtime.model_metrics import Models
+from modelplane_operator.controllers.model_gauges import GAUGES
+from modelplane_operator.runtime.gauges import Gauges
 from tests.api.contract import rich
 from tests.support.api import Api
 from tests.support.processes import REAL, Process, eventually, operating
@@ -34,7 +35,7 @@ def deployment(name: str = "llama", replicas: int = 4, reason: str = "", **more:
 def told(deployments: Iterable[Manifest]) -> dict[tuple[str, ...], float]:
     """What a scrape reads: by what is counted and by its labels' values."""
     registry = CollectorRegistry()
-    registry.register(Models(lambda: deployments))
+    registry.register(Gauges(lambda: [(gauge, deployments) for gauge in GAUGES]))
     return read(generate_latest(registry).decode())
 
 
