@@ -63,7 +63,7 @@ app = typer.Typer(
 )
 
 REMEDIES = {
-    Forbidden: "-n says in which namespace, one where you have a role; kubectl auth can-i --list -n NAMESPACE lists yours",
+    Forbidden: "-n says in which namespace: one where you have a role, as kubectl auth can-i --list -n NAMESPACE tells",
     Unauthorized: "sign in again, or choose another context by --context",
     Unreachable: "see whether kubectl reaches this hub, and --context",
 }
