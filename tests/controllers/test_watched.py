@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from modelplane_operator.api import KINDS, ModelCache, ModelEndpoint, ModelReplica, ServingStack
 from modelplane_operator.api.types import of
-from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.watches import Watched
-from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.ownership import APPLIED, FIELD_MANAGER
 from modelplane_operator.kube.resources import DEPLOYMENT, LEADER_WORKER_SET, SECRET, ResourceType
 from modelplane_operator.runtime.loop import Controller, nobody
-from modelplane_operator.runtime.operator import assemble
-from modelplane_operator.runtime.watched import Controllers, indexes, watched
-from modelplane_operator.runtime.world import World
-from modelplane_operator.settings import Settings
+from modelplane_operator.runtime.watched import indexes, watched
 from tests.api.contract import rich
+from tests.support.kept import declared
 
 REPLICAS = of(ModelReplica)
 HUB_ALONE = {"ModelDeployment", "ModelService", "ModelEndpoint", "InferenceClass", "InferenceGateway"}
 """They are woken by what is on clusters, and ask only the hub."""
-
-
-async def declared() -> Controllers:
-    """What the operator runs, with Helm."""
-    built: list[Controllers] = []
-
-    def build(world: World) -> Controllers:
-        built.append(kinds(world))
-        return built[0]
-
-    assemble(replace(Settings(), helm="helm"), Access("https://127.0.0.1:1"), build)
-    return built[0]
 
 
 def controller(kind: Any, **declares: Any) -> Controller[Any, Any]:
