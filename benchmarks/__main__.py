@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from benchmarks import answers, cel, curves, report, schedule
+from benchmarks import answers, cel, curves, kept, report, schedule
 from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions
 from benchmarks.report import Figure, Target
 
@@ -72,6 +72,7 @@ BENCHMARKS = (
     Benchmark("B3", "lose clusters", schedule.lost_clusters),
     Benchmark("B9", "from API objects to a decision", schedule.cold_start),
     Benchmark("B19", "answers of the command", answers.answers, sizes=(10, 100, 1_000)),
+    Benchmark("B20", "objects of replicas, as they are kept", kept.kept, sizes=(10, 100)),
     Benchmark("B11", "evaluate selectors", cel.run, sizes=(40,), quick_sizes=(40,), sized="selectors"),
     _live("B2 B4 B9 B13 B14", "bring a fleet up, rest, start again", at_rest.at_rest,
           sizes=(10, 100, 1_000), full=(120,), quick=(5,)),
@@ -144,6 +145,7 @@ TARGETS = (
             ("plan without a cluster", 2000),
         )
     ),
+    Target("B20", "kept for each replica", 25, layer="scheduler"),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 

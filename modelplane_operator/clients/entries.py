@@ -1,12 +1,8 @@
-"""One object as an informer keeps it: read, checked, and sharing with others what they have alike."""
+"""One object as an informer keeps it: read and checked."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
-from operator import is_
 from typing import Any, Literal, cast
 
 import orjson
@@ -17,8 +13,6 @@ SIZE_OF_A_TOMBSTONE = 300
 LONGEST_NAME = 253
 Stage = Literal["read", "index", "listener"]
 """Where an object can fail on its way in."""
-
-NONE: Mapping[str, Manifest] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +89,3 @@ def check_metadata(metadata: Manifest) -> None:
         known: Any = metadata.get(name) or {}
         if not (isinstance(known, dict) and all(isinstance(value, str) for value in cast(Manifest, known).values())):
             raise ValueError(f"its {name} are no strings by name")
-
-
-def sharing(value: Any, like: Any) -> Any:
-    """The same value, made of parts of another where they are equal: the replicas of one deployment differ little."""
-    if type(value) is not type(like):
-        return value
-    # As JSON, and not by ==, to which 1 is True.
-    if isinstance(value, dict | list) and orjson.dumps(value) == orjson.dumps(like):
-        return like
-    if isinstance(value, dict):
-        fields, known = cast(Manifest, value), cast(Manifest, like)
-        shared = {name: sharing(item, known.get(name)) for name, item in fields.items()}
-        # By their names too: a null is what a name that is missing looks like.
-        same = shared.keys() == known.keys() and all(shared[name] is known[name] for name in shared)
-        return known if same else shared
-    if isinstance(value, list):
-        items, others = cast(list[Any], value), cast(list[Any], like)
-        parts = [sharing(item, other) for item, other in zip_longest(items, others[: len(items)])]
-        return others if len(parts) == len(others) and all(map(is_, parts, others)) else parts
-    return like if value == like else value
-
-
-def interned(value: object) -> object:
-    """Metadata with its strings kept once: owners, namespaces and label values repeat in thousands of objects."""
-    if isinstance(value, str):
-        return sys.intern(value)
-    if isinstance(value, dict):
-        return {name: interned(item) for name, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return value

@@ -27,28 +27,35 @@ class Indexed:
     def __init__(self, kind: ResourceType, indexes: Mapping[str, Index]) -> None:
         self._kind = kind
         self._indexes = {**OWNER, **indexes}
-        self._keys: dict[tuple[str, Hashable], dict[Key, None]] = {}
+        self._keys = {name: dict[Hashable, Key | dict[Key, None]]() for name in self._indexes}
+        """For most values there is one object, which needs no dict of its own."""
 
     def keys(self, index: str, value: Hashable) -> AbstractSet[Key]:
         """In no order, which costs nothing however many they are."""
         if index not in self._indexes:  # else what was never indexed would look like what is not there
             raise LookupError(f"{self._kind} has no index {index!r}")
-        return self._keys.get((index, value), {}).keys()
+        found = self._keys[index].get(value, {})
+        return found.keys() if isinstance(found, dict) else {found: None}.keys()
 
     def add(self, key: Key, manifest: Manifest) -> Mapping[str, Exception]:
         """Have an object found; answers the indexes that failed on it: there it is not."""
         places, failed = self._places(manifest)
-        for place in places:
-            self._keys.setdefault(place, {})[key] = None
+        for index, value in places:
+            known = self._keys[index].setdefault(value, key)
+            if isinstance(known, dict):
+                known[key] = None
+            elif known != key:
+                self._keys[index][value] = {known: None, key: None}
         return failed
 
     def remove(self, key: Key, manifest: Manifest) -> None:
         """Have it found no more, by the content that it was added with."""
-        for place in self._places(manifest)[0]:
-            keys = self._keys[place]
-            del keys[key]
-            if not keys:
-                del self._keys[place]
+        for index, value in self._places(manifest)[0]:
+            known = self._keys[index][value]
+            if isinstance(known, dict):
+                del known[key]
+            if known in ({}, key):
+                del self._keys[index][value]
 
     def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
         places: dict[tuple[str, Hashable], None] = {}

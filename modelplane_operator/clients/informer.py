@@ -25,20 +25,17 @@ from typing import Any
 import orjson
 import structlog
 
-from modelplane_operator.api import labels
+from modelplane_operator.clients.alike import Alike
 from modelplane_operator.clients.entries import (
-    NONE,
     SIZE_OF_A_TOMBSTONE,
     Entry,
     Stage,
     Tombstone,
     Trouble,
     check_metadata,
-    interned,
     kind_of_error,
     name_of,
     shallow,
-    sharing,
     version_of,
 )
 from modelplane_operator.clients.errors import origin
@@ -75,6 +72,8 @@ class Informer:
     bare: bool = False
     keeping: Keep | None = None
     cluster: str = HUB
+    alike: Alike = field(default_factory=Alike)
+    """Keeps once what its objects have in common; other informers may share it."""
     synced: bool = field(default=False, init=False)
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
     served: bool = field(default=True, init=False)
@@ -183,17 +182,7 @@ class Informer:
 
         Of an object that cannot be read that is its key, if it says that much.
         """
-        first: dict[str, Manifest] = {}
-
-        def read(manifest: Manifest) -> Entry | Key | None:
-            entry = self._read(manifest, first)
-            if entry is None:
-                return name_of(manifest)
-            if owner := labels.owner_uid(entry.manifest):
-                first.setdefault(owner, entry.manifest)
-            return entry
-
-        return read
+        return lambda manifest: self._read(manifest) or name_of(manifest)
 
     def listed(self, listing: Listing[Entry | Key | None]) -> None:
         """Take in all objects of one moment. What is not among them is gone, unless we wrote it since."""
@@ -275,11 +264,8 @@ class Informer:
             # By version and not by uid: an object that lost the label we select by is told as deleted, and may return.
             self._drop(key, entry.version)
 
-    def _read(self, manifest: Manifest, siblings: Mapping[str, Manifest] = NONE) -> Entry | None:
-        """The object as it is kept; None when it is not one, or not of this informer: then it is in trouble.
-
-        `siblings`: by their owner, objects that are not here yet.
-        """
+    def _read(self, manifest: Manifest) -> Entry | None:
+        """The object as it is kept; None when it is not one, or not of this informer: then it is in trouble."""
         try:
             metadata: Manifest = manifest["metadata"]
             version = int(metadata["resourceVersion"])
@@ -290,9 +276,8 @@ class Informer:
             identity = {"apiVersion": self.type.api_version, "kind": self.type.kind, "metadata": kept}
             whole = identity if self.bare else {**manifest, **identity}
             size = len(orjson.dumps(whole))  # refuses what is nested so deep that nothing here could go through it
-            whole = {**whole, "metadata": interned(kept)}
-            like = self._like(kept, siblings)
-            return Entry(sharing(whole, like) if like else whole, version, owned, size)
+            known = self._entries.get(Key(kept.get("namespace") or "", kept["name"]))
+            return Entry(self.alike.manifest(whole, known.manifest if known else {}), version, owned, size)
         except Exception as error:  # noqa: BLE001 - of whatever kind: the other objects of the list or watch are to be read
             self._unreadable(manifest, error)
             return None
@@ -325,18 +310,6 @@ class Informer:
             return  # it is in the log already, or there is no end of them
         told = {"stage": stage, "error": kind_of_error(error), "at": origin(error), "so_far": self.failures[stage]}
         log.error("object failed", resource=str(self.type), cluster=self.cluster, key=str(key), **told)
-
-    def _like(self, metadata: Manifest, siblings: Mapping[str, Manifest]) -> Manifest | None:
-        """An object that has much in common with this one: what we know of it, or another child of its owner."""
-        known = self._entries.get(Key(metadata.get("namespace") or "", metadata["name"]))
-        if known is None:
-            named: Mapping[str, str] = metadata.get("labels") or {}
-            owner = named.get(labels.OWNER_UID, "")
-            sibling = next(iter(self._indexed.keys("owner", owner)), None)
-            if sibling is None:
-                return siblings.get(owner)
-            known = self._entries[sibling]
-        return known.manifest if known else None
 
     # What changes ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from modelplane_operator.clients.alike import Alike
 from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer, Keep
 from modelplane_operator.kube.resources import ResourceType
@@ -15,6 +16,8 @@ class Store:
     """The informers, by cluster and type; the hub's cluster has no name."""
 
     now: Callable[[], float]
+    alike: Alike = field(default_factory=Alike)
+    """What the objects of all of them have in common."""
     _informers: dict[tuple[str, ResourceType], Informer] = field(
         default_factory=dict[tuple[str, ResourceType], Informer]
     )
@@ -32,7 +35,7 @@ class Store:
         """The informer for a type of a cluster, made when there is none."""
         known = self._informers.get((cluster, kind))
         if known is None:
-            known = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster)
+            known = Informer(kind, self.now, selecting, indexes or {}, bare, keeping, cluster, self.alike)
             self._informers[cluster, kind] = known
         return known
 

@@ -14,6 +14,7 @@ from modelplane_operator.api.types import of, type_of
 from modelplane_operator.clients.ranges import HubRanges
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.clients.resolver import Resolver
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.controllers.hub_gateway import known_hosts
 from modelplane_operator.controllers.outside import PlaceChecks, place_of
 from modelplane_operator.kube.conditions import condition
@@ -43,6 +44,8 @@ CLUSTERS = of(InferenceCluster)
 REPLICAS = of(ModelReplica)
 HUB_GATEWAY = Key("", names.DEFAULT_GATEWAY)
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND_TLS_POLICY, BACKEND, HTTP_ROUTE_FILTER)
+WATCHED = (Watched(SERVICE, bare=True), Watched(ENDPOINT_SLICE, bare=True))
+"""Where one leads, an annotation tells; which content it has, another one."""
 
 
 def controller(
@@ -100,6 +103,7 @@ def controller(
         plan,
         watches=watches,
         while_paused=while_paused,
+        watched=WATCHED,
         indexes=INDEXES,
         listeners=(places.listen,) if places else (),
         while_leading=(referenced.run, *((places.run,) if places else ())),

@@ -42,6 +42,7 @@ from modelplane_operator.planning.symptoms import (
     ALL_FIT,
     WORKLOAD_STATUS,
     cut_pod,
+    cut_route,
     cut_workload,
     is_ready,
     symptoms,
@@ -79,6 +80,8 @@ CHILDREN = (
     POD_MONITOR,
 )
 FENCES = (NETWORK_POLICY, LIMIT_RANGE)
+TOLD_APART = (CONFIG_MAP, RESOURCE_CLAIM_TEMPLATE, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+"""Children of which nobody reads more than whose they are, and which content they have: that says an annotation."""
 _OPTIONAL = {
     INFERENCE_POOL: INFERENCE_POOLS,
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
@@ -101,12 +104,13 @@ INDEXES: Indexes = {
 }
 WATCHED_REMOTELY = (
     Watched(POD, keeping=cut_pod),
-    Watched(CONFIG_MAP, bare=True, ours=True),
     *(Watched(kind, ours=True, keeping=cut_workload) for kind in (DEPLOYMENT, LEADER_WORKER_SET)),
-    *(Watched(kind, ours=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
+    Watched(HTTP_ROUTE, ours=True, keeping=cut_route),
+    *(Watched(kind, ours=True, bare=True) for kind in (NAMESPACE, *TOLD_APART)),
+    *(Watched(kind, ours=True, bare=True, spare=True) for kind in (*FENCES, POD_DISRUPTION_BUDGET, POD_MONITOR)),
 )
 """What others make for us, and not we; what tenants write, in copies and in workloads, whose content nobody here needs;
-and what an account of before this version has no right to."""
+what an account of before this version has no right to; and of all else that we make there, what is judged of it."""
 
 
 def controller(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from modelplane_operator.api.inference_class import ClassDevice, InferenceClass
 from modelplane_operator.api.inference_cluster import Fabric, GpuPool, PublishedDevice
 from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.api.shared import Amounts
+from modelplane_operator.kube.remembering import remembered
 from modelplane_operator.planning.hardware import Present
 from modelplane_operator.scheduling.cluster import read_device
 
@@ -19,16 +21,17 @@ _DOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _KEY = re.compile(rf"({_DOMAIN}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
 _WRITE = "write at most 32 letters, digits and underscores, with a DNS name and a slash before them or nothing"
 DRIVER_LENGTH = 63
+KEPT_BYTES = 1 << 18  # of JSON; a class takes less than one KB
 
 
 def published(known: InferenceClass) -> tuple[PublishedDevice, ...]:
     """The devices of a class, as a cluster publishes them."""
-    return tuple(map(_published, known.spec.devices))
+    return tuple(_published(_by_content(device)) for device in known.spec.devices)
 
 
 def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
     """What cannot be read or claimed of a node's devices, one sentence for each value, in a stable order."""
-    return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(device))
+    return tuple(f"device {device.name}: {problem}" for device in devices for problem in _problems(_by_content(device)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +117,37 @@ def declared(pool: NodePool) -> int:
     return pool.max_node_count or pool.node_count
 
 
-def _published(device: ClassDevice) -> PublishedDevice:
-    given = device.to_manifest()
-    return PublishedDevice.model_validate({**given, "claim": device.claim, "count": device.count})
+D = TypeVar("D", ClassDevice, PublishedDevice)
 
 
-def _problems(device: PublishedDevice) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Device(Generic[D]):
+    """A device by its content: of the few kinds of a fleet it is asked again and again what comes of them."""
+
+    text: str
+    read: D = field(compare=False)
+
+
+def _by_content(device: D) -> _Device[D]:
+    return _Device(device.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True), device)
+
+
+def _size(device: _Device[Any]) -> int:
+    return len(device.text)
+
+
+@remembered(most=KEPT_BYTES, size=_size)
+def _published(device: _Device[ClassDevice]) -> PublishedDevice:
+    read = device.read
+    return PublishedDevice.model_validate({**read.to_manifest(), "claim": read.claim, "count": read.count})
+
+
+@remembered(most=KEPT_BYTES, size=_size)
+def _problems(device: _Device[PublishedDevice]) -> tuple[str, ...]:
+    return tuple(_found_wrong(device.read))
+
+
+def _found_wrong(device: PublishedDevice) -> Iterator[str]:
     yield from read_device(device).device.malformed
     claimed = device.claim != "Synthetic"  # nothing but our own scheduler reads the names of what nobody claims
     for what, keys in (("attribute", device.attributes), ("capacity", device.capacity)):

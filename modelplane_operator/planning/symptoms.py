@@ -87,11 +87,26 @@ def cut_workload(workload: Manifest) -> Manifest:
     return {"metadata": section(workload, "metadata"), "status": told}
 
 
+def cut_route(route: Manifest) -> Manifest:
+    """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when."""
+    rules = [
+        {"backendRefs": [_cut(one, ("kind", "name")) for one in entries(rule, "backendRefs")]}
+        for rule in entries(route, "spec", "rules")
+    ]
+    told = [
+        {**_cut(one, ("parentRef",)), "conditions": [_cut(each, _JUDGEMENT) for each in entries(one, "conditions")]}
+        for one in entries(route, "status", "parents")
+    ]
+    spec = {**_cut(section(route, "spec"), ("parentRefs",)), "rules": rules}
+    return {"metadata": section(route, "metadata"), "spec": spec, "status": {"parents": told}}
+
+
 _REFUSED_PODS = "ReplicaFailure"  # a condition: pods cannot be made, for a quota, say
 WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
 _TOLD = frozenset({"Ready", "PodScheduled"})
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
+_JUDGEMENT = ("type", "status", "reason", "message", "observedGeneration")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
 _CONTAINER = ("ready", "started", "restartCount")

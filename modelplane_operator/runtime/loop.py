@@ -163,6 +163,8 @@ class Controller(Generic[R, O]):
     """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
+    watched: tuple[Watched, ...] = ()
+    """What is watched of the hub in another way than by its owner's label, whole."""
     watched_remotely: tuple[Watched, ...] = ()
     """What is watched on workload clusters in another way, or although it wakes nobody."""
     indexes: Indexes = field(default_factory=dict[ResourceType, Mapping[str, Index]])

@@ -8,12 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.entries import SIZE_OF_A_TOMBSTONE, Entry, sharing
+from modelplane_operator.clients.entries import SIZE_OF_A_TOMBSTONE, Entry
 from modelplane_operator.clients.indexed import by_label
 from modelplane_operator.clients.informer import REMEMBER_SECONDS, Informer
 from modelplane_operator.clients.kube import Event
@@ -392,30 +391,6 @@ class Converging(RuleBasedStateMachine):
 
 
 TestConverging = Converging.TestCase
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from([0.0, 1.0, "a", "b"]),
-    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.sampled_from("xyz"), part, max_size=3),
-    max_leaves=12,
-)
-
-
-@given(value=JSON, like=JSON)
-@example(value={"x": None}, like={"y": None})
-def test_sharing_parts_with_another_object_changes_nothing_of_the_value(value: Any, like: Any) -> None:
-    assert orjson.dumps(sharing(value, like)) == orjson.dumps(value), "1, 1.0 and true are different in JSON"
-    assert sharing(value, value) is value
-
-
-def test_children_of_one_owner_share_what_they_have_in_common() -> None:
-    informer = Informer(CONFIG_MAP, now=lambda: 0.0)
-    for name in ("a", "b"):
-        manifest = thing(1, name=name, uid=name, **{labels.OWNER_UID: "o"})
-        informer.written(manifest | {"data": {"x": "long"}})
-
-    first, second = informer
-    assert first["data"] is second["data"]
 
 
 def test_of_a_large_object_only_what_is_needed_is_kept() -> None:

@@ -21,6 +21,7 @@ from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.model_replica import INFERENCE_POOLS, LEADER_WORKER_SETS, Context, Lifecycle
 from tests.support.builders import EPOCH, NAMESPACE, replica, terminating
+from tests.support.kept import of_cluster
 from tests.support.manifests import ABSENT, change
 from tests.support.plans import told
 
@@ -74,19 +75,24 @@ def applied(decided: Plan) -> list[Manifest]:
 
 
 def stored(manifest: Manifest) -> Manifest:
-    """An applied object as a cluster has it once its controllers are content."""
-    kept = change(marked(manifest), "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
-    kept = change(kept, "metadata.generation", 1)
+    """An applied object as it is kept of a cluster once its controllers are content."""
+    found = change(marked(manifest), "metadata.uid", f"uid-of-{manifest['metadata']['name']}")
+    found = change(found, "metadata.generation", 1)
+    [kept] = of_cluster([{**found, **_status(found)}])
+    return kept
+
+
+def _status(manifest: Manifest) -> Manifest:
     match type_of(manifest):
         case kind if kind == DEPLOYMENT:
             copies = manifest["spec"]["replicas"]
             counts = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas"), copies)
-            return {**kept, "status": {"observedGeneration": 1, **counts}}
+            return {"status": {"observedGeneration": 1, **counts}}
         case kind if kind == HTTP_ROUTE:
             fine = [{"type": t, "status": "True", "observedGeneration": 1} for t in ("Accepted", "ResolvedRefs")]
-            return {**kept, "status": {"parents": [{"parentRef": at(kept), "conditions": fine}]}}
+            return {"status": {"parents": [{"parentRef": at(manifest), "conditions": fine}]}}
         case _:
-            return kept
+            return {}
 
 
 def at(route: Manifest) -> Manifest:
