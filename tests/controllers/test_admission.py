@@ -171,11 +171,11 @@ async def test_what_would_not_be_placed_is_warned_of_and_stored(stage: Stage) ->
 
 
 async def test_a_service_is_warned_of_unless_a_deployment_is_to_answer_for_it(stage: Stage) -> None:
-    made = model(name="asked")
-    made["spec"]["template"]["metadata"] = {"labels": {"model": "asked"}}
+    made = model(name="both")
+    made["spec"]["template"]["metadata"] = {"labels": {"model": "both"}}
     service = {"apiVersion": made["apiVersion"], "kind": "ModelService", "metadata": made["metadata"]}
     select = lambda value: {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": value}}}]}}  # noqa: E731
-    both = {"apiVersion": "v1", "kind": "List", "items": [made, select("asked")]}
+    both = {"apiVersion": "v1", "kind": "List", "items": [made, select("both")]}
 
     said = await stage.kubectl("apply", manifest=both)
     assert said.succeeded
