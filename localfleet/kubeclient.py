@@ -9,6 +9,7 @@ of these.
 
 import asyncio
 import base64
+import http.client
 import io
 import json
 import logging
@@ -16,10 +17,11 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -67,6 +69,20 @@ class Access:
     tls_without_certificate: ssl.SSLContext
     """The same trust, but nobody's identity: for those who bring a token of their own."""
     token: str | None
+
+
+def once(
+    access: Access, method: str, path: str, body: Manifest | None = None, *, accept: str = "application/json"
+) -> tuple[int, bytes]:
+    """Status and content of one answer, for those who have no event loop; raises OSError, http.client.HTTPException."""
+    headers = {"Accept": accept, "Content-Type": "application/json"}
+    if access.token:
+        headers["Authorization"] = f"Bearer {access.token}"
+    to = http.client.HTTPSConnection(urlsplit(access.server).netloc, timeout=REQUEST_DEADLINE, context=access.tls)
+    with closing(to):
+        to.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = to.getresponse()
+        return answer.status, answer.read()
 
 
 def read_kubeconfig(path: Path) -> Access:

@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from localfleet.errors import FleetError
 from localfleet.fleet import Fleet, Options, default_folder
+from localfleet.kubeclient import Manifest, once, read_kubeconfig
 
 NAME_LENGTH = 40
+NAMESPACES = "/api/v1/namespaces"
 
 
 @pytest.fixture(scope="session")
@@ -55,10 +58,17 @@ def fleet_namespace(fleet: Fleet, request: pytest.FixtureRequest) -> Generator[s
     name = f"{words[:NAME_LENGTH].strip('-')}-{next(NUMBERS)}"
     clusters = [each["name"] for each in fleet.status()["clusters"]]
     for cluster in clusters:
-        fleet.kubectl(cluster, "create", "namespace", name)
+        ask(fleet, cluster, "POST", NAMESPACES, {"metadata": {"name": name}})
     yield name
     for cluster in {each["name"] for each in fleet.status()["clusters"]} & set(clusters):
-        fleet.kubectl(cluster, "delete", "namespace", name, "--wait=false")
+        ask(fleet, cluster, "DELETE", f"{NAMESPACES}/{name}")
+
+
+def ask(fleet: Fleet, cluster: str, method: str, path: str, body: Manifest | None = None) -> None:
+    """Have an API server do something: a kubectl for each of so many would take a tenth of a second of a processor."""
+    status, said = once(read_kubeconfig(fleet.kubeconfig(cluster)), method, path, body)
+    if status >= 300:
+        raise FleetError(f"{method} {path} on {cluster} failed: {status} {said.decode()}")
 
 
 NUMBERS = itertools.count(os.getpid() * 1000)  # distinct over the runs that share a kept fleet

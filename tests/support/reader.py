@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from localfleet.fleet import FleetError
-from localfleet.kubeclient import Access, read_kubeconfig
+from localfleet.kubeclient import Access, once, read_kubeconfig
 
 Manifest = dict[str, Any]
 
 GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-SECONDS = 30.0
 OK, NOT_FOUND = 200, 404
 
 
@@ -57,18 +54,12 @@ class Reader:
         content = self._kubeconfig.read_bytes()
         if content != self._read:
             self._access, self._read = read_kubeconfig(self._kubeconfig), content
-        access = self._access
-        token = {"Authorization": f"Bearer {access.token}"} if access.token else {}
-        to = http.client.HTTPSConnection(urlsplit(access.server).netloc, timeout=SECONDS, context=access.tls)
         try:
-            with closing(to):
-                to.request("GET", path, headers={"Accept": accept, **token})
-                answer = to.getresponse()
-                said = answer.read()
+            status, said = once(self._access, "GET", path, accept=accept)
         except (http.client.HTTPException, OSError) as error:
             raise FleetError(f"GET {path} by {self._kubeconfig} failed: {error}") from error
-        if answer.status == NOT_FOUND:
+        if status == NOT_FOUND:
             return None
-        if answer.status != OK:
-            raise FleetError(f"GET {path} by {self._kubeconfig} failed: {answer.status} {said.decode()}")
+        if status != OK:
+            raise FleetError(f"GET {path} by {self._kubeconfig} failed: {status} {said.decode()}")
         return json.loads(said)
