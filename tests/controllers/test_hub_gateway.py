@@ -431,8 +431,7 @@ def until_deployed(hub: Hub, release: str, wanted: list[str]) -> None:
 def deployed(hub: Hub, release: str) -> list[str]:
     """The revisions of a release that are deployed."""
     selector = f"owner=helm,status=deployed,name={release}"
-    found = json.loads(hub.kubectl("get", "secret", "-A", "-l", selector, "-ojson"))["items"]
-    return [one["metadata"]["labels"]["version"] for one in found]
+    return [one["labels"]["version"] for one in hub.metadata("secrets", selector)]
 
 
 def answers(hub: Hub) -> None:

@@ -154,8 +154,7 @@ def copy_of_token(hub: Hub) -> Manifest:
 
 def versions_of_secrets(hub: Hub) -> dict[str, str]:
     """Of Helm's records and of copies."""
-    found = json.loads(hub.kubectl("get", "secret", "-A", "-l", labels.OWNER_UID, "-ojson", on="worker-1"))["items"]
-    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in found}
+    return {one["name"]: one["resourceVersion"] for one in hub.metadata("secrets", labels.OWNER_UID, on="worker-1")}
 
 
 def namespaces(hub: Hub) -> set[str]:
@@ -190,4 +189,5 @@ ALONE: Manifest = {
 
 
 def conditions(hub: Hub) -> str:
-    return hub.kubectl("get", "servingstack", "alone", "-n", SYSTEM, "-ojsonpath={.status.conditions}")
+    found = hub.get("servingstack", "alone", SYSTEM) or {}
+    return json.dumps(found.get("status", {}).get("conditions", []), separators=(",", ":"))

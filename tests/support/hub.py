@@ -44,8 +44,14 @@ class Hub:
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"kubeconfig": content}})
 
     def get(self, what: str, name: str, namespace: str = "", *, on: str = "hub") -> Manifest | None:
-        reader = self._readers.setdefault(on, Reader(self.fleet.kubeconfig(on)))
-        return reader.get(what, name, namespace)
+        return self._reader(on).get(what, name, namespace)
+
+    def metadata(self, what: str, selector: str, *, on: str = "hub") -> list[Manifest]:
+        """Of all objects of a kind that have these labels."""
+        return self._reader(on).metadata(what, selector)
+
+    def _reader(self, on: str) -> Reader:
+        return self._readers.setdefault(on, Reader(self.fleet.kubeconfig(on)))
 
     def reason(self, what: str, name: str, condition: str) -> str:
         """What a condition says: `Reason: message`; empty while it says nothing."""

@@ -6,6 +6,7 @@ import http.client
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from localfleet.fleet import FleetError
 from localfleet.kubeclient import Access, once, read_kubeconfig
@@ -13,6 +14,7 @@ from localfleet.kubeclient import Access, once, read_kubeconfig
 Manifest = dict[str, Any]
 
 GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+METADATA = "application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList"
 OK, NOT_FOUND = 200, 404
 
 
@@ -27,12 +29,21 @@ class Reader:
 
     def get(self, what: str, name: str, namespace: str = "") -> Manifest | None:
         """The object; None when there is none. Raises FleetError."""
+        return self._asked(f"{self._collection(what).replace('NAMESPACE', namespace or 'default')}/{name}")
+
+    def metadata(self, what: str, selector: str) -> list[Manifest]:
+        """Of the objects with these labels, in all namespaces. Raises FleetError."""
+        where = self._collection(what).replace("/namespaces/NAMESPACE", "")
+        found = self._asked(f"{where}?labelSelector={quote(selector)}", METADATA) or {}
+        return [one["metadata"] for one in found.get("items", [])]
+
+    def _collection(self, what: str) -> str:
+        """The path of a kind's objects, with `NAMESPACE` in it where they have one."""
         if what not in self._paths:
             self._paths = self._discovered()
         if what not in self._paths:
             raise FleetError(f"{self._kubeconfig} leads to no {what}")
-        where = self._paths[what].replace("NAMESPACE", namespace or "default")
-        return self._asked(f"{where}/{name}")
+        return self._paths[what]
 
     def _discovered(self) -> dict[str, str]:
         """The collections of the server by every name of theirs, with `NAMESPACE` in them where they have one."""
