@@ -35,7 +35,7 @@ class Reader:
         """Of the objects with these labels, in all namespaces. Raises FleetError."""
         where = self._collection(what).replace("/namespaces/NAMESPACE", "")
         found = self._asked(f"{where}?labelSelector={quote(selector)}", METADATA) or {}
-        return [one["metadata"] for one in found.get("items", [])]
+        return [one["metadata"] for one in found.get("items") or ()]
 
     def _collection(self, what: str) -> str:
         """The path of a kind's objects, with `NAMESPACE` in it where they have one."""
