@@ -12,7 +12,7 @@ from modelplane_operator.kube.objects import Manifest
 MOST: Final = 2 * 2**20  # bytes of what is remembered, about
 OVERHEAD: Final = 200  # bytes of what is remembered of a value, beside its JSON
 LARGEST: Final = 4096  # bytes of JSON that are looked for as a whole; of what is larger, only the parts are
-WORK: Final = 2**18  # for one object, of which a value is one and so much JSON another: some 0.1 s at the very most
+WORK: Final = 2**18  # for one object, of which a value is one and so much JSON another: some 0.2 s at the very most
 JSON: Final = 128
 NESTED: Final = frozenset({dict, list})
 
@@ -59,8 +59,11 @@ class Alike:
         elif value.__class__ in NESTED and self._left > 0:
             key = orjson.dumps(value)  # and not ==, to which 1 is True
             self._left -= len(value) + len(key) // JSON
-            if like.__class__ in NESTED and orjson.dumps(like) == key:
-                return like
+            if like.__class__ in NESTED:
+                before = orjson.dumps(like)
+                self._left -= len(before) // JSON
+                if before == key:
+                    return like
         else:
             return value
         if (known := self._new.get(key)) is not None:

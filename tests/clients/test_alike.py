@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -99,3 +101,22 @@ def test_what_is_nested_deep_is_left_as_it_came() -> None:
     while kept is not came:
         kept, came, levels = kept[0], came[0], levels + 1
     assert 16 <= levels <= 40, "pods are written sixteen deep"
+
+
+def test_what_it_was_before_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large object that becomes a small one of as many levels would be written for each of them."""
+    before: list[Any] = ["x" * 2**20]
+    came: list[Any] = ["y"]
+    for _ in range(200):
+        before, came = [before], [came]
+    written = list[int]()
+
+    def dumps(value: Any) -> bytes:
+        said = orjson.dumps(value)
+        written.append(len(said))
+        return said
+
+    monkeypatch.setattr("modelplane_operator.clients.alike.orjson", SimpleNamespace(dumps=dumps))
+
+    assert Alike().of(came, before) == came
+    assert sum(written) < 48 * 2**20
