@@ -7,7 +7,7 @@ passed over. So neither looks at more of the other kind than it has to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from modelplane_operator.api import labels, names
@@ -219,10 +219,15 @@ def selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
     near = {_place(service.key.namespace, each) for each in wanted}
     keys = sorted({key for place in near for key in informer.keys_by("labelled", place)})
     endpoints = [endpoint for key in keys if (endpoint := informer.get(key)) is not None]
+    return [endpoints[place] for place in _chosen(wanted, [*map(labels_of, endpoints)])]
+
+
+def _chosen(wanted: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
+    """The places of those that carry all labels of some selector."""
     chosen = 0
-    for bits in matched(wanted, [*map(labels_of, endpoints)]):
+    for bits in matched(wanted, carried):
         chosen |= bits
-    return [endpoints[place] for place in places(chosen)]
+    return [*places(chosen)]
 
 
 def is_made(service: ModelService, hub: Cluster) -> bool:
@@ -230,7 +235,7 @@ def is_made(service: ModelService, hub: Cluster) -> bool:
     deployments = hub.find(of(ModelDeployment))
     wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
     beside = deployments.by("namespace", service.key.namespace) if deployments else ()
-    return any(asked.items() <= _given(one).items() for one in beside for asked in wanted)
+    return bool(_chosen(wanted, [*map(_given, beside)]))
 
 
 def _given(deployment: Manifest) -> Labels:
@@ -244,14 +249,10 @@ def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     namespace, wanted = service.key.namespace, [entry.selector.match_labels for entry in service.spec.endpoints]
     endpoints, replicas = hub.find(of(ModelEndpoint)), hub.find(of(ModelReplica))
     near = sorted(replicas.by("namespace", namespace) if replicas else (), key=key_of)
-    carried = [labels_of(one) for one in near]
+    chosen = [near[place] for place in _chosen(wanted, [*map(labels_of, near)])]
     return Neighbours(
         tuple(labels_of(one) for one in endpoints.by("labelled", (namespace,))) if endpoints else (),
-        tuple(
-            (key_of(one).name, state(one))
-            for one, labels in zip(near, carried, strict=True)
-            if any(asked.items() <= labels.items() for asked in wanted)
-        ),
+        tuple((key_of(one).name, state(one)) for one in chosen),
     )
 
 

@@ -174,7 +174,10 @@ async def test_a_service_is_warned_of_unless_a_deployment_is_to_answer_for_it(st
     made = model(name="both")
     made["spec"]["template"]["metadata"] = {"labels": {"model": "both"}}
     service = {"apiVersion": made["apiVersion"], "kind": "ModelService", "metadata": made["metadata"]}
-    select = lambda value: {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": value}}}]}}  # noqa: E731
+
+    def select(value: str) -> dict[str, object]:
+        return {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": value}}}]}}
+
     both = {"apiVersion": "v1", "kind": "List", "items": [made, select("both")]}
 
     said = await stage.kubectl("apply", manifest=both)
