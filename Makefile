@@ -53,11 +53,10 @@ test-faults: setup  ## Kill the operator at every write, break every wire; for l
 
 kind: kind-needs setup image-files  ## A hub and two clusters of real nodes, by kind, with the operator on it (docs/kind.md)
 	@$(BIN)/python -m scripts.image build modelplane-operator:kind $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
-	@$(BIN)/python -m scripts.kind up
+	@$(BIN)/python -m scripts.kind up $(BARE)
 
-kind-bare: kind-needs setup image-files  ## The same without the operator: to type docs/install.md by hand
-	@$(BIN)/python -m scripts.image build modelplane-operator:kind $(if $(BASE_IMAGE),--base $(BASE_IMAGE))
-	@$(BIN)/python -m scripts.kind up --bare
+kind-bare: BARE := --bare
+kind-bare: kind  ## The same without the operator: to type docs/install.md by hand
 
 kind-down: setup  ## End all of that
 	@$(BIN)/python -m scripts.kind down

@@ -171,6 +171,8 @@ def main() -> None:
     parser.add_argument("--print-only", action="store_true", help="write no file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.keep_counts and not given.quick:
+        parser.error("--keep-counts goes with --quick")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     if given.one is not None:
         _print_one(BENCHMARKS[given.one], given.size[0], quick=given.quick)
