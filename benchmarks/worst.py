@@ -63,7 +63,8 @@ async def worst(takes: Takes, namespace: str, only: Collection[str] = ()) -> lis
     for name, texts in _selectors().items():
         one = _named(_asking(texts), f"selectors-{name.replace(' ', '-')}", namespace)
         found.append(Worst("ModelDeployment", f"selectors: {name}", one))
-    found.append(Worst("ModelService", "entries over a crowd", _named(_over_crowd(), "crowd", namespace)))
+    found.append(Worst("ModelService", "entries over a crowd", _named(_selecting(_crowded()), "crowd", namespace)))
+    found.append(Worst("ModelService", "entries beside it", _named(_selecting(_alone("nobody")), "beside", namespace)))
     return found
 
 
@@ -196,13 +197,18 @@ def _asking(texts: Iterable[str]) -> Manifest:
     return {**plain, "spec": {"replicas": 1, "template": {"spec": {"engines": engines}}}}
 
 
-def _over_crowd() -> Manifest:
-    entries = [{"weight": 1, "selector": {"matchLabels": _crowded()}} for _ in range(GROUPS)]
+def _selecting(labels: Mapping[str, str]) -> Manifest:
+    entries = [{"weight": 1, "selector": {"matchLabels": labels}} for _ in range(GROUPS)]
     return {**_plain(ModelService.definition.kind), "spec": {"endpoints": entries}}
 
 
 def _crowded() -> Mapping[str, str]:
     return {f"crowd-{number}": "yes" for number in range(LABELS)}
+
+
+def _alone(name: str) -> Mapping[str, str]:
+    """Labels that no other has: a service that selects nothing says which of them it may mean."""
+    return {f"alone-{number}": f"{name}-{number}" for number in range(LABELS)}
 
 
 # What they meet -------------------------------------------------------------------------------------------------------
@@ -243,7 +249,11 @@ def surroundings(namespace: str) -> Iterator[Manifest]:
     for number in range(ENDPOINTS):
         yield {
             **_plain(ModelEndpoint.definition.kind),
-            "metadata": {"name": f"crowd-{number}", "namespace": namespace, "labels": _crowded()},
+            "metadata": {
+                "name": f"crowd-{number}",
+                "namespace": namespace,
+                "labels": {**_crowded(), **_alone(f"n{number}")},
+            },
             "spec": {"url": f"https://198.51.100.{number % 250 + 1}:{1000 + number}/"},
         }
 

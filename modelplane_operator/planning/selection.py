@@ -14,6 +14,7 @@ from modelplane_operator.kube.words import counted
 
 NAMED = 3  # of labels, and of replicas
 LENGTH = 64  # of a label, as it is compared with others
+COMPARED = 64  # of the labels there are, the most common: a tenant chooses how many those are
 
 Labels = Mapping[str, str]
 
@@ -52,14 +53,16 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
         more = f", and {len(near.replicas) - NAMED} more" if len(near.replicas) > NAMED else ""
         yield f"no answer from {counted(len(near.replicas), 'ModelReplica')} with these labels: {told}{more}"
     elif near.endpoints:
-        keys = {key for labels in wanted for key in labels}
-        counts = Counter(f"{key}={labels[key]}" for labels in near.endpoints for key in keys if key in labels)
-        meant = [f"{key}={value}" for labels in wanted for key, value in labels.items()]
-        nearest = sorted(counts.items(), key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
-        told = [f"{pair} ({count})" for pair, count in nearest]
-        most = f", and {len(told) - NAMED} more" if len(told) > NAMED else ""
+        pairs = [pair for labels in wanted[:NAMED] for pair in sorted(labels.items())[:NAMED]]
+        keys = {key for key, _ in pairs}
+        counts = Counter((key, labels[key]) for labels in near.endpoints for key in keys & labels.keys())
+        meant = [f"{key}={value}" for key, value in pairs][:NAMED]
+        common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COMPARED)]
+        nearest = sorted(common, key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
+        told = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
+        most = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
         lacks = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
-        named = f"{', '.join(told[:NAMED])}{most}: select one of these" if told else lacks
+        named = f"{', '.join(told)}{most}: select one of these" if told else lacks
         yield f"of the {len(near.endpoints)} in this namespace: {named}"
     else:
         yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
@@ -67,7 +70,7 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
 
 def _likeness(pair: str, meant: Sequence[str]) -> float:
     """How much a label looks like one that is asked for: one is mistyped more often than another is meant."""
-    return max((SequenceMatcher(None, pair[:LENGTH], one[:LENGTH]).ratio() for one in meant[:NAMED]), default=0.0)
+    return max((SequenceMatcher(None, pair[:LENGTH], one[:LENGTH]).quick_ratio() for one in meant), default=0.0)
 
 
 def _pairs(labels: Labels) -> str:

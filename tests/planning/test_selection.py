@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.planning import selection
 from modelplane_operator.planning.model_service import plan
 from modelplane_operator.planning.selection import Neighbours, state
 from tests.support.plans import told
@@ -57,6 +59,20 @@ def test_a_service_without_endpoints_says_what_it_selects_and_what_there_is(near
 
     assert found["EndpointsResolved"] == ("False", "NoEndpoints", f"{SELECTED}; {words}")
     assert found["Ready"][2] == f"No endpoint can answer. {SELECTED}; {words}"
+
+
+def test_labels_by_the_thousand_are_counted_and_few_of_them_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant chooses how many labels there are, and each service without endpoints reads them."""
+    asked = [(1, letter) for letter in "abcdefghijklmnop"]
+    many = tuple({"group": f"x{number}"} for number in range(5_000)) + ({"group": "pq"},) * 2
+    compared = Mock(wraps=selection.SequenceMatcher)
+    monkeypatch.setattr(selection, "SequenceMatcher", compared)
+
+    found = told(plan(replace(seen(service(*asked)), near=Neighbours(many))))["EndpointsResolved"][2]
+
+    assert "of the 5002 in this namespace: group=" in found
+    assert "and 4998 more" in found
+    assert 0 < compared.call_count <= 3 * selection.COMPARED
 
 
 @pytest.mark.parametrize(
