@@ -35,9 +35,11 @@ class StatusPace:
             self._prune_at = max(PRUNED_AT, 2 * len(self._written))
 
 
-def _verdicts(status: Manifest) -> dict[object, tuple[object, ...]]:
-    """What is true and what is false, why, and of which generation."""
-    return {
+def _verdicts(status: Manifest) -> dict[object, object]:
+    """What is true and what is false, why, and of which generation; and which counts are zero, as a deletion is refused
+    by what is in use."""
+    conditions = {
         one.get("type"): (one.get("status"), one.get("reason"), one.get("observedGeneration"))
         for one in entries({"status": status}, "status", "conditions")
     }
+    return {**conditions, **{name: value > 0 for name, value in status.items() if isinstance(value, int)}}

@@ -27,6 +27,16 @@ def test_what_becomes_true_or_false_is_written_at_once(told: Manifest) -> None:
     assert pace.wait(live(status()), told, 100.1) == 0.0
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1)])
+def test_a_count_that_comes_to_zero_or_leaves_it_is_written_at_once(before: int, after: int) -> None:
+    """What nobody uses any more may be deleted."""
+    pace = StatusPace()
+    pace.written("one", 100.0)
+
+    assert pace.wait(live({"replicas": before}), {"replicas": after}, 100.1) == 0.0
+    assert pace.wait(live({"replicas": 7}), {"replicas": 8}, 100.1) == pytest.approx(0.9)
+
+
 def test_the_first_status_is_written_at_once() -> None:
     pace = StatusPace()
 
