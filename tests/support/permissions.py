@@ -142,7 +142,7 @@ def as_account(hub: Hub, name: str, *, lasting: str = "24h") -> str:
     administrator, kubectl = hub.fleet.kubeconfig(name), binaries.ensure("kubectl")["kubectl"]
     (cluster,) = yaml.safe_load(administrator.read_text())["clusters"]
     done = subprocess.run(
-        [ROOT / "examples" / "access" / "kubeconfig.sh", cluster["cluster"]["server"]],
+        [ROOT / "examples" / "access" / "kubeconfig.sh", cluster["cluster"]["server"], "/dev/stdout"],
         env={
             "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
             "HOME": str(administrator.parent),  # for what kubectl keeps
