@@ -41,7 +41,11 @@ fleet-down: demo-down  ## The same as demo-down
 
 test: setup  ## Run the tests, on real binaries (built once into a cache); what each shows: docs/testing.md
 	$(BIN)/python -m localfleet build
-	$(SPREAD) -m "(not faults or fleet) and not long"
+	$(SPREAD) -m "(not faults or fleet) and not slow and not long"
+
+test-slow: setup  ## Run the tests that CI runs after those
+	$(BIN)/python -m localfleet build
+	$(SPREAD) -m "(not faults or fleet) and slow and not long"
 
 test-all: setup  ## Run every test; for hours
 	$(BIN)/python -m localfleet build

@@ -54,6 +54,7 @@ def test_what_is_counted_a_third_above_what_it_was_is_told() -> None:
 
 
 @pytest.mark.fleet
+@pytest.mark.slow
 def test_a_fleet_takes_no_more_writes_requests_connections_and_bytes_than_it_did() -> None:
     """The whole operator, by `--quick`, which fails where a count has grown by a third."""
     assert "writes to the hub for each replica" in _figures("B14")

@@ -89,4 +89,4 @@ def test_what_a_command_says_has_to_be_in_what_it_printed() -> None:
 
 @pytest.mark.parametrize("page", (*RUN, INSTALL), ids=lambda page: page.name)
 def test_a_page_that_is_run_has_something_to_run(page: Path) -> None:
-    assert len([one for one in commands(page) if not one.why_not]) >= 5
+    assert len([one for one in commands(page) if not one.why_not]) >= 2

@@ -26,7 +26,7 @@ EVERY_KIND = tuple(kind.definition.kind for kind in KINDS)
 
 @pytest.mark.parametrize(
     "kinds",
-    [("ModelService",), pytest.param(EVERY_KIND, marks=pytest.mark.long)],
+    [pytest.param(("ModelService",), marks=pytest.mark.slow), pytest.param(EVERY_KIND, marks=pytest.mark.long)],
     ids=["written by hand", "every kind"],
 )
 async def test_no_object_holds_the_event_loop(

@@ -34,7 +34,7 @@ from tests.support.google import fleet as google
 from tests.support.google.server import TOKEN, GoogleServer
 from tests.support.manifests import ROOT, Manifest, load
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 PLATFORM, MODEL = (ROOT / "examples" / "demo" / f"{name}.yaml" for name in ("cloud", "cloud-model"))
 SPACE, SERVICE = "ml-team", "qwen3-8b"

@@ -364,6 +364,7 @@ def test_a_hub_gets_the_kinds_of_the_gateway_api_and_keeps_them(hub: Hub, settin
     assert ABSENT in definitions(hub)
 
 
+@pytest.mark.slow
 def test_one_backend_takes_over_from_the_other_and_back(hub: Hub, settings: Settings, tmp_path: Path) -> None:
     """Each leaves nothing but its kinds."""
     for backend in (TRAEFIK, ENVOY_GATEWAY):

@@ -28,7 +28,7 @@ from tests.support.step_by_step import Operator, watching
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 RELEASE = Key("traefik-system", "mp-traefik")
 HOOK = Key("traefik-system", "mp-traefik-hook")

@@ -161,6 +161,7 @@ def namespaces(hub: Hub) -> set[str]:
     return set(hub.kubectl("get", "namespace", "-oname", on="worker-1").split())
 
 
+@pytest.mark.slow
 def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings: Settings) -> None:
     """An administrator makes one alone: to try another version of a part, say, before a cluster is brought."""
     hub = Hub(bare)

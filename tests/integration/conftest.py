@@ -75,7 +75,7 @@ async def neighbour(stage: Stage, space: str) -> AsyncGenerator[str]:
 
 async def emptied(stage: Stage, space: str) -> None:
     """Delete all that is ours in a namespace, and wait until nothing of it is left anywhere."""
-    for kind in ("ModelService", "ModelDeployment", "ModelEndpoint"):
+    for kind in ("LLMInference", "ModelService", "ModelDeployment", "ModelEndpoint", "ModelCache"):
         for one in await stage.hub.list(kind, space):
             await stage.hub.delete(kind, one["metadata"]["name"], space)
 

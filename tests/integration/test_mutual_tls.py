@@ -110,6 +110,7 @@ def at(worker: str) -> Manifest:
     return {"clusterSelector": {"matchLabels": {"site": worker}}}
 
 
+@pytest.mark.slow
 async def test_gateways_answer_nobody_but_their_hubs_and_all_of_it_is_renewed_under_load(
     stage: Stage, space: str, neighbour: str, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""What docs/models.md and docs/cli.md tell their readers to type does what they say, typed in their order."""
+"""What pages for users tell their readers to type does what they say, typed in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localfleet import binaries
 from localfleet.fleet import HUB, path
 from tests.integration.conftest import emptied
 from tests.integration.harness import Stage
-from tests.integration.kinds import deployment, engine, namespace
+from tests.integration.kinds import cache, deployment, engine, namespace
 from tests.integration.watcher import Watcher
 from tests.support.console import Shell, commands, saying
 from tests.support.manifests import ROOT, load
@@ -32,16 +32,20 @@ SAYS = {
     "kubectl get icl dgx-h100": "gpu.nvidia.com",
     '"stream": true': "data: [DONE]",
     "Who are you?": '"choices"',
+    "get inferenceclusters -o custom-columns": "worker-1",
+    "kubectl get modelcache": "qwen3-8b",
+    "kubectl wait llmi/qwen-anywhere": "condition met",
 }
 """What is in the answer of a command in which this stands."""
 
 
 @pytest.fixture
 async def team(stage: Stage, watcher: Watcher) -> AsyncGenerator[None]:
-    """The namespace that the pages are about, the classes that they name, and a model without a place."""
+    """The namespace that the pages are about, the classes and the cache that they name, and a model without a place."""
     del watcher
     classes = load(ROOT / "examples/start/2-classes.yaml")
-    await stage.hub.apply(namespace(TEAM), *classes, deployment(TEAM, "too-big", engines=[engine(TOO_BIG)]))
+    nowhere = deployment(TEAM, "too-big", engines=[engine(TOO_BIG)])
+    await stage.hub.apply(namespace(TEAM), *classes, cache(TEAM, "qwen3-8b"), nowhere)
     yield
     await emptied(stage, TEAM)
     for one in classes:

@@ -20,7 +20,7 @@ GUIDES = [page for page in WRITTEN if page.parent.name != "decisions"]
 
 INSTALL = ROOT / "docs/install.md"
 """The page whose commands a test types on clusters by kind."""
-RUN = (ROOT / "docs/models.md", ROOT / "docs/cli.md")
+RUN = tuple(ROOT / "docs" / f"{name}.md" for name in ("models", "cli", "hub-gateway", "model-cache", "llminference"))
 """Pages whose commands a test types, all of them but those that say why not (tests/support/console.py)."""
 
 

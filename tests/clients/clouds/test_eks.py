@@ -91,6 +91,7 @@ def test_a_cluster_is_made_and_goes_without_leaving_anything(aws: AwsWorld) -> N
     ended(life)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stride", "first"), [(11, 3), *(pytest.param(5, n, marks=pytest.mark.long) for n in range(5))]
 )
@@ -104,6 +105,7 @@ def test_a_process_that_ends_all_the_time_makes_one_of_everything(aws: AwsWorld,
     ended(life)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["after", *(pytest.param(one, marks=pytest.mark.long) for one in ("before", "throttled"))]
 )
