@@ -16,7 +16,7 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
-from tests.support.chart import CHART, NAMESPACE, helm, rendered, rights
+from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered, rights
 from tests.support.manifests import ROOT
 from tests.support.processes import REAL, eventually, operating
 
@@ -43,7 +43,8 @@ async def server(api: Api) -> Api:
 
 async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
     said = await helm(
-        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=server", "--take-ownership"),
+        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={ANYWHERE}", "--dry-run=server"),
+        "--take-ownership",
         kubeconfig=server.server.kubeconfig,
     )
     pods = [pod(one) for one in await rendered() if one["kind"] == "Deployment"]
@@ -66,7 +67,7 @@ def pod(deployment: Manifest) -> Manifest:
 
 
 async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> None:
-    said = await helm("template", "mp", str(CHART), "--namespace=default", succeeds=False)
+    said = await helm("template", "mp", str(CHART), "--namespace=default", f"--set={ANYWHERE}", succeeds=False)
 
     assert "install it there (--namespace modelplane-system --create-namespace)" in said
 
@@ -74,7 +75,8 @@ async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> Non
 @pytest.mark.parametrize("value", ["frontDoor.traefik=false", "networkPolicy.frontDoor.private[0]=10.0.0.0/8"])
 async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
     """Or an upgrade would pass it over without a word."""
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+    chosen = (f"--set={ANYWHERE}", f"--set={value}")
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen, succeeds=False)
     assert "frontDoor is called hubGateway now" in said
 
 
@@ -203,6 +205,12 @@ async def on_secrets_everywhere(account: str, *values: str) -> set[str]:
     }
     roles = [one for one in objects if one["kind"] == "ClusterRole" and one["metadata"]["name"] in bound]
     return {verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]}
+
+
+async def test_secrets_of_all_namespaces_are_read_only_where_somebody_said_so() -> None:
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", succeeds=False)
+
+    assert "tenantNamespaces is missing: a list of the namespaces that models are in, or all" in said
 
 
 @pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}"])

@@ -53,7 +53,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if eq (toString .Values.tenantNamespaces) "all" -}}
 []
 {{- else -}}
-{{- fail "tenantNamespaces is all, or a list of namespaces" -}}
+{{- fail "tenantNamespaces is missing: a list of the namespaces that models are in, or all, which lets the operator read every Secret of the hub whose name it knows (docs/permissions.md)" -}}
+[]
 {{- end -}}
 {{- end }}
 
