@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localfleet import binaries
 from modelplane_operator import __version__
-from modelplane_operator.rendering.llm_deployment import IMAGE as OF_LLM_INFERENCES
+from modelplane_operator.rendering.llm_deployment import IMAGE as ENGINE  # and what examples/start runs
 from scripts.kind.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -23,14 +23,13 @@ OPERATOR = "modelplane-operator:kind"
 PUSHED = f"registry.example.com/modelplane-operator:{__version__}"
 """The same, under the name that docs/install.md pushes it by."""
 SIMULATOR = "modelplane-kind/simulator:1"
-ENGINE = "vllm/vllm-openai:v0.32.0"  # what examples/start runs
 TRAEFIK = "traefik:v3.7.12"
 ENVOY_GATEWAY = "envoyproxy/gateway:v1.9.1"
 ENVOY = "envoyproxy/envoy:v1.40.0"
 MADE_UP_DEVICES = "modelplane-kind/made-up-devices:1"
 DRA_DRIVER = os.environ.get("DRA_IMAGE") or MADE_UP_DEVICES
 ON_HUB = (OPERATOR, PUSHED, SIMULATOR, TRAEFIK)
-ON_WORKERS = (OPERATOR, PUSHED, SIMULATOR, ENGINE, OF_LLM_INFERENCES, ENVOY_GATEWAY, ENVOY, DRA_DRIVER)
+ON_WORKERS = (OPERATOR, PUSHED, SIMULATOR, ENGINE, ENVOY_GATEWAY, ENVOY, DRA_DRIVER)
 PROGRAM = """FROM {base}
 COPY --chown={user} tmp /tmp
 COPY {name} /usr/local/bin/{name}
@@ -46,7 +45,7 @@ def build(base: str) -> None:
     run("docker", "tag", OPERATOR, PUSHED)
     simulator = {"localfleet": ROOT / "localfleet", "vllm": HERE / "vllm"}
     dockerfile = {"Dockerfile": HERE / "simulator.Dockerfile"}
-    docker_build(simulator | dockerfile, SIMULATOR, ENGINE, OF_LLM_INFERENCES, OPERATOR=OPERATOR)
+    docker_build(simulator | dockerfile, SIMULATOR, ENGINE, OPERATOR=OPERATOR)
     pack(programs["traefik"], TRAEFIK)
     pack(programs["envoy-gateway"], ENVOY_GATEWAY)
     pack(programs["envoy"], ENVOY, base=base)  # the only one that needs a C library
