@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
@@ -88,19 +89,31 @@ def cut_workload(workload: Manifest) -> Manifest:
 
 
 def cut_route(route: Manifest) -> Manifest:
-    """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when."""
+    """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when.
+
+    A cluster may answer anything: what has not the shape of a route is not there.
+    """
+    spec, status = _object(route.get("spec")), _object(route.get("status"))
     rules = [
-        {"backendRefs": [_cut(one, ("kind", "name")) for one in entries(rule, "backendRefs")]}
-        for rule in entries(route, "spec", "rules")
+        {"backendRefs": [_texts(one, ("kind", "name")) for one in _objects(rule.get("backendRefs"))]}
+        for rule in _objects(spec.get("rules"))
     ]
     told = [
-        {**_cut(one, ("parentRef",)), "conditions": [_cut(each, _JUDGEMENT) for each in entries(one, "conditions")]}
-        for one in entries(route, "status", "parents")
+        {
+            "parentRef": _texts(_object(one.get("parentRef")), _PARENT),
+            "conditions": [_cut(each, _JUDGEMENT) for each in _objects(one.get("conditions"))],
+        }
+        for one in _objects(status.get("parents"))
     ]
-    spec = {**_cut(section(route, "spec"), ("parentRefs",)), "rules": rules}
-    return {"metadata": section(route, "metadata"), "spec": spec, "status": {"parents": told}}
+    parents = [_texts(one, _PARENT) for one in _objects(spec.get("parentRefs"))]
+    return {
+        "metadata": section(route, "metadata"),
+        "spec": {"parentRefs": parents, "rules": rules},
+        "status": {"parents": told},
+    }
 
 
+_PARENT = ("kind", "namespace", "name")  # of a gateway that a route names
 _REFUSED_PODS = "ReplicaFailure"  # a condition: pods cannot be made, for a quota, say
 WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
@@ -125,6 +138,23 @@ def _states(container: Section) -> Manifest:
 def _probe(container: Section) -> Manifest:
     asked = section(container, "readinessProbe", "httpGet")
     return {"readinessProbe": {"httpGet": _cut(asked, ("path", "port"))}} if asked else {}
+
+
+def _object(value: Any) -> Section:
+    return cast(Section, value) if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> Sequence[Section]:
+    return (
+        [cast(Section, one) for one in cast(list[Any], value) if isinstance(one, dict)]
+        if isinstance(value, list)
+        else ()
+    )
+
+
+def _texts(said: Section, fields: Iterable[str]) -> Manifest:
+    """Some fields, if they are texts."""
+    return {name: value for name, value in _cut(said, fields).items() if isinstance(value, str)}
 
 
 def _cut(said: Section, fields: Iterable[str]) -> Manifest:
