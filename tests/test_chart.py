@@ -213,7 +213,7 @@ async def test_secrets_of_all_namespaces_are_read_only_where_somebody_said_so() 
     assert "tenantNamespaces is missing: a list of the namespaces that models are in, or all" in said
 
 
-@pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}"])
+@pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}", "{all}", "{team,all}"])
 async def test_namespaces_of_tenants_are_all_or_named(said: str) -> None:
     said = await helm(
         *("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set=tenantNamespaces={said}"), succeeds=False

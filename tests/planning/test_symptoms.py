@@ -380,6 +380,40 @@ def test_a_route_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None
     assert all(isinstance(said, str) for ref in (*references, *kept["spec"]["parentRefs"]) for said in ref.values())
 
 
+STATE = st.fixed_dictionaries(
+    {}, optional={kind: st.fixed_dictionaries({"reason": ODD}) | ODD for kind in ("waiting", "running", "terminated")}
+)
+CONTAINER = st.fixed_dictionaries({"name": ODD}, optional={"ready": ODD, "restartCount": ODD, "state": STATE | ODD})
+CONTAINERS = st.lists(CONTAINER | ODD, max_size=2) | ODD
+POD = st.fixed_dictionaries(
+    {"phase": st.just("Failed") | ODD},
+    optional={"reason": ODD, "conditions": CONDITIONS | ODD, "containerStatuses": CONTAINERS},
+)
+
+
+@given(spec=st.fixed_dictionaries({}, optional={"nodeName": ODD, "containers": CONTAINERS}) | ODD, status=POD | ODD)
+@example(spec={}, status={"containerStatuses": [{"name": "a", "state": {"waiting": {"reason": {}}}}]})
+@example(spec={}, status={"phase": "Failed", "reason": 7})
+@example(spec={}, status={"conditions": ["x", {"type": {}}], "containerStatuses": [7]})
+def test_a_pod_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None:
+    kept = cut_pod({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
+
+    assert isinstance(told(symptoms([kept])), str)
+
+
+COUNTED = ("observedGeneration", "readyReplicas", "updatedReplicas", "replicas")
+
+
+@given(status=st.fixed_dictionaries({"conditions": CONDITIONS | ODD}, optional=dict.fromkeys(COUNTED, ODD)) | ODD)
+@example(status={"readyReplicas": "x"})
+@example(status={"observedGeneration": "x"})
+@example(status={"conditions": [{"type": "ReplicaFailure", "message": 7}]})
+def test_a_workload_of_any_shape_is_read_and_judged(status: Any) -> None:
+    kept = cut_workload({"metadata": {"name": "a", "namespace": "ns", "generation": 2}, "status": status})
+
+    assert isinstance(unfinished(kept, 1), str)
+
+
 def test_of_what_is_no_reference_the_rest_of_a_route_is_kept() -> None:
     spec = {"parentRefs": ["x", OURS], "rules": [7, {"backendRefs": [[], {"kind": "Service", "name": "a", "port": 1}]}]}
     kept = cut_route({"metadata": {"namespace": "ns"}, "spec": spec, "status": {"parents": ["x", *TOLD["parents"]]}})

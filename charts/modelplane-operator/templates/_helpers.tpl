@@ -47,6 +47,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The namespaces of tenants, as a list; empty: all of the hub. */}}
 {{- define "operator.tenants" -}}
 {{- if kindIs "slice" .Values.tenantNamespaces -}}
+{{- if has "all" .Values.tenantNamespaces }}{{ fail "tenantNamespaces: say all without a list, or name namespaces in one" }}{{ end -}}
 {{- if not .Values.tenantNamespaces }}{{ fail "tenantNamespaces is an empty list: say all, or name them" }}{{ end -}}
 {{- range .Values.tenantNamespaces }}{{ if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" (toString .)) }}{{ fail (printf "tenantNamespaces: %v is no namespace's name" .) }}{{ end }}{{ end -}}
 {{- toJson (sortAlpha (uniq .Values.tenantNamespaces)) -}}
