@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -211,6 +212,13 @@ async def test_secrets_of_all_namespaces_are_read_only_where_somebody_said_so() 
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", succeeds=False)
 
     assert "tenantNamespaces is missing: a list of the namespaces that models are in, or all" in said
+
+
+async def test_the_command_of_the_readme_says_all_that_has_to_be_said() -> None:
+    (typed,) = re.findall(r"^(helm install .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    _, _, name, chart, *values = shlex.split(typed.replace("\\\n", ""), comments=True)
+
+    assert await helm("template", name, str(ROOT / chart), *values)
 
 
 @pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}", "{all}", "{team,all}"])
