@@ -171,7 +171,9 @@ async def test_a_life_with_faults_leads_to_the_same_places(
     assert strikes.total(), "nothing was struck at all"
 
 
-@pytest.mark.parametrize("runtime", ["VLLMRuntime", pytest.param("Deployment", marks=(pytest.mark.fleet, pytest.mark.slow))])
+@pytest.mark.parametrize(
+    "runtime", ["VLLMRuntime", pytest.param("Deployment", marks=(pytest.mark.fleet, pytest.mark.slow))]
+)
 async def test_a_life_with_a_fault_in_every_act_leads_to_the_same_places(
     stage: FaultyStage, faultless: Faultless, runtime: Runtime
 ) -> None:
