@@ -113,6 +113,7 @@ class Lease:
                         await self.renew()
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
+                    self.doubt()
                     tell = log.debug if self._failing else log.info
                     tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
                     self._failing = True
@@ -122,11 +123,11 @@ class Lease:
 
     async def renew(self) -> None:
         """Take the lease if it is free, or keep it; raises ClientError."""
-        try:
-            await self._attempt()
-        except BaseException:  # whether it was written, the next look tells
-            self._mine = None
-            raise
+        await self._attempt()
+
+    def doubt(self) -> None:
+        """Whether it was written, the next look is to tell."""
+        self._mine = None
 
     def lose(self) -> None:
         """It is not ours any more, as far as we are concerned."""

@@ -122,6 +122,7 @@ class Sharing:
                     await self._move(clusters)
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
+                    self.member.doubt()
                     tell = log.debug if self._failing else log.info
                     tell("clusters not looked after", held=self.count, error=str(error) or type(error).__name__)
                     self._failing = True

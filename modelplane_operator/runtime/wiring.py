@@ -159,9 +159,11 @@ def runner(
     async def run(key: Key) -> Outcome:
         informer = clients.hub.find(controller.type)
         manifest = informer.latest(key) if informer else None
-        cluster = share_of(controller, manifest) if sharing and manifest else None
-        if sharing is None or cluster is None:
+        if sharing is None or controller.cluster_of is None:
             return await run_with(clients, key, manifest)
+        cluster = share_of(controller, manifest) if manifest else None
+        if cluster is None:
+            return Forgotten()
         with sharing.working(cluster) as begins:
             if not begins:
                 return Forgotten()  # whoever holds the cluster does it; when we do, we hear of the object again
@@ -240,7 +242,7 @@ class Runners:
     @property
     def while_leading(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """What controllers have run beside reconciles."""
-        return self._declared(lambda one: one.while_leading)
+        return tuple(one for one in self._declared(lambda one: one.while_leading) if one not in self._beside)
 
     def apart(self) -> tuple[Runners, Runners]:
         """Those of kinds whose objects are each of one cluster, and the others, which do not run again beside
@@ -254,7 +256,7 @@ class Runners:
     async def work(self) -> None:
         """Reconcile until told to stop, and run meanwhile what is to run beside."""
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(one()) for one in self.while_leading if one not in self._beside]
+            beside = [group.create_task(one()) for one in self.while_leading]
             async with asyncio.TaskGroup() as reconciles:
                 for one in self:
                     reconciles.create_task(one.workers.run(), name=one.controller.type.kind)

@@ -130,6 +130,17 @@ def test_a_pod_whose_member_lease_lasts_longer_is_believed() -> None:
     assert not known.is_free("berlin")
 
 
+def test_a_lease_that_has_just_been_given_to_somebody_who_is_no_more_is_not_free_yet() -> None:
+    """Whoever had it before may not have looked since."""
+    known = shares()
+    look(known, of_cluster("gone"), at=0.0)
+    look(known, of_cluster("them", "2"), member("them"), at=20.0)
+    look(known, of_cluster("gone", "3"), member("them", "2"), at=40.0)
+    assert not known.is_free("berlin")
+    look(known, of_cluster("gone", "3"), member("them", "3"), at=56.0)
+    assert known.is_free("berlin")
+
+
 def test_a_copy_of_somebody_elses_lease_is_nobodys() -> None:
     known = shares()
     copy = {**member("them"), "metadata": {"name": "copy", "resourceVersion": "9"}}

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from modelplane_operator.api import InferenceCluster, ModelCache, ModelReplica, ServingStack, labels
+from modelplane_operator.api import InferenceCluster, LLMInference, ModelCache, ModelReplica, ServingStack, labels
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.fleet import Fleet
@@ -22,11 +22,14 @@ from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers.kinds import kinds
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import CONFIG_MAP, LEASE
+from modelplane_operator.runtime.reading import Cluster
 from modelplane_operator.runtime.shared import share_of
+from modelplane_operator.runtime.wiring import Runners
 from modelplane_operator.runtime.world import World
 from modelplane_operator.settings import Settings
 from tests.api.contract import rich
 from tests.support.api import Api
+from tests.support.informers import holding, stored
 from tests.support.processes import Process, eventually, operating
 
 # As short as a pod on a busy machine can still keep it.
@@ -35,11 +38,9 @@ CLUSTERS = tuple(f"cluster-{number}" for number in range(8))
 MOVED = 60.0  # seconds on a machine that has other things to do
 
 
-# Which objects are of which cluster -----------------------------------------------------------------------------------
-
-
-def test_kinds_of_which_an_object_is_of_one_cluster_say_so_and_no_other() -> None:
-    world = SimpleNamespace(
+WORLD = cast(
+    "World",
+    SimpleNamespace(
         settings=Settings(helm="helm"),
         fleet=Fleet(Store(lambda: 0.0), cast("Any", None)),
         hub=None,
@@ -48,8 +49,15 @@ def test_kinds_of_which_an_object_is_of_one_cluster_say_so_and_no_other() -> Non
         scheduled=None,
         wake=None,
         checked=None,
-    )
-    found = {one.kind: one for one in kinds(cast("World", world)) if one.cluster_of}
+    ),
+)
+
+
+# Which objects are of which cluster -----------------------------------------------------------------------------------
+
+
+def test_kinds_of_which_an_object_is_of_one_cluster_say_so_and_no_other() -> None:
+    found = {one.kind: one for one in kinds(WORLD) if one.cluster_of}
     assert set(found) == {InferenceCluster, ModelReplica, ServingStack}
     told = {
         InferenceCluster: {"metadata": {"name": "berlin"}},
@@ -66,6 +74,42 @@ def test_kinds_of_which_an_object_is_of_one_cluster_say_so_and_no_other() -> Non
     alone = {"metadata": {"name": "s", "namespace": "team"}}
     assert share_of(found[ServingStack], alone) == "team/s"
     assert share_of(found[ModelReplica], {"metadata": {}}) == "", "what cannot be read is somebody's, too"
+
+
+def test_what_runs_beside_reconciles_runs_once_in_a_process() -> None:
+    async def both() -> None: ...
+    async def leaders() -> None: ...
+
+    def declared(cluster_of: Callable[[Manifest], str] | None, *beside: Any) -> Any:
+        return SimpleNamespace(controller=SimpleNamespace(cluster_of=cluster_of, while_leading=beside))
+
+    runners = Runners()
+    runners.add(declared(lambda _: "berlin", both))
+    runners.add(declared(None, both, leaders))
+    of_clusters, rest = runners.apart()
+    assert [*map(set, (of_clusters.while_leading, rest.while_leading))] == [{both}, {leaders}]
+    assert set(runners.while_leading) == {both, leaders}
+
+
+@pytest.mark.parametrize(
+    ("kind", "manifest", "used"),
+    [
+        (ModelCache, {"status": {"clusters": [{"name": "berlin"}, {"name": "paris"}]}}, {"berlin", "paris"}),
+        (ModelCache, {"spec": {}}, set[str]()),
+        (LLMInference, {"spec": {"providerConfigName": "berlin"}}, {"berlin"}),
+        (LLMInference, {"spec": {"providerConfigName": "secret"}}, set[str]()),
+        (LLMInference, {"spec": {}, "status": {"locations": [{"name": "berlin"}]}}, {"berlin"}),
+    ],
+)
+def test_the_leader_is_connected_to_what_objects_of_several_clusters_are_on(
+    kind: Any, manifest: Manifest, used: set[str]
+) -> None:
+    (controller,) = [one for one in kinds(WORLD) if one.kind is kind]
+    clusters = holding(of(InferenceCluster), [stored(of(InferenceCluster), name) for name in ("berlin", "rome")])
+    found = holding(of(kind), [{**stored(of(kind), "one", "team"), **manifest}])
+    hub = SimpleNamespace(find={of(kind): found, of(InferenceCluster): clusters}.get)
+
+    assert set(controller.clusters_used(cast("Cluster", hub))) == used
 
 
 def test_a_process_is_connected_to_no_cluster_that_it_does_not_admit() -> None:
