@@ -157,4 +157,4 @@ clean:  ## Remove what was built here (the cache of built binaries stays)
 	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python -e .
 	@touch $@
 
-.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean
+.PHONY: help setup demo demo-down demo-cloud fleet fleet-binaries fleet-down kind kind-bare kind-down kind-needs e2e-kind test test-slow test-all test-faults check fmt lint type crds golden bench image image-push image-files chart release lock clean

@@ -22,21 +22,25 @@ class Etcd:
 
     def values(self, prefix: str) -> dict[str, bytes]:
         """The keys that begin so, and what they hold."""
-        found = self._ask("range", _all(prefix)).get("kvs", [])
+        found = self._ask("kv/range", _all(prefix)).get("kvs", [])
         return {base64.b64decode(one["key"]).decode(): base64.b64decode(one.get("value", "")) for one in found}
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
         """Give keys these values; None deletes one."""
         operations = [_operation(key, value) for key, value in values.items()]
         for start in range(0, len(operations), AT_A_TIME):
-            self._ask("txn", {"success": operations[start : start + AT_A_TIME]})
+            self._ask("kv/txn", {"success": operations[start : start + AT_A_TIME]})
 
     def delete(self, prefix: str) -> None:
         """Delete every key that begins so."""
-        self._ask("deleterange", _all(prefix))
+        self._ask("kv/deleterange", _all(prefix))
+
+    def size(self) -> int:
+        """Bytes on disk, what has been and is not compacted yet among them."""
+        return int(self._ask("maintenance/status", {})["dbSize"])
 
     def _ask(self, verb: str, request: Mapping[str, Any]) -> Any:
-        url = f"http://127.0.0.1:{self.port}/v3/kv/{verb}"
+        url = f"http://127.0.0.1:{self.port}/v3/{verb}"
         with urllib.request.urlopen(urllib.request.Request(url, orjson.dumps(request)), timeout=SECONDS) as reply:
             return orjson.loads(reply.read())
 

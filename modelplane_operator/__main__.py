@@ -64,7 +64,7 @@ def _run(settings: Settings, access: Access, build: Build) -> None:
     shrink_tls_buffers()
     gc.set_threshold(20_000, 20, 100)  # the store holds many objects for long: docs/performance.md
     cel.compile("true")  # the tables of its grammar take half a second, which else the first decision would wait for
-    with exporting(settings.traces(), settings.identity or socket.gethostname()):
+    with exporting(settings.traces(), settings.identity or socket.gethostname(), settings.traces_by_grpc()):
         asyncio.run(host(settings, access, build))
 
 

@@ -14,6 +14,7 @@ import orjson
 import structlog
 
 Fields = MutableMapping[str, Any]
+LONGEST = 16 * 1024  # characters of a field: of more, such as what a server says, the beginning and the end
 
 # Kopf warns of each handler that a stop interrupts; asyncio and aiohttp tell of every selector and request, hpack of
 # every header; botocore tells of each answer, keys of an assumed role included; OpenTelemetry of each batch that nobody
@@ -54,4 +55,12 @@ def configure(*, level: str, json: bool) -> None:
 
 def _to_json(_: Any, __: str, fields: Fields) -> str:
     first = {name: fields.pop(name) for name in ("time", "level", "event") if name in fields}
-    return orjson.dumps({**first, **fields}, default=str).decode()
+    bounded = {name: _bounded(value) for name, value in {**first, **fields}.items()}
+    return orjson.dumps(bounded, default=str).decode()
+
+
+def _bounded(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= LONGEST:
+        return value
+    half = LONGEST // 2
+    return f"{value[:half]} ... {value[-half:]}"

@@ -38,6 +38,7 @@ HELMS = frozenset(
 
 # Which of OpenTelemetry's variables ask for traces, as those of anybody's process do.
 OTLP = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+OTLP_PROTOCOL = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
 _LIMITS = Limits()
@@ -295,6 +296,11 @@ class Settings:
         wanted = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
         off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or wanted != "otlp"
         return self.otlp_endpoint if (asked or self.otlp_endpoint) and not off else None
+
+    def traces_by_grpc(self, environment: Mapping[str, str] = os.environ) -> str:
+        """The variable that has traces sent by gRPC; empty where none does, or our own option says where they go."""
+        asked = next((name for name in OTLP_PROTOCOL if environment.get(name)), "")
+        return asked if asked and environment[asked] == "grpc" and not self.otlp_endpoint else ""
 
     def hub(self, environment: Mapping[str, str] = os.environ) -> Access:
         """The way to the hub; raises KubeconfigError, and OSError when its file cannot be read."""

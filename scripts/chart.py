@@ -20,9 +20,10 @@ class ChartError(Exception):
 
 
 def rendered(helm: Path, namespace: str) -> Sequence[Manifest]:
-    """All of it but the definitions of our kinds, with its own values."""
-    where = (f"--namespace={namespace}", "--kube-version=1.36.0", "--set=crds.enabled=false")
-    command = (helm, "template", "modelplane-operator", CHART, *where)
+    """All of it but the definitions of our kinds, for models in all namespaces."""
+    chosen = ("--set=crds.enabled=false", "--set=tenantNamespaces=all")
+    where = (f"--namespace={namespace}", "--kube-version=1.36.0")
+    command = (helm, "template", "modelplane-operator", CHART, *where, *chosen)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChartError(f"the chart cannot be rendered:\n{done.stderr}")

@@ -80,7 +80,7 @@ TYPES: Mapping[str, Schema] = {
     "extraArgs": listed(STRING),
     "extraVolumes": objects("name"),
     "extraVolumeMounts": objects("name", "mountPath"),
-    "tenantNamespaces": {"anyOf": [{"const": "all"}, listed(NAMESPACE, minItems=1)]},
+    "tenantNamespaces": {"anyOf": [{"enum": ["", "all"]}, listed(NAMESPACE, minItems=1)]},
     "llmInferences.onHub": {"type": "object", "additionalProperties": listed(NAMESPACE)},
     "llmInferences.hostsOnHub": {"type": "object", "additionalProperties": listed(STRING)},
     "apiKeys.replicaCount": {"type": "integer", "minimum": 1},

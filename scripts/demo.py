@@ -530,11 +530,11 @@ Give it a second URL, for clients with an API key alone, and ask there without a
   curl -s {guarded} -H 'Content-Type: application/json' -H 'Authorization: Bearer a-key-of-mine' -d '{body}'
 
 Ask for a GPU that no cluster has, and read why there is no place:
-  sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
+  sed '/^---/,$d; s/{NAME}$/too-big/; s/22Gi/220Gi/' {MODEL.relative_to(ROOT)} | kubectl apply -f -
   .venv/bin/modelplane why {NAMESPACE}/too-big
 
 Have the same told before anything is stored, and what a drain would come to:
-  sed '/^---/,$d; s/{NAME}$/too-big/; s/20Gi/200Gi/' {MODEL.relative_to(ROOT)} | kubectl apply --dry-run=server -f -
+  sed '/^---/,$d; s/{NAME}$/too-big/; s/22Gi/220Gi/' {MODEL.relative_to(ROOT)} | kubectl apply --dry-run=server -f -
   .venv/bin/modelplane plan --drain worker-1
 
 Ask by the command, and see pods; what they lead to is in the fleet's own network, and so they run there:

@@ -60,6 +60,7 @@ def test_a_fleet_takes_no_more_writes_requests_connections_and_bytes_than_it_did
     assert "writes to the hub for each replica" in _figures("B14")
 
 
+@pytest.mark.processes
 def test_a_benchmark_of_selectors_comes_to_its_figures() -> None:
     assert "evaluations, not remembered" in _figures("B11")
 

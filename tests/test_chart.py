@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -16,7 +17,7 @@ from modelplane_operator.api import KINDS
 from modelplane_operator.api.types import of
 from modelplane_operator.settings import Settings
 from tests.support.api import Api
-from tests.support.chart import CHART, NAMESPACE, helm, rendered, rights
+from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered, rights
 from tests.support.manifests import ROOT
 from tests.support.processes import REAL, eventually, operating
 
@@ -43,7 +44,8 @@ async def server(api: Api) -> Api:
 
 async def test_a_server_takes_the_chart_and_its_pods(server: Api) -> None:
     said = await helm(
-        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=server", "--take-ownership"),
+        *("install", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={ANYWHERE}", "--dry-run=server"),
+        "--take-ownership",
         kubeconfig=server.server.kubeconfig,
     )
     pods = [pod(one) for one in await rendered() if one["kind"] == "Deployment"]
@@ -66,7 +68,7 @@ def pod(deployment: Manifest) -> Manifest:
 
 
 async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> None:
-    said = await helm("template", "mp", str(CHART), "--namespace=default", succeeds=False)
+    said = await helm("template", "mp", str(CHART), "--namespace=default", f"--set={ANYWHERE}", succeeds=False)
 
     assert "install it there (--namespace modelplane-system --create-namespace)" in said
 
@@ -74,7 +76,8 @@ async def test_elsewhere_than_in_its_namespace_it_says_where_it_belongs() -> Non
 @pytest.mark.parametrize("value", ["frontDoor.traefik=false", "networkPolicy.frontDoor.private[0]=10.0.0.0/8"])
 async def test_a_value_that_has_another_name_now_is_refused(value: str) -> None:
     """Or an upgrade would pass it over without a word."""
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+    chosen = (f"--set={ANYWHERE}", f"--set={value}")
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen, succeeds=False)
     assert "frontDoor is called hubGateway now" in said
 
 
@@ -205,7 +208,20 @@ async def on_secrets_everywhere(account: str, *values: str) -> set[str]:
     return {verb for one in roles for rule in one["rules"] if "secrets" in rule["resources"] for verb in rule["verbs"]}
 
 
-@pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}"])
+async def test_secrets_of_all_namespaces_are_read_only_where_somebody_said_so() -> None:
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", succeeds=False)
+
+    assert "tenantNamespaces is missing: a list of the namespaces that models are in, or all" in said
+
+
+async def test_the_command_of_the_readme_says_all_that_has_to_be_said() -> None:
+    (typed,) = re.findall(r"^(helm install .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    _, _, name, chart, *values = shlex.split(typed.replace("\\\n", ""), comments=True)
+
+    assert await helm("template", name, str(ROOT / chart), *values)
+
+
+@pytest.mark.parametrize("said", ["team", "{}", "{Team}", "{a/b}", "{all}", "{team,all}"])
 async def test_namespaces_of_tenants_are_all_or_named(said: str) -> None:
     said = await helm(
         *("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set=tenantNamespaces={said}"), succeeds=False

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localfleet.fleet import Fleet, Options
-from tests.support.chart import CHART, NAMESPACE, helm
+from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm
 from tests.support.hub import Hub
 from tests.support.manifests import ROOT, load
 from tests.support.permissions import as_operator
@@ -57,7 +57,7 @@ async def test_a_release_lives_from_the_first_chart_to_its_end(
     hub.kubectl("apply", "-f", str(CLASS))
     classes = {one["metadata"]["name"] for one in load(CLASS)}
 
-    upgrade = ("upgrade", "modelplane", str(CHART), "--wait", "--timeout=2m")
+    upgrade = ("upgrade", "modelplane", str(CHART), f"--set={ANYWHERE}", "--wait", "--timeout=2m")
     said = await run(*upgrade, succeeds=False)
     assert "invalid ownership metadata" in said  # nothing was changed: it is to be asked for
     assert definition() == old
@@ -88,7 +88,7 @@ async def test_a_release_lives_from_the_first_chart_to_its_end(
     assert names(hub, "icl") == classes
 
     began = time.monotonic()
-    await run("install", "modelplane", str(CHART), "--wait", "--timeout=2m")
+    await run("install", "modelplane", str(CHART), f"--set={ANYWHERE}", "--wait", "--timeout=2m")
     installed = time.monotonic() - began
     kubeconfig.write_text(as_operator(hub))  # the account is another one
     began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from modelplane_operator.settings import Settings
-from tests.support.chart import CHART, NAMESPACE, helm, rendered
+from tests.support.chart import ANYWHERE, CHART, NAMESPACE, helm, rendered
 from tests.support.golden import assert_golden
 from tests.support.manifests import ROOT
 
@@ -46,7 +46,8 @@ GOLDEN = Path(__file__).parent / "golden" / "chart"
     ],
 )
 async def test_a_typing_error_is_refused_and_named(value: str, told: str) -> None:
-    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", f"--set={value}", succeeds=False)
+    chosen = (f"--set={ANYWHERE}", f"--set={value}")
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen, succeeds=False)
 
     assert told in said
 
@@ -213,7 +214,7 @@ ALL = (
 async def test_what_helm_makes_of_the_chart_is_what_was_reviewed(
     name: str, values: tuple[str, ...], pytestconfig: pytest.Config
 ) -> None:
-    chosen = [f"--set={value}" for value in ("crds.enabled=false", *values)]
+    chosen = [f"--set={value}" for value in ("crds.enabled=false", ANYWHERE, *values)]
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
 
     assert_golden(GOLDEN / f"{name}.yaml", said, pytestconfig)

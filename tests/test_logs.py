@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from modelplane_operator.logs import LONGEST
 from tests.support.manifests import ROOT
 
 SPEAKING = """
@@ -29,9 +30,22 @@ except ZeroDivisionError:
 """
 
 
-def spoken(level: str) -> list[dict[str, Any]]:
+SPEAKING_LONG = """
+import structlog
+from modelplane_operator import logs
+logs.configure(level="{level}", json=True)
+long = "begin" + "x" * 2**20 + "end"
+structlog.get_logger().warning("watch fails", error=long, count=3)
+try:
+    raise ValueError(long)
+except ValueError:
+    structlog.get_logger().exception("reconcile failed")
+"""
+
+
+def spoken(level: str, speaking: str = SPEAKING) -> list[dict[str, Any]]:
     """What a process of its own logs: the configuration is for the whole process."""
-    command = [sys.executable, "-c", SPEAKING.format(level=level)]
+    command = [sys.executable, "-c", speaking.format(level=level)]
     said = subprocess.run(command, capture_output=True, cwd=ROOT, check=True, timeout=120)
     assert said.stdout == b""
     return [orjson.loads(line) for line in said.stderr.splitlines()]
@@ -54,3 +68,13 @@ def test_all_lines_have_one_form_and_libraries_say_only_what_matters() -> None:
 @pytest.mark.parametrize(("level", "count"), [("debug", 5), ("warning", 3), ("error", 2)])
 def test_the_level_is_the_least_that_is_said(level: str, count: int) -> None:
     assert len(spoken(level)) == count
+
+
+def test_of_a_long_text_of_somebody_elses_the_beginning_and_the_end_are_logged() -> None:
+    told, failed = spoken("info", SPEAKING_LONG)
+
+    assert (told["error"][:6], told["error"][-4:], told["count"]) == ("beginx", "xend", 3)
+    assert len(told["error"]) <= LONGEST + 5
+    assert failed["exception"].startswith("Traceback")
+    assert failed["exception"].endswith("xend")
+    assert len(failed["exception"]) <= LONGEST + 5

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from modelplane_operator.runtime import metrics
+from modelplane_operator.settings import Settings
 from scripts import dashboard
 from tests.support.declared import declared as controllers
 from tests.support.manifests import ROOT
@@ -126,6 +127,50 @@ def test_a_query_for_what_there_is_not_is_found_out() -> None:
         parsed("sum by (kind (modelplane_leading)")
 
 
+def joins(node: Any) -> Iterator[Any]:
+    """Every operator between two vectors that are not summed up by the same labels."""
+    if isinstance(node, promql.BinaryExpr):
+        sides = (node.lhs, node.rhs)
+        by = [side.modifier.labels for side in sides if isinstance(side, promql.AggregateExpr) and side.modifier]
+        if all(list(selectors(side)) for side in sides) and not (len(by) == 2 and by[0] == by[1]):
+            yield node
+    for part in ("lhs", "rhs", "expr"):
+        if (below := getattr(node, part, None)) is not None:
+            yield from joins(below)
+    for below in getattr(node, "args", ()):
+        yield from joins(below)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_join_compares_all_that_tells_pods_apart(query: str) -> None:
+    """Whatever scrapes them: two jobs may ask the same pods, and call them alike or not."""
+    known = declared()
+    for join in joins(parsed(query)):
+        one, other = (set.union(*(known[it.name] for it in selectors(side))) for side in (join.lhs, join.rhs))
+        assert join.modifier is not None
+        assert join.modifier.matching.type == promql.LabelModifierType.Exclude
+        assert set(join.modifier.matching.labels) == one ^ other
+
+
+def test_a_join_that_may_find_several_is_found_out() -> None:
+    alike = "max by (n) (one) - max by (n) (two) > 0 and on (n) three"
+
+    assert [str(one.modifier) for one in joins(parsed("max by (k) (one * on (instance) two) > 60"))] == [
+        "on (instance)"
+    ]
+    assert [one.rhs.name for one in joins(parsed(alike))] == ["three"]
+
+
+def test_an_engine_has_as_long_to_start_as_it_may_take_before_somebody_is_called() -> None:
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == "ModelplaneReplicasNotReady"]
+
+    assert int(rule["for"].removesuffix("m")) * 60 > Settings().engine_startup
+    assert [one.name for one in selectors(parsed(rule["expr"]))] == [
+        "modelplane_modeldeployment_status_replicas",
+        "modelplane_modeldeployment_status_replicas_ready",
+    ]
+
+
 def test_the_dashboard_shows_every_metric() -> None:
     shown = {one.name for panel in PANELS for target in panel["targets"] for one in selectors(parsed(target["expr"]))}
     asked = {re.sub("_(count|sum|bucket)$", "", name) for name in shown - PROCESS.keys()}
@@ -155,6 +200,7 @@ def test_each_alert_has_its_place_in_the_page_and_says_what_is_wrong() -> None:
     assert headings == [rule["alert"] for rule in ALERTS]
     for rule in ALERTS:
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+        assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"
         known = set(re.findall(r"\w+", rule["expr"])) | {"instance"}
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["description"])) <= known

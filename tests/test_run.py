@@ -15,6 +15,8 @@ from tests.support.groups import FLEET, LONG, SECOND_STAGE, SHARED, STAGE, group
 from tests.support.manifests import ROOT
 from tests.support.run import NICE, fit
 
+pytestmark = pytest.mark.processes
+
 PYTEST = (sys.executable, "-m", "pytest")
 HUB_GATEWAY = "tests/controllers/test_hub_gateway.py"
 FILES = ("tests/clients/test_lease.py", HUB_GATEWAY, "tests/rendering/test_path.py")

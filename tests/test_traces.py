@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import signal
 import subprocess
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 from yarl import URL
 
 from localfleet import binaries
 from localfleet.apiserver import free_ports
 from localfleet.processes import Command, start
-from modelplane_operator.clients import tracing
+from modelplane_operator.clients import otlp, tracing
+from modelplane_operator.clients.otlp import LONGEST
 from modelplane_operator.kube.errors import NotFound
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.settings import Settings
@@ -69,6 +72,116 @@ def test_traces_are_asked_for_by_a_flag_or_the_variables_of_opentelemetry(
     assert Settings(otlp_endpoint=flag).traces(environment) == where
 
 
+BY_GRPC, OF_TRACES_BY = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "variable"),
+    [
+        ("", {}, ""),
+        ("", {BY_GRPC: "http/protobuf"}, ""),
+        ("", {BY_GRPC: "grpc"}, BY_GRPC),
+        ("", {BY_GRPC: "grpc", OF_TRACES_BY: ""}, BY_GRPC),
+        ("", {BY_GRPC: "http/protobuf", OF_TRACES_BY: "grpc"}, OF_TRACES_BY),
+        ("", {BY_GRPC: "grpc", OF_TRACES_BY: "http/protobuf"}, ""),
+        ("http://two:4318", {BY_GRPC: "grpc"}, ""),
+    ],
+)
+def test_who_asks_for_grpc_is_known_by_its_variable_unless_a_flag_says_where(
+    flag: str, environment: Mapping[str, str], variable: str
+) -> None:
+    assert Settings(otlp_endpoint=flag).traces_by_grpc(environment) == variable
+
+
+@pytest.mark.parametrize("endpoint", ["", None])
+def test_traces_by_grpc_are_off_and_the_log_says_why(endpoint: str | None) -> None:
+    with capture_logs() as lines, tracing.exporting(endpoint, "one", BY_GRPC):
+        assert tracing.reconcile("ModelDeployment", Key("team", "llama")) is tracing.call("GET pods", dict)
+
+    assert [{**line, "remedy": line["remedy"][:20]} for line in lines] == (
+        []
+        if endpoint is None
+        else [
+            {
+                "event": "traces are off",
+                "log_level": "warning",
+                "why": "OTEL_EXPORTER_OTLP_PROTOCOL is grpc, and they are sent by HTTP alone",
+                "remedy": "set it to http/proto",
+            }
+        ]
+    )
+
+
+@pytest.mark.parametrize(("variable", "longest"), [("", LONGEST), ("9000", 9000)])
+async def test_what_a_span_says_has_a_bound(monkeypatch: pytest.MonkeyPatch, variable: str, longest: int) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", variable)
+    url = URL("https://api:6443") / ("x" * 100_000)
+    async with collecting() as collector:
+        with (
+            tracing.exporting(collector.endpoint, "one"),
+            tracing.reconcile("ModelDeployment", Key("team", "llama")) as span,
+        ):
+            span.tell("later", "y" * 100_000)
+            with tracing.call("GET pods", lambda: tracing.by_http("GET", url)):
+                pass
+        found = await told(collector, 2)
+
+    assert len(found["GET pods"].attributes["url.full"]) == longest
+    assert len(found["reconcile ModelDeployment"].attributes["later"]) == longest
+
+
+async def test_traces_go_by_the_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    async with collecting() as collector:
+        monkeypatch.setenv("HTTP_PROXY", collector.endpoint)
+        with tracing.exporting("http://collector.example:4318", "one"), tracing.reconcile("ModelCache", Key("a", "b")):
+            pass
+        await told(collector, 1)
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        with tracing.exporting(collector.endpoint, "one"), tracing.reconcile("ModelCache", Key("a", "b")):
+            pass
+        await told(collector, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "headers"),
+    [
+        (200, b"x" * 2**24, {}),
+        (200, gzip.compress(bytes(2**24)), {"Content-Encoding": "gzip"}),
+        (302, b"x" * 2**24, {"Location": "/v1/traces"}),
+        (503, b"x" * 2**24, {}),
+    ],
+)
+async def test_of_a_collectors_answer_no_more_than_its_beginning_is_read(
+    status: int, answer: bytes, headers: Mapping[str, str]
+) -> None:
+    async with collecting() as collector:
+        collector.status, collector.answer, collector.headers = status, answer, headers
+        with otlp.session() as session:
+            taken = await asyncio.to_thread(
+                session.post, f"{collector.endpoint}/v1/traces", b"spans", allow_redirects=False
+            )
+
+    assert (taken.status_code, len(taken.content)) == (status, min(len(answer), otlp.ANSWER))
+
+
+async def test_batches_go_by_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    async with collecting() as collector:
+        collector.answer = b"{}"
+        with tracing.exporting(collector.endpoint, "one"):
+            for count in (1, 2, 3):
+                with tracing.reconcile("ModelCache", Key("a", "b")):
+                    pass
+                await until(lambda count=count: len(collector.bodies) >= count, "a batch")
+
+    assert len(collector.connections) == 1
+
+
 async def told(collector: Collector, count: int) -> dict[str, Span]:
     await until(lambda: len(collector.spans()) >= count, "the spans to be sent")
     return {span.name: span for span in collector.spans()}
@@ -85,7 +198,7 @@ async def test_requests_count_to_what_they_are_made_for_and_to_nothing_after_it(
             pass
 
     async def afterwards() -> None:
-        with tracing.begun("helm install", {"k8s.cluster.name": "west"}):
+        with tracing.begun("helm install", {"modelplane.cluster": "west"}):
             await over.wait()
             ask("of helm")
         ask("of nothing")
@@ -118,7 +231,7 @@ async def test_requests_count_to_what_they_are_made_for_and_to_nothing_after_it(
     assert root.attributes == {
         "modelplane.kind": "ModelDeployment",
         "modelplane.name": "llama",
-        "k8s.namespace.name": "team",
+        "modelplane.namespace": "team",
         "modelplane.outcome": "Done",
     }
     assert found["of helm"].attributes == {
@@ -165,7 +278,7 @@ async def test_an_operator_tells_of_its_reconciles_and_requests_and_of_no_secret
     written = next(span for span in children if span.attributes["http.request.method"] == "PUT")
     server = URL(yaml.safe_load(clean_api.server.kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
     assert written.attributes == {
-        "k8s.cluster.name": "hub",
+        "modelplane.cluster": "hub",
         "http.request.method": "PUT",
         "http.response.status_code": 200,
         "server.address": server.host,

@@ -87,6 +87,8 @@ async def _brought_up(scene: Scene, one: Operator, size: int) -> AsyncIterator[F
         yield figure
     asked = Counter({what: count for what, count in (full.reads - empty.reads).items() if what.split()[1] in ASKING})
     yield Figure("B14", size, "reads for each replica", round(asked.total() / replicas, 2), "requests")
+    stored = await asyncio.to_thread(scene.server.etcd.size)
+    yield Figure("B2", size, "etcd of the hub, with its history", round(stored / 1e6, 1), "MB")
     yield Figure("B14", size, "on the hub for each replica", round(await _stored(scene) / replicas / 1e3, 2), "kB")
 
 

@@ -135,7 +135,7 @@ class Container(Model):
     name: String63
     """Always `engine`."""
     image: Image
-    """Image of the engine, for example `vllm/vllm-openai:v0.11.0`."""
+    """Image of the engine, for example `vllm/vllm-openai:v0.32.0`."""
     command: Annotated[tuple[Argument, ...], Field(max_length=COMMAND)] = ()
     """Replaces the image's entry point. With a command, nothing is added to the arguments."""
     args: Annotated[tuple[Argument, ...], Field(max_length=ARGUMENTS)] = ()

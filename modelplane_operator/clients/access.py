@@ -31,6 +31,7 @@ from modelplane_operator.kube.tokens import Token
 from modelplane_operator.kube.words import listed
 
 MOST_NODES, DEEPEST = 10_000, 20  # of the YAML of a kubeconfig: hundreds of clusters
+LONGEST_URL = 2048  # characters: of what most programs take; it is in spans and in errors
 LONGEST_KEY = 8 * 1024  # characters of PEM: RSA of 8192 bits signs in 50 ms, on the event loop; of 16384 in 250
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFUSED = {
@@ -284,6 +285,11 @@ def _proxy(said: str) -> str | None:
 
 def _url(said: str, field: str, *schemes: str) -> SplitResult:
     """A URL of one of these schemes that names a host; raises KubeconfigError, which does not quote it."""
+    if len(said) > LONGEST_URL:
+        raise KubeconfigError(
+            f"the kubeconfig's {field} has more than {LONGEST_URL:,} characters: write no more than a scheme, a host, "
+            "a port and a path there"
+        )
     with suppress(ValueError):  # brackets that do not match, a port that is no number
         url = urlsplit(said)
         if url.scheme in schemes and _is_host(url.hostname or "") and url.port != 0 and _WORD.fullmatch(said):
@@ -321,11 +327,11 @@ def _named(config: Section, kind: str, name: str) -> Section:
         raise KubeconfigError(_UNNAMED[kind])
     found = [one.get(kind) for one in sections if one.get("name") == name]
     if len(found) > 1:
-        raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name!r}")
+        raise KubeconfigError(f"the kubeconfig has more than one {kind} named {name[:NAME]!r}")
     if not found:
         has = listed(sorted(str(one.get("name"))[:NAME] for one in sections))
         remedy = f"it has {has}, name one of these" if has else f"it has no {kind}s at all, write a whole one"
-        raise KubeconfigError(f"the kubeconfig has no {kind} named {name!r}: {remedy}")
+        raise KubeconfigError(f"the kubeconfig has no {kind} named {name[:NAME]!r}: {remedy}")
     return cast(Section, found[0]) if isinstance(found[0], dict) else {}
 
 

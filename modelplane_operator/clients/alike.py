@@ -11,7 +11,7 @@ from modelplane_operator.kube.objects import Manifest
 
 MOST: Final = 2 * 2**20  # bytes of what is remembered, about
 OVERHEAD: Final = 200  # bytes of what is remembered of a value, beside its JSON
-LARGEST: Final = 4096  # bytes of JSON that are looked for as a whole; of what is larger, only the parts are
+LARGEST: Final = 4096  # of a text, or bytes of JSON, that are looked for as a whole; of what is larger, only the parts
 WORK: Final = 2**18  # for one object, of which a value is one and so much JSON another: some 0.2 s at the very most
 JSON: Final = 128
 NESTED: Final = frozenset({dict, list})
@@ -70,7 +70,7 @@ class Alike:
             return known
         if (known := self._old.get(key)) is None:
             known = value if value.__class__ is str else self._parts(value, like)
-        if len(key) <= LARGEST or isinstance(key, str):
+        if len(key) <= LARGEST:
             self._new[key] = known
             self._size += len(key) + OVERHEAD
             if self._size > self._most // 2:

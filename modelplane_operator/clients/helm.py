@@ -205,7 +205,7 @@ class Helm:
         place = (cluster.name, release)
         run, error = self._runs[place], ""
         slots = self._slots_by_cluster.setdefault(cluster.name, asyncio.Semaphore(OF_ONE_CLUSTER))
-        told = {"k8s.cluster.name": cluster.name or "hub", "k8s.namespace.name": release.namespace}
+        told = {"modelplane.cluster": cluster.name or "hub", "modelplane.namespace": release.namespace}
         try:
             with begun(f"helm {run.verb}", {**told, "modelplane.release": release.name}):
                 async with slots, self._slots:

@@ -1,29 +1,35 @@
 """Spans by OpenTelemetry's SDK, and OTLP over HTTP. Imported only where traces are asked for: `tracing.py`.
 
 A thread of the SDK sends them, a batch at a time. Where nobody takes them they are dropped, and nothing waits for it.
+What is in spans and what a collector answers has bounds, of which the SDK has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from threading import Thread
 from typing import Any
 
+import requests
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace import Tracer as SdkTracer
+from requests.adapters import HTTPAdapter
 
 from modelplane_operator import __version__
 from modelplane_operator.clients.tracing import Attributes
 
 NAME = "modelplane-operator"
 TRACES = "/v1/traces"
+LONGEST = 4096  # characters of an attribute, unless the SDK's variables say another number
+ANSWER = 4096  # bytes of a collector's answer, in which nobody reads
 LAST_SECONDS = 1.0  # that the end of the process waits for the last batch
 
 log = structlog.get_logger()
@@ -33,8 +39,12 @@ def exporter(endpoint: str, identity: str) -> tuple[Tracer, Callable[[], None]]:
     """What makes spans and sends them there, and how to end it. What the environment says of the resource wins."""
     ours = {"service.name": NAME, "service.version": __version__, "service.instance.id": identity}
     resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    sending = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{TRACES}" if endpoint else None)
+    limits = SpanLimits()
+    if limits.max_span_attribute_length is None:
+        limits = SpanLimits(max_span_attribute_length=LONGEST)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False, span_limits=limits)
+    where = f"{endpoint.rstrip('/')}{TRACES}" if endpoint else None
+    sending = OTLPSpanExporter(endpoint=where, session=session())
     provider.add_span_processor(BatchSpanProcessor(Sending(sending)))
 
     def end() -> None:
@@ -43,6 +53,25 @@ def exporter(endpoint: str, identity: str) -> tuple[Tracer, Callable[[], None]]:
         last.join(LAST_SECONDS)
 
     return Tracer(provider.get_tracer(NAME, __version__)), end
+
+
+class Bounded(HTTPAdapter):
+    """Reads the beginning of an answer, where requests would read all of it, unpacked."""
+
+    def send(self, *given: Any, **more: Any) -> requests.Response:
+        answer = super().send(*given, **more)
+        raw = answer.raw
+        answer.raw = BytesIO(raw.read(ANSWER, decode_content=False))
+        raw.close()  # the connection stays, if that was all
+        return answer
+
+
+def session() -> requests.Session:
+    """By which spans are sent."""
+    made = requests.Session()
+    for scheme in ("http://", "https://"):
+        made.mount(scheme, Bounded())
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ Who makes spans and where they go is `otlp.py`'s.
 
 A request counts to the reconcile in whose tasks it is made, until that ends: what goes on beside reconciles (watches,
 probes, the lease) makes no spans, though a reconcile may have begun it. Attributes are names and numbers, by
-OpenTelemetry's conventions: no query of a URL, no body, no word of an error.
+OpenTelemetry's conventions: no query of a URL, no body, no word of an error. Of an object that something is done for or
+to they begin with `modelplane.`: by these conventions `k8s.` says where whoever tells it runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.objects import Key
 
 EXTRA = "install modelplane-operator[otel]"
+BY_HTTP = "set it to http/protobuf, and the endpoint to the collector's port for OTLP over HTTP, mostly 4318"
 
 Attributes = Mapping[str, str | int]
 
@@ -86,7 +88,7 @@ def reconcile(kind: str, key: Key) -> AbstractContextManager[Span]:
     if _tracer is None:
         return _OFF
     attributes = {"modelplane.kind": kind, "modelplane.name": key.name}
-    attributes |= {"k8s.namespace.name": key.namespace} if key.namespace else {}
+    attributes |= {"modelplane.namespace": key.namespace} if key.namespace else {}
     return _within(_tracer, f"reconcile {kind}", attributes, None)
 
 
@@ -139,13 +141,16 @@ def _recorded(span: Recorded) -> Generator[Span]:
 
 
 @contextmanager
-def exporting(endpoint: str | None, identity: str) -> Generator[None]:
+def exporting(endpoint: str | None, identity: str, grpc: str = "") -> Generator[None]:
     """Have spans made while the block runs. `endpoint`: where they go; empty: as the environment says; None: none are.
+    `grpc`: the variable that asks for gRPC.
 
     What keeps it from that is one line in the log: the operator does without.
     """
     global _tracer  # noqa: PLW0603 - of the whole process, as contexts are
-    if endpoint is None:
+    if endpoint is not None and grpc:
+        log.warning("traces are off", why=f"{grpc} is grpc, and they are sent by HTTP alone", remedy=BY_HTTP)
+    if endpoint is None or grpc:
         yield
         return
     try:

@@ -259,7 +259,7 @@ class Wire:
 
     def _told(self, request: Request) -> Attributes:
         """What a span says of a request."""
-        return {"k8s.cluster.name": self.cluster, **by_http(request.method, self._url(request))}
+        return {"modelplane.cluster": self.cluster, **by_http(request.method, self._url(request))}
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from heapq import nlargest
+from os.path import commonprefix
 
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.conditions import condition
@@ -14,7 +16,7 @@ from modelplane_operator.kube.words import counted
 
 NAMED = 3  # of labels, and of replicas
 LENGTH = 64  # of a label, as it is compared with others
-COMPARED = 64  # of the labels there are, the most common: a tenant chooses how many those are
+COUNTED, COMPARED = 1024, 64  # of the labels there are, of which a tenant chooses how many
 
 Labels = Mapping[str, str]
 
@@ -57,8 +59,9 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
         keys = {key for key, _ in pairs}
         counts = Counter((key, labels[key]) for labels in near.endpoints for key in keys & labels.keys())
         meant = [f"{key}={value}" for key, value in pairs][:NAMED]
-        common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COMPARED)]
-        nearest = sorted(common, key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
+        common = [(f"{key}={value}", count) for (key, value), count in counts.most_common(COUNTED)]
+        begun = nlargest(COMPARED, common, key=lambda one: (_begin(one[0], meant), one[1]))
+        nearest = sorted(begun, key=lambda one: (-_likeness(one[0], meant), -one[1], one[0]))
         told = [f"{pair} ({count})" for pair, count in nearest[:NAMED]]
         most = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
         lacks = f"none has the label {' or '.join(sorted(keys)[:NAMED])}: give it to those that are meant"
@@ -66,6 +69,11 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
         yield f"of the {len(near.endpoints)} in this namespace: {named}"
     else:
         yield "there are none in this namespace, and those of others do not count: write a ModelDeployment here"
+
+
+def _begin(pair: str, meant: Sequence[str]) -> int:
+    """With how many characters a label begins as one that is asked for: what takes little, before what takes more."""
+    return max((len(commonprefix((pair[:LENGTH], one[:LENGTH]))) for one in meant), default=0)  # noqa: RUF071 - of characters
 
 
 def _likeness(pair: str, meant: Sequence[str]) -> float:

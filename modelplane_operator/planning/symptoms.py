@@ -6,8 +6,9 @@ The words are stable while nothing changes: they leave out what counts up by its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.model_replica import ModelReady
@@ -51,22 +52,29 @@ class Symptom:
 
 
 def cut_pod(pod: Manifest) -> Manifest:
-    """What matters of a pod: the rest is what a tenant writes, up to a megabyte of arguments in each copy."""
-    metadata, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
-    conditions = [_cut(one, _CONDITION) for one in entries(status, "conditions") if one.get("type") in _TOLD]
+    """What matters of a pod: the rest is what a tenant writes, up to a megabyte of arguments in each copy.
+
+    Here and below, a cluster may answer anything: what has not the shape of a pod is not there.
+    """
+    metadata, spec, status = section(pod, "metadata"), _object(pod.get("spec")), _object(pod.get("status"))
+    conditions = [
+        one for told in _objects(status.get("conditions")) if (one := _cut(told, _CONDITION)).get("type") in _TOLD
+    ]
     containers = {
-        name: [{"name": one.get("name", ""), **_cut(one, _CONTAINER), **_states(one)} for one in found]
+        name: [{"name": "", **_cut(one, _CONTAINER), **_states(one)} for one in found]
         for name in _CONTAINERS
-        if (found := entries(status, name))
+        if (found := _objects(status.get(name)))
     }
-    selector = section(spec, "nodeSelector")
+    selector = _cut(_object(spec.get("nodeSelector")), (labels.POOL,))
     return {
         "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
         "spec": {
-            **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
-            **({"nodeSelector": {labels.POOL: selector[labels.POOL]}} if labels.POOL in selector else {}),
+            **_cut(spec, ("nodeName",)),
+            **({"nodeSelector": selector} if selector else {}),
             **({"resourceClaims": [{}]} if spec.get("resourceClaims") else {}),
-            "containers": [{"name": one.get("name", ""), **_probe(one)} for one in entries(spec, "containers")],
+            "containers": [
+                {"name": "", **_cut(one, ("name",)), **_probe(one)} for one in _objects(spec.get("containers"))
+            ],
         },
         "status": {**_cut(status, _STATUS), "conditions": conditions, **containers},
     }
@@ -77,11 +85,11 @@ def cut_workload(workload: Manifest) -> Manifest:
 
     Its spec is the pods', with all that a tenant writes.
     """
-    status = section(workload, "status")
+    status = _object(workload.get("status"))
     refused = [
-        {**_cut(one, ("type", "status", "reason")), "message": _stable(one.get("message", ""))}
-        for one in entries(status, "conditions")
-        if one.get("type") == _REFUSED_PODS
+        {**one, "message": _stable(one.get("message", ""))}
+        for told in _objects(status.get("conditions"))
+        if (one := _cut(told, ("type", "status", "reason", "message"))).get("type") == _REFUSED_PODS
     ]
     told = {**_cut(status, WORKLOAD_STATUS), **({"conditions": refused} if refused else {})}
     return {"metadata": section(workload, "metadata"), "status": told}
@@ -89,18 +97,27 @@ def cut_workload(workload: Manifest) -> Manifest:
 
 def cut_route(route: Manifest) -> Manifest:
     """What is judged of a route to a replica: what it leads to, and what gateways say of it, but not since when."""
+    spec, status = _object(route.get("spec")), _object(route.get("status"))
     rules = [
-        {"backendRefs": [_cut(one, ("kind", "name")) for one in entries(rule, "backendRefs")]}
-        for rule in entries(route, "spec", "rules")
+        {"backendRefs": [_cut(one, ("kind", "name")) for one in _objects(rule.get("backendRefs"))]}
+        for rule in _objects(spec.get("rules"))
     ]
     told = [
-        {**_cut(one, ("parentRef",)), "conditions": [_cut(each, _JUDGEMENT) for each in entries(one, "conditions")]}
-        for one in entries(route, "status", "parents")
+        {
+            "parentRef": _cut(_object(one.get("parentRef")), _PARENT),
+            "conditions": [_cut(each, _JUDGEMENT) for each in _objects(one.get("conditions"))],
+        }
+        for one in _objects(status.get("parents"))
     ]
-    spec = {**_cut(section(route, "spec"), ("parentRefs",)), "rules": rules}
-    return {"metadata": section(route, "metadata"), "spec": spec, "status": {"parents": told}}
+    parents = [_cut(one, _PARENT) for one in _objects(spec.get("parentRefs"))]
+    return {
+        "metadata": section(route, "metadata"),
+        "spec": {"parentRefs": parents, "rules": rules},
+        "status": {"parents": told},
+    }
 
 
+_PARENT = ("kind", "namespace", "name")  # of a gateway that a route names
 _REFUSED_PODS = "ReplicaFailure"  # a condition: pods cannot be made, for a quota, say
 WORKLOAD_STATUS = ("observedGeneration", "replicas", "readyReplicas", "updatedReplicas")  # of a workload's status
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
@@ -109,27 +126,45 @@ _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _JUDGEMENT = ("type", "status", "reason", "message", "observedGeneration")
 _STATUS = ("phase", "reason", "message")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses")
-_CONTAINER = ("ready", "started", "restartCount")
+_CONTAINER = ("name", "ready", "started", "restartCount")
 _STATES = {"state": ("waiting", "running", "terminated"), "lastState": ("terminated",)}
 _STATE = ("reason", "message", "exitCode", "startedAt")
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("ready", "started"), bool),
+    **dict.fromkeys(("restartCount", "exitCode", *WORKLOAD_STATUS), int),
+    "port": (int, str),
+}
+"""Of fields that are no texts."""
 
 
 def _states(container: Section) -> Manifest:
     return {
-        name: {kind: _cut(said, _STATE) for kind in kinds if (said := section(found, kind))}
+        name: {kind: _cut(said, _STATE) for kind in kinds if (said := _object(found.get(kind)))}
         for name, kinds in _STATES.items()
-        if (found := section(container, name))
+        if (found := _object(container.get(name)))
     }
 
 
 def _probe(container: Section) -> Manifest:
-    asked = section(container, "readinessProbe", "httpGet")
+    asked = _object(_object(container.get("readinessProbe")).get("httpGet"))
     return {"readinessProbe": {"httpGet": _cut(asked, ("path", "port"))}} if asked else {}
 
 
+def _object(value: Any) -> Section:
+    return cast(Section, value) if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> Sequence[Section]:
+    return (
+        [cast(Section, one) for one in cast(list[Any], value) if isinstance(one, dict)]
+        if isinstance(value, list)
+        else ()
+    )
+
+
 def _cut(said: Section, fields: Iterable[str]) -> Manifest:
-    """Some fields, and of a text no more than is told."""
-    kept = {name: said[name] for name in fields if name in said}
+    """Some fields, where they are of their type, and of a text no more than is told."""
+    kept = {name: value for name in fields if isinstance(value := said.get(name), _TYPES.get(name, str))}
     return {name: value[:LENGTH] if isinstance(value, str) else value for name, value in kept.items()}
 
 

@@ -21,7 +21,7 @@ from modelplane_operator.rendering.model_replica.pods import (
     probes,
 )
 
-IMAGE: Final = "vllm/vllm-openai:v0.11.0"
+IMAGE: Final = "vllm/vllm-openai:v0.32.0"
 SELECTING: Final = "inference.devopstoolkit.ai/llminference"
 PORT: Final = 8000
 WEIGHTS: Final = "/weights"

@@ -118,6 +118,7 @@ def values() -> str:
     return yaml.safe_dump(
         {
             "image": {"repository": repository, "tag": tag},
+            "tenantNamespaces": "all",
             "settings": {"chart-mirror": "/charts", "chart-digests": "ignored", **HURRIED},
             "extraVolumes": [{"name": "charts", "projected": {"sources": sources}}],
             "extraVolumeMounts": [{"name": "charts", "mountPath": "/charts", "readOnly": True}],

@@ -180,7 +180,7 @@ def register(cluster: Cluster) -> None:
     """What docs/install.md has one do for a cluster: an account there, its kubeconfig on the hub, labelled nodes."""
     cluster.kubectl("apply", "-f", str(ROOT / "examples/access/with-helm.yaml"))
     script = ROOT / "examples" / "access" / "kubeconfig.sh"
-    kubeconfig = run(script, cluster.server, kubeconfig=cluster.kubeconfig)
+    kubeconfig = run(script, cluster.server, "/dev/stdout", kubeconfig=cluster.kubeconfig)
     HUB.apply(
         {
             "apiVersion": "v1",

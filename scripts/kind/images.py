@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localfleet import binaries
 from modelplane_operator import __version__
+from modelplane_operator.rendering.llm_deployment import IMAGE as ENGINE  # and what examples/start runs
 from scripts.kind.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,7 +23,6 @@ OPERATOR = "modelplane-operator:kind"
 PUSHED = f"registry.example.com/modelplane-operator:{__version__}"
 """The same, under the name that docs/install.md pushes it by."""
 SIMULATOR = "modelplane-kind/simulator:1"
-ENGINE = "vllm/vllm-openai:v0.11.0"  # what examples/start runs
 TRAEFIK = "traefik:v3.7.12"
 ENVOY_GATEWAY = "envoyproxy/gateway:v1.9.1"
 ENVOY = "envoyproxy/envoy:v1.40.0"
@@ -44,7 +44,8 @@ def build(base: str) -> None:
     programs = binaries.ensure("traefik", "envoy-gateway", "envoy", "madeupdevices")
     run("docker", "tag", OPERATOR, PUSHED)
     simulator = {"localfleet": ROOT / "localfleet", "vllm": HERE / "vllm"}
-    docker_build(simulator | {"Dockerfile": HERE / "simulator.Dockerfile"}, SIMULATOR, ENGINE, OPERATOR=OPERATOR)
+    dockerfile = {"Dockerfile": HERE / "simulator.Dockerfile"}
+    docker_build(simulator | dockerfile, SIMULATOR, ENGINE, OPERATOR=OPERATOR)
     pack(programs["traefik"], TRAEFIK)
     pack(programs["envoy-gateway"], ENVOY_GATEWAY)
     pack(programs["envoy"], ENVOY, base=base)  # the only one that needs a C library

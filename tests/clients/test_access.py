@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from modelplane_operator.api.certificate import Certificate
-from modelplane_operator.clients.access import read_kubeconfig, read_token, with_token
+from modelplane_operator.clients.access import LONGEST_URL, read_kubeconfig, read_token, with_token
 from modelplane_operator.clients.certificates import secret_data
 from modelplane_operator.clients.kube import connect
 from modelplane_operator.kube.errors import Conflict, KubeconfigError, ServerFault, Unreachable
@@ -35,6 +35,7 @@ from modelplane_operator.kube.tokens import Token
 
 CERTIFICATE = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 CANARY = "canary-4711"
+LONG = "https://example.org/".ljust(LONGEST_URL, "a")
 
 
 def kubeconfig(*, cluster: Any = (), user: Any = (), **config: Any) -> str:
@@ -87,6 +88,7 @@ def authority() -> Mapping[str, str]:
         ({}, "https://example.org:6443", ""),
         ({"insecure-skip-tls-verify": False}, "https://example.org:6443", ""),
         ({"insecure-skip-tls-verify": True}, "https://example.org:6443", "it says insecure-skip-tls-verify"),
+        ({"server": LONG}, LONG, ""),
         ({"server": "https://[fd00::1]:6443/"}, "https://[fd00::1]:6443", ""),
         ({"server": "https://rancher.example/k8s/clusters/c-x"}, "https://rancher.example/k8s/clusters/c-x", ""),
         ({"server": "https://kind_control-plane:6443"}, "https://kind_control-plane:6443", ""),
@@ -126,11 +128,13 @@ def test_a_server_without_tls_is_refused_unless_that_is_allowed() -> None:
         ({"server": "https://example.org:port"}, "server is not a URL"),
         ({"server": "https://example.org:99999"}, "server is not a URL"),
         ({"server": "https://exam ple.org"}, "server is not a URL"),
+        ({"server": f"{LONG}a"}, "server has more than 2,048 characters: write no more"),
         ({"server": "https://example.org\r\nX: y"}, "server is not a URL"),
         ({"server": f"https://{CANARY}:x@example.org"}, "more than a host, a port and a path"),
         ({"server": "https://example.org/?a=b"}, "more than a host, a port and a path"),
         ({"server": "https://example.org/#a"}, "more than a host, a port and a path"),
         ({"proxy-url": "socks5://proxy.example"}, "proxy-url is not a URL of http or https"),
+        ({"proxy-url": "http://proxy.example/" + "a" * LONGEST_URL}, "proxy-url has more than 2,048 characters"),
         ({"proxy-url": {"http": "proxy.example"}}, "proxy-url is not a string"),
         ({"tls-server-name": True}, "tls-server-name is not a string"),
         ({"tls-server-name": "exam ple"}, "tls-server-name is not a host name"),
@@ -180,14 +184,23 @@ def test_a_user_that_is_not_what_the_operator_can_be_is_refused(user: dict[str, 
         ({"current-context": None}, "has no current-context: write the name"),
         ({"current-context": "d"}, "has no context named 'd': it has c, name one of these"),
         ({"contexts": [{"name": "c", "context": {"cluster": "c"}}]}, "current context names no user"),
+        ({"current-context": "d" * 2**19}, "has no context named 'd{63}': it has c"),
+        (
+            {
+                "current-context": "d" * 2**18,
+                "contexts": [{"name": "d" * 2**18, "context": {"cluster": one}} for one in "ab"],
+            },
+            "more than one context named 'd{63}'$",
+        ),
         ({"current-context": 1}, "current-context is not a string"),
         ({"clusters": "c"}, "no cluster named 'c'"),
         ({"users": [{"name": "u", "user": {"token": one}} for one in "ab"]}, "more than one user named 'u'"),
     ],
 )
 def test_what_a_context_names_is_there_once(config: dict[str, Any], why: str) -> None:
-    with pytest.raises(KubeconfigError, match=why):
+    with pytest.raises(KubeconfigError, match=why) as refused:
         read_kubeconfig(kubeconfig(**config))
+    assert len(str(refused.value)) < 200
 
 
 def jwt(**claims: Any) -> str:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.alike import LARGEST, Alike
+from modelplane_operator.clients.alike import LARGEST, MOST, Alike
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.objects import Key
@@ -79,6 +79,17 @@ def test_what_is_remembered_has_a_bound() -> None:
 
     assert sum(one is other for one, other in zip(again[10:], kept[-10:], strict=True)) == 10, "the last ones are known"
     assert not any(one is other for one, other in zip(again[:10], kept[:10], strict=True)), "the first are not any more"
+
+
+def test_long_texts_push_nothing_out() -> None:
+    """They are as long as a tenant likes, and one is as much as all that is remembered."""
+    alike, value = Alike(), {"much": ["of", "it"]}
+    kept = alike.of(value)
+
+    for letter in "abc":
+        alike.of(letter * MOST)
+
+    assert alike.of(orjson.loads(orjson.dumps(value))) is kept
 
 
 def test_large_values_share_their_parts() -> None:

@@ -116,6 +116,7 @@ def _stack(name: str, depth: int) -> Manifest:
 
 KUBECONFIGS = (
     ("with a typing error in its server", _KUBECONFIG.replace("https://", "https://["), "server is not a URL"),
+    ("with a book for its server", _KUBECONFIG.replace(":6443", ":6443/" + "a" * 2**19), "server has more than 2,048"),
     ("that is an alias bomb", _BOMB, "YAML aliases"),
     ("that is a nest of lists", "[" * 100_000, "nested more than 20 levels"),
     ("with a date that is none", _KUBECONFIG.replace("hush", "2026-13-45"), "token is not a string"),

@@ -11,6 +11,8 @@ import pytest
 from tests.support.hydrating import CONTENT, Ended, run
 from tests.support.model_hub import COMMIT, ModelHub, model_hub
 
+pytestmark = pytest.mark.processes
+
 TOKEN = "hf_canary7c1e"  # noqa: S105 - of a stand-in
 WEIGHTS = random.Random(1).randbytes(3_000_000)  # noqa: S311 - no secret
 FILES = {

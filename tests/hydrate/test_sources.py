@@ -20,6 +20,8 @@ from moto.server import ThreadedMotoServer
 from tests.support.hydrating import Ended, run
 from tests.support.web_server import WebServer, web_server
 
+pytestmark = pytest.mark.processes
+
 TOKEN = "canary-9a41f0"  # noqa: S105 - of a stand-in
 WEIGHTS = random.Random(1).randbytes(3_000_000)  # noqa: S311 - no secret
 FILES = {"config.json": b'{"model_type": "toy"}', "model.safetensors": WEIGHTS, "original/model 1.pth": WEIGHTS[:5000]}

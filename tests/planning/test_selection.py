@@ -75,6 +75,14 @@ def test_labels_by_the_thousand_are_counted_and_few_of_them_compared(monkeypatch
     assert 0 < compared.call_count <= 3 * selection.COMPARED
 
 
+def test_the_label_that_was_meant_is_found_among_many_that_are_more_common() -> None:
+    others = [{"group": f"team-{number}"} for number in range(300) for _ in range(3)]
+    near = Neighbours(({"group": "qwen3-8b"}, *others))
+    asked = service((1, "qwen3-8"))
+
+    assert "group=qwen3-8b (1), " in told(plan(replace(seen(asked), near=near)))["EndpointsResolved"][2]
+
+
 @pytest.mark.parametrize(
     ("manifest", "words"),
     [

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from modelplane_operator.api.labels import POOL
 from modelplane_operator.kube.ownership import marked, was_applied
@@ -13,9 +15,12 @@ from modelplane_operator.planning.hardware import cut_node
 from modelplane_operator.planning.nodes import Unfit
 from modelplane_operator.planning.symptoms import (
     cut_pod,
+    cut_route,
     cut_workload,
     is_ready,
+    is_refused,
     is_unseen,
+    refuses_backend,
     symptoms,
     told,
     unfinished,
@@ -334,7 +339,87 @@ def beside(*routes: Manifest) -> Manifest:
     ],
 )
 def test_a_route_leads_somewhere_when_its_gateway_has_accepted_its_latest_form(observed: Manifest, why: str) -> None:
-    assert unrouted(observed) == why
+    assert unrouted(observed) == unrouted(cut_route(observed)) == why
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "Gateway", "Accepted"]),
+    lambda part: st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(["name", "type", "kind"]), part),
+    max_leaves=4,
+)
+"""What a cluster may answer in place of anything."""
+CONDITIONS = st.lists(st.fixed_dictionaries({"type": st.just("Accepted") | ODD, "reason": ODD, "message": ODD}) | ODD)
+REFERENCE = st.fixed_dictionaries({"name": st.just(OURS["name"]) | ODD}, optional={"kind": ODD, "namespace": ODD}) | ODD
+RULE = st.fixed_dictionaries({"backendRefs": st.lists(REFERENCE) | ODD}) | ODD
+SAID = st.fixed_dictionaries({"parentRef": REFERENCE, "conditions": CONDITIONS | ODD}) | ODD
+SPECS = (
+    st.fixed_dictionaries({}, optional={"parentRefs": st.lists(REFERENCE) | ODD, "rules": st.lists(RULE) | ODD}) | ODD
+)
+STATUSES = st.fixed_dictionaries({}, optional={"parents": st.lists(SAID) | ODD}) | ODD
+NAMED: Manifest = {"parentRefs": [OURS]}
+TOLD: Manifest = {"parents": [{"parentRef": OURS, "conditions": [{"type": "Accepted", "status": "True"}]}]}
+
+
+@given(spec=SPECS, status=STATUSES)
+@example(spec={}, status=TOLD)
+@example(spec={"parentRefs": None}, status=TOLD)
+@example(spec={"parentRefs": 7}, status=TOLD)
+@example(spec={"parentRefs": "gateway"}, status=TOLD)
+@example(spec={"parentRefs": [None, "gateway", ["gateway"]]}, status=TOLD)
+@example(spec={"parentRefs": [{"name": {"a": []}, "kind": []}]}, status=TOLD)
+@example(spec=NAMED, status={"parents": [{"parentRef": "gateway", "conditions": [7]}]})
+@example(spec=NAMED, status={"parents": {"parentRef": OURS}})
+@example(spec={"rules": [{"backendRefs": "x"}, {"backendRefs": ["x"]}, 7]}, status=[])
+def test_a_route_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None:
+    """A hostile cluster holds its routes to no schema."""
+    kept = cut_route({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
+
+    assert isinstance(unrouted(kept), str)
+    assert {type(judge(kept)) for judge in (is_unseen, is_refused, refuses_backend)} == {bool}
+    references = [ref for rule in kept["spec"]["rules"] for ref in rule["backendRefs"]]
+    assert all(isinstance(said, str) for ref in (*references, *kept["spec"]["parentRefs"]) for said in ref.values())
+
+
+STATE = st.fixed_dictionaries(
+    {}, optional={kind: st.fixed_dictionaries({"reason": ODD}) | ODD for kind in ("waiting", "running", "terminated")}
+)
+CONTAINER = st.fixed_dictionaries({"name": ODD}, optional={"ready": ODD, "restartCount": ODD, "state": STATE | ODD})
+CONTAINERS = st.lists(CONTAINER | ODD, max_size=2) | ODD
+POD = st.fixed_dictionaries(
+    {"phase": st.just("Failed") | ODD},
+    optional={"reason": ODD, "conditions": CONDITIONS | ODD, "containerStatuses": CONTAINERS},
+)
+
+
+@given(spec=st.fixed_dictionaries({}, optional={"nodeName": ODD, "containers": CONTAINERS}) | ODD, status=POD | ODD)
+@example(spec={}, status={"containerStatuses": [{"name": "a", "state": {"waiting": {"reason": {}}}}]})
+@example(spec={}, status={"phase": "Failed", "reason": 7})
+@example(spec={}, status={"conditions": ["x", {"type": {}}], "containerStatuses": [7]})
+def test_a_pod_of_any_shape_is_read_and_judged(spec: Any, status: Any) -> None:
+    kept = cut_pod({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec, "status": status})
+
+    assert isinstance(told(symptoms([kept])), str)
+
+
+COUNTED = ("observedGeneration", "readyReplicas", "updatedReplicas", "replicas")
+
+
+@given(status=st.fixed_dictionaries({"conditions": CONDITIONS | ODD}, optional=dict.fromkeys(COUNTED, ODD)) | ODD)
+@example(status={"readyReplicas": "x"})
+@example(status={"observedGeneration": "x"})
+@example(status={"conditions": [{"type": "ReplicaFailure", "message": 7}]})
+def test_a_workload_of_any_shape_is_read_and_judged(status: Any) -> None:
+    kept = cut_workload({"metadata": {"name": "a", "namespace": "ns", "generation": 2}, "status": status})
+
+    assert isinstance(unfinished(kept, 1), str)
+
+
+def test_of_what_is_no_reference_the_rest_of_a_route_is_kept() -> None:
+    spec = {"parentRefs": ["x", OURS], "rules": [7, {"backendRefs": [[], {"kind": "Service", "name": "a", "port": 1}]}]}
+    kept = cut_route({"metadata": {"namespace": "ns"}, "spec": spec, "status": {"parents": ["x", *TOLD["parents"]]}})
+
+    assert kept["spec"] == {**NAMED, "rules": [{"backendRefs": [{"kind": "Service", "name": "a"}]}]}
+    assert kept["status"] == TOLD
 
 
 @pytest.mark.parametrize(

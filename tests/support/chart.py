@@ -12,6 +12,8 @@ from tests.support.manifests import ROOT, Manifest
 
 CHART = ROOT / "charts" / "modelplane-operator"
 NAMESPACE = "modelplane-system"
+ANYWHERE = "tenantNamespaces=all"
+"""Models in all namespaces: what has to be said at install."""
 
 
 async def helm(*arguments: str, kubeconfig: Path | None = None, succeeds: bool = True) -> str:
@@ -29,7 +31,7 @@ async def helm(*arguments: str, kubeconfig: Path | None = None, succeeds: bool =
 
 async def rendered(*values: str) -> list[Manifest]:
     """All that it makes with these values, but for the definitions of our kinds, which are long."""
-    chosen = [f"--set={value}" for value in ("crds.enabled=false", *values)]
+    chosen = [f"--set={value}" for value in ("crds.enabled=false", ANYWHERE, *values)]
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *chosen)
     return [manifest for manifest in yaml.safe_load_all(said) if manifest]
 

@@ -35,7 +35,11 @@ class Collector:
     port: int
     status: int = 200
     hangs: bool = False
+    answer: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     bodies: list[bytes] = field(default_factory=list[bytes])
+    connections: set[int] = field(default_factory=set[int])
+    """Whence they came: a port each."""
 
     @property
     def endpoint(self) -> str:
@@ -43,9 +47,10 @@ class Collector:
 
     async def take(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.read())
+        self.connections.add(request.transport.get_extra_info("peername")[1] if request.transport else 0)
         if self.hangs:
             await asyncio.Event().wait()
-        return web.Response(status=self.status)
+        return web.Response(status=self.status, body=self.answer, headers=self.headers)
 
     def requests(self) -> list[ExportTraceServiceRequest]:
         return [ExportTraceServiceRequest.FromString(body) for body in self.bodies]

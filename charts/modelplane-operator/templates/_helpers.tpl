@@ -47,13 +47,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The namespaces of tenants, as a list; empty: all of the hub. */}}
 {{- define "operator.tenants" -}}
 {{- if kindIs "slice" .Values.tenantNamespaces -}}
+{{- if has "all" .Values.tenantNamespaces }}{{ fail "tenantNamespaces: say all without a list, or name namespaces in one" }}{{ end -}}
 {{- if not .Values.tenantNamespaces }}{{ fail "tenantNamespaces is an empty list: say all, or name them" }}{{ end -}}
 {{- range .Values.tenantNamespaces }}{{ if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" (toString .)) }}{{ fail (printf "tenantNamespaces: %v is no namespace's name" .) }}{{ end }}{{ end -}}
 {{- toJson (sortAlpha (uniq .Values.tenantNamespaces)) -}}
 {{- else if eq (toString .Values.tenantNamespaces) "all" -}}
 []
 {{- else -}}
-{{- fail "tenantNamespaces is all, or a list of namespaces" -}}
+{{- fail "tenantNamespaces is missing: a list of the namespaces that models are in, or all, which lets the operator read every Secret of the hub whose name it knows (docs/permissions.md)" -}}
+[]
 {{- end -}}
 {{- end }}
 

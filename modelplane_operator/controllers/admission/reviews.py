@@ -33,6 +33,7 @@ Review = Callable[[Any, Any, Clients], Awaitable[Verdict]]
 
 SEEN: Final = 0.3
 """Seconds within which what was just written is mostly seen here; less than the API server waits for a review."""
+WAITING: Final = 4  # services at a time, of the 16 reviews that run at once: the others are warned of without a wait
 BUSY: Final = Verdict(
     warnings=("These selectors take long to try on the whole fleet: what the scheduler decides is told in conditions",)
 )
@@ -59,14 +60,6 @@ def of_kinds(
     async def of_endpoint(new: ModelEndpoint, old: ModelEndpoint | None, _: Clients) -> Verdict:
         return admission.model_endpoint.judge(new, old, of_users)
 
-    async def of_service(new: ModelService, old: ModelService | None, clients: Clients) -> Verdict:
-        def answered() -> bool:
-            return any(selected(new, clients.hub)) or is_made(new, clients.hub)
-
-        if not answered():
-            await asyncio.sleep(SEEN)  # one `kubectl apply` of both: the ModelDeployment may not have been seen yet
-        return admission.model_service.judge(new, old, None if answered() else neighbours(new, clients.hub))
-
     of_deployment = deployments(controllers[of(ModelDeployment)], fleet)
 
     async def of_inference(new: LLMInference, _: LLMInference | None, clients: Clients) -> Verdict:
@@ -89,8 +82,29 @@ def of_kinds(
         of(LLMInference): of_inference,
         of(ModelCache): of_cache,
         of(ModelEndpoint): of_endpoint,
-        of(ModelService): of_service,
+        of(ModelService): services(),
     }
+
+
+def services() -> Review:
+    """By what answers for it now, or in a moment: of one `kubectl apply` the ModelDeployment may not be seen yet."""
+    waiting = 0
+
+    async def review(new: ModelService, old: ModelService | None, clients: Clients) -> Verdict:
+        nonlocal waiting
+
+        def answered() -> bool:
+            return any(selected(new, clients.hub)) or is_made(new, clients.hub)
+
+        if waiting < WAITING and not answered():
+            waiting += 1
+            try:
+                await asyncio.sleep(SEEN)
+            finally:
+                waiting -= 1
+        return admission.model_service.judge(new, old, None if answered() else neighbours(new, clients.hub))
+
+    return review
 
 
 def deployments(controller: Controller[Any, Any], fleet: FleetView) -> Review:

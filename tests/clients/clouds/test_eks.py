@@ -22,6 +22,8 @@ from tests.support.cloud_life import OWNER, Life
 from tests.support.cloud_world import HOURS, PACE, ended, one_of_each
 from tests.support.manifests import Manifest
 
+pytestmark = pytest.mark.processes
+
 FACTS = Facts(("us-west-2a", "us-west-2b"), "arn:aws:iam::123456789012:role/modelplane", {"p5.48xlarge": 2})
 PLAIN: Manifest = {
     "name": "l4",

@@ -22,6 +22,8 @@ from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.strands import Turn
 from tests.support.aws.server import AwsServer, aws_server
 
+pytestmark = pytest.mark.processes
+
 SPEC: dict[str, Any] = {
     "region": "us-west-2",
     "nodePools": [

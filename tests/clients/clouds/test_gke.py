@@ -20,6 +20,8 @@ from tests.support.google.server import PROJECT, Fault
 from tests.support.google.world import GoogleWorld, google_world
 from tests.support.manifests import Manifest
 
+pytestmark = pytest.mark.processes
+
 L4: Manifest = {
     "name": "l4",
     "role": "GPU",

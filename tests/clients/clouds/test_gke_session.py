@@ -33,6 +33,8 @@ from tests.support.google.server import PROJECT, GoogleServer
 from tests.support.silence import silence
 from tests.support.web_server import WebServer, web_server
 
+pytestmark = pytest.mark.processes
+
 LISTED = f"/projects/{PROJECT}/global/firewalls"
 
 
