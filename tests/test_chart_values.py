@@ -76,7 +76,7 @@ RENAMED = ("nameOverride=models", "fullnameOverride=models-hub", "serviceAccount
 async def test_pods_share_the_clusters_where_that_is_asked_for_and_there_are_some() -> None:
     assert not [one for one in operator(await rendered())["args"] if "share-clusters" in one]
     assert "--share-clusters=on" in operator(await rendered("clusterSharing.enabled=true"))["args"]
-    alone = (f"--set={value}" for value in ("clusterSharing.enabled=true", "replicaCount=1"))
+    alone = (f"--set={value}" for value in (ANYWHERE, "clusterSharing.enabled=true", "replicaCount=1"))
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *alone, succeeds=False)
     assert "clusterSharing.enabled needs a replicaCount of 2 or more" in said
 
