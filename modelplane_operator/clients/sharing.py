@@ -126,7 +126,7 @@ class Sharing:
                     tell = log.debug if self._failing else log.info
                     tell("clusters not looked after", held=self.count, error=str(error) or type(error).__name__)
                     self._failing = True
-                self._tell()
+                self.tell()
                 await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
         finally:
             await self._release()
@@ -201,7 +201,8 @@ class Sharing:
             if who not in named and shares.is_over(who):
                 yield partial(self._delete, lease)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Tell of what has changed: which connections there are to be, and of which clusters reconciles may begin."""
         held = frozenset({*self.shares.held, *self._leaving})
         before, self.connected = self.connected, held | frozenset(self.around.needs() if self.around.leads() else ())
         for one in sorted(before ^ self.connected):

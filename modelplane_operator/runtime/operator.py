@@ -177,6 +177,8 @@ class Operator:
 
     async def _work(self, runners: Runners) -> None:
         """Reconcile all that a leader does. What another leader has begun and not ended, no event would tell of."""
+        if self.sharing:
+            self.sharing.tell()  # a leader needs more connections, and what those have not shown yet is waited for
         for connection in self.fleet:
             connection.look_again()
         for one in runners:
