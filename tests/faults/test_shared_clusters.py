@@ -20,8 +20,10 @@ from localfleet.faultproxy.rules import Match, Rule, Signal, When
 from localfleet.kubeclient import ApiError
 from modelplane_operator.api import labels
 from modelplane_operator.clients.shares import cluster_lease
+from tests.faults import test_caches
 from tests.faults.life import ACTS, Life, perform, twice
 from tests.faults.stage import LEASE, QUICK, SEED, FaultyStage
+from tests.faults.test_caches import faultless_cache, storage, without_cache  # noqa: F401 - fixtures
 from tests.integration.harness import NOT_FOUND, WORKERS, Operator, until
 from tests.support.manifests import Manifest
 
@@ -107,6 +109,19 @@ async def test_the_work_of_an_operator_that_dies_in_the_middle_of_a_write_is_don
                 pods[victim].resume()
         assert [*twice(faultless[act].writes, await stage.writes())] == [], told
     assert struck.total(), "nobody was struck"
+
+
+@pytest.mark.fleet
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_cache")
+async def test_the_leader_stages_a_cache_on_clusters_that_other_pods_hold(
+    stage: FaultyStage,
+    faultless_cache: Life,  # noqa: F811 - fixture
+    pods: dict[str, Operator],
+) -> None:
+    for act in test_caches.ACTS:
+        await test_caches.perform(stage, act, faultless_cache[act].state)
+    assert all(one.is_up for one in pods.values())
 
 
 async def back(stage: FaultyStage, pod: Operator, name: str, where: str) -> None:
