@@ -161,6 +161,7 @@ class Hub:
     lossy: float = 0.0
     objects: dict[str, Manifest] = field(default_factory=dict[str, Manifest])
     clusters: set[str] = field(default_factory=set[str])
+    needs: set[str] = field(default_factory=set[str])
     version: int = 0
 
     def put(self, manifest: Manifest) -> Manifest:
@@ -255,7 +256,7 @@ class Pod:
         around = Around(
             lambda: set(self.hub.clusters),
             lambda: self.leads,
-            lambda: (),
+            lambda: self.hub.needs,
             lambda _: False,
             connects,
             lambda found: self.gained.extend(sorted(found)),
@@ -533,6 +534,29 @@ def test_an_object_of_a_new_cluster_does_not_wait_for_a_lease_to_end() -> None:
         await world.pass_by(6.0)
         assert pod.holds() == {"cluster-0"}
         await pod.end(clean=True)
+
+    run(lived())
+
+
+def test_the_leader_is_connected_to_what_it_needs_whoever_holds_that() -> None:
+    async def lived() -> None:
+        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
+        world.hub.clusters.update(CLUSTERS)
+        leader, other = world.add(), world.add()
+        await world.pass_by(40.0)
+        world.hub.needs.update(CLUSTERS[:4])
+        await world.pass_by(5.0)
+        assert not other.holds() >= world.hub.needs
+        assert leader.connected == leader.holds() | world.hub.needs
+        assert other.connected == other.holds()
+
+        leader.leads, other.leads = False, True
+        other.sharing.tell()
+        assert other.connected == other.holds() | world.hub.needs, "whoever begins to lead waits for no look"
+        await world.pass_by(5.0)
+        assert leader.connected == leader.holds()
+        for pod in world.pods:
+            await pod.end(clean=True)
 
     run(lived())
 
