@@ -21,6 +21,10 @@ class Fleet:
 
     store: Store
     open: Callable[[str, Access], Connection]
+    admits: Callable[[str], bool] = lambda _: True
+    """Whether a cluster is to be connected to by this process; whoever knows that it does so no longer, calls `review`.
+    """
+    _ways: dict[str, Access] = field(default_factory=dict[str, Access], init=False)
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
     _opened: list[Callable[[Connection], None]] = field(default_factory=list[Callable[[Connection], None]], init=False)
@@ -45,6 +49,9 @@ class Fleet:
 
     def set(self, name: str, access: Access) -> None:
         """Reach a cluster this way; nothing happens when that is how it is reached already."""
+        self._ways[name] = access
+        if not self.admits(name):
+            return
         known = self._connections.get(name)
         if known is not None:
             known.update(access)
@@ -56,6 +63,17 @@ class Fleet:
 
     def remove(self, name: str) -> None:
         """Close the connection to a cluster and forget what was seen there."""
+        self._ways.pop(name, None)
+        self._close(name)
+
+    def review(self, name: str) -> None:
+        """It is now to be connected to, or no longer."""
+        if not self.admits(name):
+            self._close(name)
+        elif (way := self._ways.get(name)) is not None:
+            self.set(name, way)
+
+    def _close(self, name: str) -> None:
         if self._connections.pop(name, None) is not None:
             if task := self._tasks.pop(name, None):
                 task.cancel()

@@ -163,6 +163,16 @@ class Helm:
             if place[0] == cluster and run.error:
                 self._runs[place] = replace(run, failures=0)
 
+    def busy(self, cluster: str) -> bool:
+        """Whether a run is under way there."""
+        return any(run.ended is None for run in self.runs(cluster).values())
+
+    def forget(self, cluster: str) -> None:
+        """Others look after the cluster from now on: how our runs went there, their next will tell better."""
+        self._contents.pop(cluster, None)
+        for place in [place for place, run in self._runs.items() if place[0] == cluster and run.ended is not None]:
+            del self._runs[place]
+
     async def close(self, seconds: float) -> None:
         """Wait so long for the runs that are under way; those that then still are go on by themselves."""
         if self._tasks:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -77,6 +77,7 @@ class Lease:
     now: Callable[[], float]
     chance: Callable[[], float]
     times: Times = field(default_factory=Times)
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
     _until: float = field(default=-math.inf, init=False)
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
@@ -87,6 +88,16 @@ class Lease:
     def held(self) -> bool:
         """Whether no other operator can be writing now."""
         return self.now() < self._until
+
+    @property
+    def until(self) -> float:
+        """When that ends, unless it is renewed before."""
+        return self._until
+
+    @property
+    def stored(self) -> Manifest | None:
+        """What we wrote last, while nobody is known to have written since."""
+        return self._mine
 
     def check(self) -> None:
         """Raise NotLeading when the lease is not ours, or no longer."""
@@ -99,16 +110,28 @@ class Lease:
             while True:
                 try:
                     async with asyncio.timeout(self.times.deadline / 2):
-                        await self._attempt()
+                        await self.renew()
                     self._failing = False
                 except (ClientError, TimeoutError) as error:
-                    self._mine = None
+                    self.doubt()
                     tell = log.debug if self._failing else log.info
                     tell("lease not renewed", held=self.held, error=str(error) or type(error).__name__)
                     self._failing = True
                 await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
         finally:
             await self._release()
+
+    async def renew(self) -> None:
+        """Take the lease if it is free, or keep it; raises ClientError."""
+        await self._attempt()
+
+    def doubt(self) -> None:
+        """Whether it was written, the next look is to tell."""
+        self._mine = None
+
+    def lose(self) -> None:
+        """It is not ours any more, as far as we are concerned."""
+        self._until = -math.inf
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `work` whenever the lease is ours; it is cancelled when the lease is lost. Ends when the work does."""
@@ -160,7 +183,9 @@ class Lease:
         before: Manifest = (lease or {}).get("spec") or {}
         wall = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # for people; no decision reads it
         same = before.get("holderIdentity") == self.identity
-        metadata = lease["metadata"] if lease else {"namespace": self.key.namespace, "name": self.key.name}
+        metadata: Manifest = lease["metadata"] if lease else {"namespace": self.key.namespace, "name": self.key.name}
+        if self.labels:
+            metadata = {**metadata, "labels": {**(metadata.get("labels") or {}), **self.labels}}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,

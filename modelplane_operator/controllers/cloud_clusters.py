@@ -117,7 +117,7 @@ class Tokens:
             informer.subscribe(self._named_seen)
 
     async def run(self) -> None:
-        """While we lead: whoever does not needs no way to any cluster yet."""
+        """While we lead, or share the clusters: whoever does neither needs no way to any cluster yet."""
         while True:
             await self.renew()
             await asyncio.sleep(REST)
@@ -132,6 +132,8 @@ class Tokens:
     def _is_due(self, which: _Which, source: TokenKubeconfig) -> bool:
         now = self.clock()
         if now - self._failed.get(which, -AGAIN) < AGAIN or not self._is_of_its_cluster(which):
+            return False
+        if not self.known.fleet.admits(source.name):
             return False
         return not source.token or source.made == 0.0 or now - source.made >= LASTS
 

@@ -14,6 +14,7 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.planning.answers.snapshot import observe
 from modelplane_operator.scheduling.fleet import FleetModel
 
 log = structlog.get_logger()
@@ -25,6 +26,9 @@ class FleetView:
 
     now: Callable[[], datetime]
     model: FleetModel = field(default_factory=FleetModel)
+    by_status: bool = field(default=False, kw_only=True)
+    """Whether clusters' own statuses tell if they answer: other pods are connected to them. While nobody is, a status
+    stays as it is."""
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
     """Every cluster as it could last be read."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
@@ -37,6 +41,8 @@ class FleetView:
 
     def on_health(self, name: str, health: Health) -> None:
         """A cluster begins or ceases to answer."""
+        if self.by_status:
+            return
         if health.error is None:
             self._silent_since.pop(name, None)
         else:
@@ -56,6 +62,9 @@ class FleetView:
             log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
             return
         self.clusters[key.name] = cluster
+        if self.by_status:
+            observe(self.model, cluster)
+            return
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
 
     def _replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:

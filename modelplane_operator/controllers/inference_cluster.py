@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 from modelplane_operator.api import (
     InferenceClass,
@@ -93,11 +94,13 @@ def controller(
     *,
     helm: bool = False,
     settle: timedelta = timedelta(minutes=6),
+    beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (),
 ) -> Controller[InferenceCluster, Observed]:
     """`known` says what is wrong with kubeconfigs; `helm`: whether charts are installed on clusters.
 
     `settle`: how long after the last endpoint that leads there by http requests may still come so, or be answered.
-    `resolver` says what the names of gateways stand for, `fabrics` what is kept of nodes.
+    `resolver` says what the names of gateways stand for, `fabrics` what is kept of nodes. `beside`: what makes the
+    tokens by which clusters are reached.
     """
     sweeps, registrations = Sweeps(SWEPT), Registrations()
     tokens: dict[str, tuple[Token | None, datetime]] = {}
@@ -175,11 +178,13 @@ def controller(
             RESOURCE_SLICE: _with_that_node,
         },
         on_connection=lambda name, _: (Key("", name),),
+        cluster_of=lambda manifest: manifest["metadata"]["name"],
         concurrency_key=lambda manifest: manifest["metadata"]["name"],
         watched_remotely=watched_remotely(fabrics),
         indexes=INDEXES,
         listeners=(fabrics.listen, known.listen),
         on_unauthorized=(known.refused,),
+        while_leading=beside,
         gauges=(GAUGE,),
     )
 

@@ -56,7 +56,7 @@ def kinds(world: World) -> Controllers:
     ranges = HubRanges(world.hub, now)
     tenants = TenantClusters(now, ranges, settings.reach, world.connection_changed, plain_http=settings.plain_http)
     world.fleet.beside(tenants.fleet)
-    view = FleetView(world.now)
+    view = FleetView(world.now, by_status=settings.shares_clusters)
     controllers = (
         inference_class.CONTROLLER,
         inference_cluster.controller(
@@ -66,6 +66,7 @@ def kinds(world: World) -> Controllers:
             fabrics,
             helm=with_helm,
             settle=drain_grace + timedelta(seconds=settings.lifecycle.grace_seconds),
+            beside=(on_clouds.tokens.run,),
         ),
         inference_gateway.controller(
             on_hub,

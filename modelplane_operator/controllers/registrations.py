@@ -84,7 +84,7 @@ class Registrations:
         pair, key = (mine, theirs), mark_key(theirs)
         if is_marked(find(site, SECRET, key), mine):
             return True
-        marked = _has_marked(other["metadata"]["name"], key, mine, clients.fleet)
+        marked = _has_marked(other, key, mine, clients.fleet)
         if marked or pair in self._marked:
 
             async def ask(kube: Kube) -> bool:
@@ -98,12 +98,13 @@ class Registrations:
         return None if marked is not None and now - since < PATIENCE else False
 
 
-def _has_marked(other: str, key: Key, uid: str, fleet: Callable[[str], Cluster]) -> bool | None:
+def _has_marked(other: Manifest, key: Key, uid: str, fleet: Callable[[str], Cluster]) -> bool | None:
     """Whether another InferenceCluster has written the uid on its cluster; None when nobody can tell."""
     try:
-        site = fleet(other)
+        site = fleet(other["metadata"]["name"])
     except Unreachable:
-        return None
+        # Where another pod is connected to it, it is about to mark it, and we see that if it is our own cluster, too.
+        return False if condition(other, ClusterReady.__name__).is_true else None
     if not site.health.answers:
         return None
     return is_marked(find(site, SECRET, key), uid)

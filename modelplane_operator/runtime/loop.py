@@ -137,6 +137,10 @@ def nobody(_: str, __: Cluster) -> Iterable[Key]:
     return ()
 
 
+def no_clusters(_: Cluster) -> Iterable[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[R, O]):
     """One kind: what to read, what to decide, whose changes concern it, and all that has to be there for that.
@@ -161,6 +165,11 @@ class Controller(Generic[R, O]):
     on_connection: ConnectionMapper = nobody
     while_paused: Callable[[Manifest], str] = nothing
     """What of an object goes on although it is paused, in words; its plan heeds the pause. Empty: it is left alone."""
+    cluster_of: Callable[[Manifest], str] | None = None
+    """For a kind of which each object is of one workload cluster: which. Where several pods share the clusters, the
+    pod that holds that cluster reconciles it, and the leader all other kinds."""
+    clusters_used: Callable[[Cluster], Iterable[str]] = no_clusters
+    """For other kinds, given the hub: the workload clusters that their objects are on."""
     concurrency_key: Callable[[Manifest], str] = lambda _: ""
     """What an object's writes depend on, a workload cluster for one: too many of one key do not run at once."""
     watched: tuple[Watched, ...] = ()
@@ -178,7 +187,7 @@ class Controller(Generic[R, O]):
     executors: Executors = field(default_factory=dict[type[Any], Any])
     """Who carries out those steps of its plans that no other kind has."""
     while_leading: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
-    """Run beside the reconciles, and cancelled with them."""
+    """Run beside the reconciles, wherever they are, and cancelled with them."""
     review: Callable[[R, R | None, Clients], Awaitable[Verdict]] | None = None
     """What is said of an object that somebody is about to write, and of what it was: by leaders and standbys alike."""
     answers: Callable[[Manifest, Clients], Awaitable[Answer]] | None = None

@@ -2,6 +2,7 @@
 
 watch     the hub, and every workload cluster that it names; standbys do so too
 lead      once all of the hub has been seen, one of several operators holds the lease and reconciles
+share     where that is asked for, each watches and reconciles what is of the clusters that it holds, leader or not
 stop      no more reconciles begin, those that run have some seconds, the lease is given back, connections close
 """
 
@@ -13,8 +14,9 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -28,12 +30,13 @@ from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
 from modelplane_operator.clients.prober import Pace as ConnectionPace
 from modelplane_operator.clients.reflector import RETURNING
+from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.rendering.digests import tested_archive
-from modelplane_operator.runtime import releases
+from modelplane_operator.runtime import releases, shared
 from modelplane_operator.runtime.admission import Webhook, webhook
 from modelplane_operator.runtime.events import Recorder
 from modelplane_operator.runtime.gauges import Gauge, Gauges
@@ -75,6 +78,8 @@ class Operator:
     helm: Helm | None = None
     guard: Guard = UNGUARDED
     webhook: Webhook | None = None
+    sharing: Sharing | None = None
+    """Where several pods share the clusters: this one's part in it."""
     _hub_seen: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
@@ -100,7 +105,9 @@ class Operator:
 
     def stuck(self) -> tuple[str, ...]:
         """What would not come loose without a restart."""
-        return tuple(stuck(self.loop_probe, self.hub, self.runners, leading=self.lease.held))
+        shares = self.sharing is not None and self._hub_seen.is_set()
+        at_work = [one for one in self.runners if self.lease.held or (shares and one.controller.cluster_of)]
+        return tuple(stuck(self.loop_probe, self.hub, at_work, leading=bool(at_work)))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch and, when it is our turn, lead, until told to stop."""
@@ -111,31 +118,46 @@ class Operator:
                 for part in (self.hub, self.loop_probe, self.recorder)
             ]
             background.append(group.create_task(self._know_clusters(), name="fleet"))
-            leading = group.create_task(self._lead(), name="lead")
+            of_clusters, rest = self.runners.apart() if self.sharing else (Runners(), self.runners)
+            leading = group.create_task(self._lead(rest), name="lead")
+            sharing = group.create_task(self._share(of_clusters), name="share")
             await stop.wait()
             log.info("stopping")
             for one in self.runners:
                 one.workers.stop()
             grace = self.settings.stop_grace
             ending = {leading} if self.lease.held else set[asyncio.Task[None]]()
+            if self.sharing and self._hub_seen.is_set():
+                ending.add(sharing)
             if self.helm is not None:
                 ending.add(group.create_task(self.helm.close(grace), name="helm"))
             if ending:
                 await asyncio.wait(ending, timeout=grace)
             leading.cancel()
-            await asyncio.wait({leading})  # it gives the lease back, which needs the hub
+            sharing.cancel()
+            await asyncio.wait({leading, sharing})  # they give leases back, which needs the hub
             for task in background:
                 task.cancel()
         log.info("stopped")
 
-    async def _lead(self) -> None:
+    async def _lead(self, runners: Runners) -> None:
         await self._seen()
         gc.collect(1)  # all of it would take a second for 25,000 objects, and find next to nothing
         gc.freeze()
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self.lease.run(), name="lease")
-            await self.lease.lead(self._work)
+            await self.lease.lead(partial(self._work, runners))
             electing.cancel()
+
+    async def _share(self, runners: Runners) -> None:
+        """Reconcile what is of the clusters that this pod holds."""
+        if self.sharing is None:
+            return
+        await self._hub_seen.wait()
+        async with asyncio.TaskGroup() as group:
+            sharing = group.create_task(self.sharing.run(), name="clusters")
+            await runners.work()
+            sharing.cancel()
 
     async def _seen(self) -> None:
         """Wait until all of the hub has been seen, and say what is missing."""
@@ -153,17 +175,19 @@ class Operator:
         await self._hub_seen.wait()
         await self.fleet.run()
 
-    async def _work(self) -> None:
-        """Reconcile everything. What another leader has begun and not ended, no event would tell of."""
+    async def _work(self, runners: Runners) -> None:
+        """Reconcile all that a leader does. What another leader has begun and not ended, no event would tell of."""
+        if self.sharing:
+            self.sharing.tell()  # a leader needs more connections, and what those have not shown yet is waited for
         for connection in self.fleet:
             connection.look_again()
-        for one in self.runners:
+        for one in runners:
             informer = self.hub.find(one.controller.type)
             for key in informer.keys() if informer else ():
                 one.workers.add(key)
         async with asyncio.TaskGroup() as group:
             trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None
-            await self.runners.work()
+            await runners.work()
             if trusted:
                 trusted.cancel()
 
@@ -184,6 +208,9 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     key = Key(settings.lease_namespace, settings.lease_name)
     lease = Lease(client, key, identity, clock, random.random, settings.times)
+    share = (
+        shared.sharing(settings, client, lease, hub, fleet, runners.woken, helm) if settings.shares_clusters else None
+    )
     recorder = Recorder(client, identity, clock, metrics.event)
     world = World(
         settings,
@@ -200,8 +227,11 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
     resync, reconciled, workers = Pace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
-        runners.add(runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard))
+        made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
+        runners.add(made)
     near, remote = watched(controllers)
+    if share:  # what one pod makes, others have to see
+        remote = tuple(replace(one, ours=False) for one in remote)
     hub.watch(near)
     runners.listen(hub)
 
@@ -212,7 +242,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     fleet.on_open(opened)
     on_write = webhook(settings.admission_listen, settings.admission_name, clients, controllers)
     operator = Operator(
-        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write
+        settings, hub, fleet, lease, runners, LoopProbe(clock), recorder, metrics, helm, guard, on_write, share
     )
     metrics.registry.register(State(operator))
     metrics.registry.register(Gauges(lambda: _told(controllers, hub) if lease.held else ()))

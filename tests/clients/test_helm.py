@@ -264,6 +264,23 @@ async def test_a_chart_that_is_missing_leaves_nothing_but_words(scene: Scene) ->
 
 
 @pytest.mark.fleet
+async def test_how_runs_went_is_forgotten_with_a_cluster_that_others_have_and_what_goes_on_is_not(scene: Scene) -> None:
+    where = scene.cluster.name
+    assert not scene.helm.busy(where)
+    scene.helm.install(scene.cluster, scene.release("v9.9.9"))
+    assert scene.helm.busy(where)
+    assert not scene.helm.busy("elsewhere")
+    scene.helm.forget(where)
+    assert scene.helm.busy(where)
+
+    await scene.ended()
+    assert not scene.helm.busy(where)
+    assert scene.helm.runs(where)
+    scene.helm.forget(where)
+    assert not scene.helm.runs(where)
+
+
+@pytest.mark.fleet
 async def test_a_chart_is_installed_only_as_the_archive_that_is_wanted(scene: Scene) -> None:
     asked, of_another = scene.release(), f"sha256:{'0f' * 32}"
     archive = digest_of(scene.folder / "mirror" / "cert-manager-v1.0.0.tgz")

@@ -55,10 +55,18 @@ class Server:
         return self
 
 
-def known(name: str, day: int, reason: str = "ClusterRunning", *, identity: str = "", serves: str = "") -> Manifest:
+def known(
+    name: str,
+    day: int,
+    reason: str = "ClusterRunning",
+    *,
+    identity: str = "",
+    serves: str = "",
+    reached: str = "False",
+) -> Manifest:
     """A cluster that was brought on that day, and what it says of itself; its uid is its name."""
     at = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-    told = [{"type": "ClusterReady", "status": "False", "reason": reason, **at}]
+    told = [{"type": "ClusterReady", "status": reached, "reason": reason, **at}]
     told += [{"type": "BackendReady", "status": serves, "reason": "BackendHealthy", **at}] if serves else []
     metadata = {"uid": name, "creationTimestamp": f"2026-01-{day:02}T00:00:00Z"}
     status = {"observed": {"identity": identity}, "conditions": told} if identity else {}
@@ -159,6 +167,21 @@ async def test_nobody_waits_for_who_does_not_answer_nor_long_for_who_does_not_ma
     world = World(*clusters)
     assert (await world.of("b")).unsure == "a"
     assert (await world.of("b", after=PATIENCE)).unsure == ""
+
+
+async def test_who_is_at_another_pod_is_waited_for_as_who_is_here() -> None:
+    one = Server()
+    same = await identity(one)
+    clusters = (
+        (known("a", 1, identity=same, reached="True"), one),
+        (known("b", 2, "Identifying", identity=same), one),
+    )
+    world = World(*clusters, silent="a")
+
+    assert (await world.of("b")).unsure == "a"
+    assert (await world.of("b", after=PATIENCE)).unsure == ""
+    one.marked("a", "b")
+    assert await World(*clusters, silent="a").of("b") == Registered(same, first="a")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,267 @@
+"""One pod's part in sharing the clusters with others: it looks, takes what it should have, and gives back the rest.
+
+Every `Times.retry` seconds it lists all Leases and renews its own; the others judge by that whether it lives. Only the
+leader makes the Leases of clusters and deletes them, so that one that is missing was deleted by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+import structlog
+
+from modelplane_operator.api import labels
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times
+from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
+from modelplane_operator.kube.errors import ClientError, NotLeading
+from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.resources import LEASE
+
+AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to get to know them
+
+Write = Callable[[], Awaitable[None]]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What there is beside the Leases, as it is at the moment."""
+
+    clusters: Callable[[], Collection[str]]
+    """Those that some object is of."""
+    leads: Callable[[], bool]
+    needs: Callable[[], Collection[str]]
+    """Those that the leader has to be connected to whoever holds them."""
+    busy: Callable[[str], bool]
+    """Whether something goes on there that should end first."""
+    connects: Callable[[str], None]
+    """Told of a cluster that is to be connected to, or no longer."""
+    gained: Callable[[Collection[str]], None]
+    """Told of clusters of which reconciles may begin."""
+
+
+@dataclass(slots=True)
+class Sharing:
+    """`lease`: what the leader holds; `grace`: how long reconciles may run on when their cluster changes hands."""
+
+    kube: Callable[[], Kube]
+    lease: Key
+    identity: str
+    now: Callable[[], float]
+    chance: Callable[[], float]
+    times: Times
+    around: Around
+    grace: float = 5.0
+    member: Lease = field(init=False)
+    shares: Shares = field(init=False)
+    connected: frozenset[str] = field(default=frozenset(), init=False)
+    """The clusters that this pod is to be connected to."""
+    _running: Counter[str] = field(default_factory=Counter[str], init=False)
+    _leaving: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Since when no reconcile begins there, so that another pod can have it."""
+    _open: frozenset[str] = field(default=frozenset(), init=False)
+    _missed: set[str] = field(default_factory=set[str], init=False)
+    """Clusters of which a reconcile was not begun since somebody was last told."""
+    _known: set[str] | None = field(default=None, init=False)
+    """The clusters that have or had a Lease since we lead, for all we know."""
+    _failing: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        key = Key(self.lease.namespace, member_lease(self.lease.name, self.identity))
+        told = {labels.SHARING: self.lease.name}
+        self.member = Lease(self.kube, key, self.identity, self.now, self.chance, self.times, told)
+        self.shares = Shares(self.lease, self.identity, self.times)
+
+    # For reconciles ---------------------------------------------------------------------------------------------------
+
+    def holds(self, cluster: str) -> bool:
+        """Whether no other pod can be writing for a cluster now."""
+        return self.member.held and self.shares.holds(cluster, self.now())
+
+    def check(self, cluster: str) -> None:
+        """Raise NotLeading when another pod may hold the cluster."""
+        if not self.holds(cluster):
+            raise NotLeading("another operator may hold the cluster")
+
+    @property
+    def count(self) -> int:
+        """How many clusters this pod holds."""
+        return sum(map(self.holds, self.shares.held))
+
+    @contextmanager
+    def working(self, cluster: str) -> Generator[bool]:
+        """Whether a reconcile of an object of that cluster may begin; the cluster changes hands after it."""
+        if cluster in self._leaving or not self.holds(cluster):
+            self._missed.add(cluster)
+            yield False
+            return
+        self._running[cluster] += 1
+        try:
+            yield True
+        finally:
+            self._running[cluster] -= 1
+
+    # The pod's own loop -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take part until cancelled; then give all back."""
+        try:
+            while True:
+                try:
+                    clusters = frozenset(self.around.clusters())
+                    async with asyncio.timeout(self.times.deadline / 2):
+                        await self._look(clusters)
+                    await self._move(clusters)
+                    self._failing = False
+                except (ClientError, TimeoutError) as error:
+                    self.member.doubt()
+                    tell = log.debug if self._failing else log.info
+                    tell("clusters not looked after", held=self.count, error=str(error) or type(error).__name__)
+                    self._failing = True
+                self.tell()
+                await asyncio.sleep(self.times.retry * (1 + self.chance() / 5))
+        finally:
+            await self._release()
+
+    async def _look(self, clusters: Collection[str]) -> None:
+        asked = self.now()
+        selector = f"{labels.SHARING}={self.lease.name}"
+        found = await self.kube().list(LEASE, namespace=self.lease.namespace, selector=selector)
+        await self.member.renew()  # after the list: who cannot list must not seem to live
+        self.shares.see(found.items, clusters, asked=asked, now=self.now(), until=self.member.until)
+
+    async def _move(self, clusters: Collection[str]) -> None:
+        if not self.member.held:
+            return
+        shares = self.shares
+        live, held = shares.live, frozenset(shares.held)
+        mine = {one for one in clusters if preferred(one, live) == self.identity}
+        writes: list[Write] = [partial(self._give, one) for one in self._left(held - mine)]
+        for one, lease in shares.free():
+            if one in self._leaving:
+                continue
+            if one in mine:
+                writes.append(partial(self._take, one))
+            elif holder_of(lease) == self.identity or self._is_left_over(lease, one, clusters):
+                writes.append(partial(self._give, one))
+        writes += self._as_leader(clusters)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.times.deadline / 4):
+                await _all(writes)
+        if (now := frozenset(shares.held)) != held:
+            log.info("clusters shared", pods=len(live), held=len(now), taken=len(now - held), left=len(held - now))
+
+    def _is_left_over(self, lease: Manifest, cluster: str, clusters: Collection[str]) -> bool:
+        """Whether its holder is no more, and nobody needs it: it is for the leader to give back, and then to delete."""
+        return cluster not in clusters and not is_given_back(lease) and self.around.leads()
+
+    def _left(self, others: Collection[str]) -> Iterator[str]:
+        """Have others' clusters left, some at a time; answers those that can be given back."""
+        now, gap = self.now(), self.times.duration - self.times.deadline
+        for one in tuple(self._leaving):
+            if one in self.shares.held and one not in others:
+                del self._leaving[one]  # it is ours again
+        for one in sorted(others):
+            if len(self._leaving) < AT_ONCE and one not in self._leaving and not self.around.busy(one):
+                self._leaving[one] = now
+        for one, since in tuple(self._leaving.items()):
+            if not self._running[one] or now >= since + self.grace:
+                self.shares.cease(one)
+            if one not in self.shares.held:
+                if not self.shares.is_ours(one):
+                    del self._leaving[one]
+                elif not self._running[one] or now >= since + self.grace + gap:  # until then a write may be on its way
+                    yield one
+
+    def _as_leader(self, clusters: Collection[str]) -> Iterator[Write]:
+        """What the leader does with Leases that nobody has, or nobody needs."""
+        if not self.around.leads():
+            self._known = None
+            return
+        shares = self.shares
+        if self._known is None:
+            self._known = set(clusters)
+        for one in clusters:
+            if one not in shares.leases and (one not in self._known or shares.was_missing(one)):
+                yield partial(self._make, one)
+        self._known |= {*clusters, *shares.leases}
+        for one, lease in shares.leases.items():
+            if one not in clusters and is_given_back(lease):
+                yield partial(self._delete, lease, one)
+        named = set(map(holder_of, shares.leases.values()))
+        for who, lease in shares.members.items():
+            if who not in named and shares.is_over(who):
+                yield partial(self._delete, lease)
+
+    def tell(self) -> None:
+        """Tell of what has changed: which connections there are to be, and of which clusters reconciles may begin."""
+        held = frozenset({*self.shares.held, *self._leaving})
+        before, self.connected = self.connected, held | frozenset(self.around.needs() if self.around.leads() else ())
+        for one in sorted(before ^ self.connected):
+            self.around.connects(one)
+        ready = frozenset(one for one in self.shares.held if one not in self._leaving and self.holds(one))
+        gained = (ready - self._open) | (ready & self._missed)
+        self._open = ready
+        self._missed.clear()
+        if gained:
+            self.around.gained(gained)
+
+    # Writes -----------------------------------------------------------------------------------------------------------
+
+    async def _take(self, cluster: str) -> None:
+        kube, asked = self.kube(), self.now()
+        stored = await kube.replace(self.shares.taken(cluster, _wall()))
+        self.shares.took(cluster, stored, asked=asked, until=self.member.until)
+
+    async def _give(self, cluster: str) -> None:
+        self.shares.gave(cluster, await self.kube().replace(self.shares.given_back(cluster)))
+        self._leaving.pop(cluster, None)
+
+    async def _make(self, cluster: str) -> None:
+        self.shares.gave(cluster, await self.kube().create(self.shares.new(cluster)))
+
+    async def _delete(self, lease: Manifest, cluster: str | None = None) -> None:
+        metadata = lease["metadata"]
+        await self.kube().delete(LEASE, key_of(lease), uid=metadata["uid"], version=metadata["resourceVersion"])
+        if cluster is not None and self._known is not None:
+            self._known.discard(cluster)
+            self.shares.gave(cluster, None)
+
+    async def _release(self) -> None:
+        stored, ours = self.member.stored, [one for one in self.shares.leases if self.shares.is_ours(one)]
+        self.member.lose()
+        for one in ours:
+            self.shares.cease(one)
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await _all([partial(self._give, one) for one in ours if not self._running[one]])
+                if stored is not None:
+                    await self._delete(stored)
+        except (ClientError, TimeoutError) as error:
+            log.info("clusters not given back", error=str(error))
+
+
+async def _all(writes: Iterable[Write]) -> None:
+    """Some at a time. One that fails is for the next look: somebody was faster, or the hub is away."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def done(write: Write) -> None:
+        async with slots:
+            try:
+                await write()
+            except ClientError as error:
+                log.debug("lease not written", error=str(error))
+
+    await asyncio.gather(*map(done, writes))
+
+
+def _wall() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,76 @@
+"""Where several pods share the clusters: which objects are of which, and who is told when a cluster changes hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from modelplane_operator.clients.connection import Connection
+from modelplane_operator.clients.fleet import Fleet
+from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.lease import Lease
+from modelplane_operator.clients.sharing import Around, Sharing
+from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.runtime.loop import Controller
+from modelplane_operator.settings import Settings
+
+Woken = tuple[Controller[Any, Any], Callable[[Key], None]]
+"""A controller, and who is told of an object of its kind that is to be looked at."""
+
+
+def share_of(controller: Controller[Any, Any], manifest: Manifest) -> str | None:
+    """The cluster whose holder reconciles an object; None for what the leader reconciles."""
+    if controller.cluster_of is None:
+        return None
+    try:
+        return controller.cluster_of(manifest)
+    except Exception:  # noqa: BLE001 - the reconcile will say what is wrong with it, and one pod is to say so
+        return ""
+
+
+def sharing(  # noqa: PLR0917 - the parts of an operator
+    settings: Settings,
+    client: Callable[[], Kube],
+    lease: Lease,
+    hub: Connection,
+    fleet: Fleet,
+    controllers: Callable[[], Iterable[Woken]],
+    helm: Helm | None,
+) -> Sharing:
+    """This pod's part. `controllers` are there only after it."""
+
+    def clusters() -> Collection[str]:
+        found = set[str]()
+        for controller, _ in controllers():
+            if controller.cluster_of and (informer := hub.find(controller.type)):
+                found |= {share_of(controller, one) or "" for one in informer}
+        return found
+
+    def needs() -> Collection[str]:
+        return {name for controller, _ in controllers() for name in controller.clusters_used(hub)}
+
+    def connects(name: str) -> None:
+        fleet.review(name)
+        if helm and name not in share.connected:
+            helm.forget(name)
+
+    def gained(names: Collection[str]) -> None:
+        for name in names:
+            if known := fleet.find(name):
+                known.look_again()
+        for controller, wake in controllers():
+            if controller.cluster_of and (informer := hub.find(controller.type)):
+                for key in tuple(informer.keys()):
+                    if (found := informer.latest(key)) and share_of(controller, found) in names:
+                        wake(key)
+
+    def busy(name: str) -> bool:
+        return helm is not None and helm.busy(name)
+
+    around = Around(clusters, lambda: lease.held, needs, busy, connects, gained)
+    share = Sharing(
+        client, lease.key, lease.identity, lease.now, lease.chance, settings.times, around, settings.stop_grace
+    )
+    fleet.admits = lambda name: name in share.connected
+    return share
