@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from heapq import nlargest
-from os.path import commonprefix
 
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.conditions import condition
@@ -73,7 +72,8 @@ def _instead(wanted: Sequence[Labels], near: Neighbours | None) -> Iterator[str]
 
 def _begin(pair: str, meant: Sequence[str]) -> int:
     """With how many characters a label begins as one that is asked for: what takes little, before what takes more."""
-    return max((len(commonprefix((pair[:LENGTH], one[:LENGTH]))) for one in meant), default=0)  # noqa: RUF071 - of characters
+    lengths = range(LENGTH, 0, -1)
+    return max((next((n for n in lengths if pair.startswith(one[:n])), 0) for one in meant), default=0)
 
 
 def _likeness(pair: str, meant: Sequence[str]) -> float:

@@ -20,10 +20,9 @@ from localfleet.faultproxy.rules import Match, Rule, Signal, When
 from localfleet.kubeclient import ApiError
 from modelplane_operator.api import labels
 from modelplane_operator.clients.shares import cluster_lease
-from tests.faults import test_caches
+from tests.faults import cache_life
 from tests.faults.life import ACTS, Life, perform, twice
 from tests.faults.stage import LEASE, QUICK, SEED, FaultyStage
-from tests.faults.test_caches import faultless_cache, storage, without_cache  # noqa: F401 - fixtures
 from tests.integration.harness import NOT_FOUND, WORKERS, Operator, until
 from tests.support.manifests import Manifest
 
@@ -116,11 +115,11 @@ async def test_the_work_of_an_operator_that_dies_in_the_middle_of_a_write_is_don
 @pytest.mark.usefixtures("without_cache")
 async def test_the_leader_stages_a_cache_on_clusters_that_other_pods_hold(
     stage: FaultyStage,
-    faultless_cache: Life,  # noqa: F811 - fixture
+    faultless_cache: Life,
     pods: dict[str, Operator],
 ) -> None:
-    for act in test_caches.ACTS:
-        await test_caches.perform(stage, act, faultless_cache[act].state)
+    for act in cache_life.ACTS:
+        await cache_life.perform(stage, act, faultless_cache[act].state)
     assert all(one.is_up for one in pods.values())
 
 
