@@ -504,7 +504,7 @@ def test_status_prints_the_memory_of_each_cluster(fleet: Fleet) -> None:
     for name in ("hub", "worker-1", "worker-2"):
         found = re.search(rf"^{name}: API 127\.0\.0\.1:\d+, gateway 127\.0\.0\.1:\d+, (\d+) MiB", printed, re.MULTILINE)
         assert found
-        assert 100 < int(found[1]) < 1200
+        assert 100 < int(found[1]) < (2400 if "GOGC" in os.environ else 1200)  # tests/support/run.py sets it
 
 
 def test_a_command_runs_in_a_clusters_network(fleet: Fleet) -> None:

@@ -28,7 +28,7 @@ GROUPS_TOLD = 12
 NICE = 10  # a tenth of what the other workers get, where they want it
 BEHIND = pytest.StashKey[str]()
 """Which worker is the one behind the others."""
-MEMORY_PER_WORKER = 4 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
+MEMORY_PER_WORKER = 5 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
 GO = {"GOGC": "400", "GOMAXPROCS": "1"}
 """What the fleet's programs in Go are told, as they are many, and processors few: a quarter less of their time for half
 as much memory again, as measured on an API server that starts and gets our definitions. There is no limit of memory
