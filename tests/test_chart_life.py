@@ -19,7 +19,7 @@ from tests.support.manifests import ROOT, load
 from tests.support.permissions import as_operator
 from tests.support.processes import REAL, operating
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 FIRST = Path(__file__).parent / "data" / "first-chart.tgz"
 """The first chart of this repository (commit cb36fee): its definitions are in a folder that Helm never upgrades."""

@@ -25,7 +25,7 @@ from tests.support.processes import REAL, operating
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 ATTACKER, VICTIM = "team-a", "team-b"
 KEY, LEVEL, LOGIN = "canary-of-openai-7d2e", "canary-of-settings-91c4", "canary-of-registry-e03b"

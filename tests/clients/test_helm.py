@@ -267,7 +267,7 @@ async def test_a_chart_that_is_missing_leaves_nothing_but_words(scene: Scene) ->
 async def test_how_runs_went_is_forgotten_with_a_cluster_that_others_have_and_what_goes_on_is_not(scene: Scene) -> None:
     where = scene.cluster.name
     assert not scene.helm.busy(where)
-    scene.helm.install(scene.cluster, scene.release("v9.9.9"))
+    scene.helm.install(scene.cluster, scene.release("v9.9.9"), wait=False)
     assert scene.helm.busy(where)
     assert not scene.helm.busy("elsewhere")
     scene.helm.forget(where)

@@ -257,6 +257,7 @@ async def test_clusters_are_shared_follow_pods_that_come_and_go_and_no_two_write
 
 
 @pytest.mark.fleet
+@pytest.mark.slow
 async def test_a_pod_that_slept_through_its_lease_writes_nothing_when_it_wakes(
     kube: Kube, subjects: list[Key], begin: Begin
 ) -> None:
@@ -273,6 +274,7 @@ async def test_a_pod_that_slept_through_its_lease_writes_nothing_when_it_wakes(
 
 
 @pytest.mark.fleet
+@pytest.mark.slow
 async def test_a_lease_that_somebody_deletes_is_made_again_and_its_cluster_has_one_pod(
     kube: Kube, subjects: list[Key], lease: Key, begin: Begin
 ) -> None:
