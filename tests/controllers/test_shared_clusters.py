@@ -18,9 +18,10 @@ from modelplane_operator.api.types import of
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.kube import Kube
+from modelplane_operator.clients.shares import holder_of, preferred
 from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers.kinds import kinds
-from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import CONFIG_MAP, LEASE
 from modelplane_operator.runtime.reading import Cluster
 from modelplane_operator.runtime.shared import share_of
@@ -34,7 +35,7 @@ from tests.support.processes import Process, eventually, operating
 
 # As short as a pod on a busy machine can still keep it.
 QUICK = ("--lease-duration=8", "--lease-deadline=6", "--lease-retry=0.3", "--share-clusters=on")
-CLUSTERS = tuple(f"cluster-{number}" for number in range(8))
+CLUSTERS = tuple(f"cluster-{number}" for number in range(12))
 MOVED = 60.0  # seconds on a machine that has other things to do
 
 
@@ -177,20 +178,26 @@ async def writers(kube: Kube, subjects: list[Key]) -> dict[str, int]:
     return {name: int(one["data"]["writer"]) for name, one in found.items() if one}
 
 
-async def split(kube: Kube, subjects: list[Key], *pods: Process) -> dict[str, int]:
-    """Wait until each of these processes, and no other, writes for some clusters, as many as it says it holds."""
-    pids = {pod.pid for pod in pods}
+async def split(kube: Kube, lease: Key, subjects: list[Key], *pods: Process) -> dict[str, int]:
+    """Wait until these processes and no other write, each for the clusters that it should have and says it holds.
 
-    async def ask() -> tuple[dict[str, int], list[float | None]]:
-        told = await writers(kube, subjects)
-        return told, [await pod.value("modelplane_clusters_held") for pod in pods]
+    Which these are follows from the pods' identities; it may be none.
+    """
 
-    def holds(answer: tuple[dict[str, int], list[float | None]]) -> bool:
-        told, counts = answer
+    async def ask() -> tuple[list[str], dict[str, int], list[float | None]]:
+        leases = (await kube.list(LEASE, namespace=lease.namespace)).items
+        identities = {holder_of(one) for one in leases if labels.SHARING in labels_of(one)}
+        members = [one for one in identities if one.rpartition("_")[0] in {pod.name for pod in pods}]
+        return members, await writers(kube, subjects), [await pod.value("modelplane_clusters_held") for pod in pods]
+
+    def holds(answer: tuple[list[str], dict[str, int], list[float | None]]) -> bool:
+        members, told, counts = answer
+        pid_of = {member: pod.pid for member in members for pod in pods if member.rpartition("_")[0] == pod.name}
+        wanted = {key.name: pid_of.get(preferred(key.name, members) or "") for key in subjects}
         mine = [sum(pid == pod.pid for pid in told.values()) for pod in pods]
-        return len(told) == len(subjects) and set(told.values()) == pids and counts == mine
+        return len(members) == len(pods) and told == wanted and counts == mine
 
-    told, _ = await eventually(ask, holds, f"{pids} to share the clusters", MOVED)
+    _, told, _ = await eventually(ask, holds, f"{[pod.name for pod in pods]} to share the clusters", MOVED)
     return told
 
 
@@ -233,20 +240,20 @@ async def test_clusters_are_shared_follow_pods_that_come_and_go_and_no_two_write
 ) -> None:
     async with written(kube, subjects[0].namespace) as seen:
         with begin() as first:
-            await split(kube, subjects, first)
+            await split(kube, lease, subjects, first)
             with begin() as second, begin() as third:
-                told = await split(kube, subjects, first, second, third)
+                told = await split(kube, lease, subjects, first, second, third)
                 assert_nobody_came_back(seen)
                 leaders = [await pod.value("modelplane_leading") for pod in (first, second, third)]
                 assert sum(filter(None, leaders)) == 1.0
                 assert [await pod.page("/healthz") for pod in (first, second, third)] == [(200, "ok\n")] * 3
                 first.signal(signal.SIGKILL)  # who leads, too
-                after = await split(kube, subjects, second, third)
+                after = await split(kube, lease, subjects, second, third)
                 assert_nobody_came_back(seen)
                 assert all(after[name] == pid for name, pid in told.items() if pid != first.pid)
                 third.signal(signal.SIGTERM)
                 assert await third.ended(60.0) == 0
-                await split(kube, subjects, second)
+                await split(kube, lease, subjects, second)
                 assert_nobody_came_back(seen)
                 second.signal(signal.SIGTERM)
                 assert await second.ended(60.0) == 0
@@ -259,17 +266,17 @@ async def test_clusters_are_shared_follow_pods_that_come_and_go_and_no_two_write
 @pytest.mark.fleet
 @pytest.mark.slow
 async def test_a_pod_that_slept_through_its_lease_writes_nothing_when_it_wakes(
-    kube: Kube, subjects: list[Key], begin: Begin
+    kube: Kube, subjects: list[Key], lease: Key, begin: Begin
 ) -> None:
     with begin() as sleeper, begin() as other:
-        await split(kube, subjects, sleeper, other)
+        await split(kube, lease, subjects, sleeper, other)
         sleeper.signal(signal.SIGSTOP)
         await eventually(
             lambda: writers(kube, subjects), lambda told: set(told.values()) == {other.pid}, "the other's work", MOVED
         )
         async with written(kube, subjects[0].namespace) as seen:
             sleeper.signal(signal.SIGCONT)
-            await split(kube, subjects, sleeper, other)
+            await split(kube, lease, subjects, sleeper, other)
         assert_nobody_came_back(seen)
 
 
@@ -279,7 +286,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again_and_its_cluster_has_o
     kube: Kube, subjects: list[Key], lease: Key, begin: Begin
 ) -> None:
     with begin() as first, begin() as second:
-        await split(kube, subjects, first, second)
+        await split(kube, lease, subjects, first, second)
         async with written(kube, subjects[0].namespace) as seen:
             for one in (await kube.list(LEASE, namespace=lease.namespace)).items:
                 if one["metadata"].get("labels", {}).get(labels.SHARING):
@@ -288,7 +295,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again_and_its_cluster_has_o
                 lambda: first.value("modelplane_clusters_held"), lambda count: count == 0.0, "them to be let go"
             )
             seen.clear()
-            await split(kube, subjects, first, second)
+            await split(kube, lease, subjects, first, second)
             assert_nobody_came_back(seen)
 
 

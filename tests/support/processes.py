@@ -36,6 +36,11 @@ class Process:
     def pid(self) -> int:
         return self.running.process.pid
 
+    @property
+    def name(self) -> str:
+        """What its identity begins with."""
+        return self.running.command.name
+
     def signal(self, number: int) -> None:
         self.running.process.send_signal(number)
 
@@ -94,14 +99,16 @@ def operating(
 ) -> Iterator[Process]:
     """An operator's process, ended with the block."""
     (port,) = free_ports(1)
+    name = f"operator-{port}"
     command = Command(
-        f"operator-{port}",
+        name,
         [
             *within,
             *(sys.executable, "-m", module, "run", f"--kubeconfig={kubeconfig}", f"--listen=127.0.0.1:{port}"),
+            f"--identity={name}",
             *flags,
         ],
-        folder / f"operator-{port}.log",
+        folder / f"{name}.log",
         {**(environment or {}), "PYTHONPATH": str(ROOT)},
     )
     running = start(command)
