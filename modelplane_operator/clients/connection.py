@@ -25,6 +25,7 @@ from modelplane_operator.clients.prober import Health, OnHealth, Pace, Prober
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.turns import follow
 from modelplane_operator.clients.watches import Watched, Watches
 from modelplane_operator.clients.wire import OnCall, uncounted
 from modelplane_operator.kube.errors import ClientError, Defect, Misbehaving, Unauthorized, Unreachable
@@ -215,8 +216,7 @@ class Connection:
             self._on_return(self.name)
         start(kube.misbehaves())
         start(self._prober.run(kube))
-        for watch in self._watches.on(kube):
-            start(watch.run())
+        start(follow(self._watches.on(kube)))
 
     def _look_again(self) -> None:
         self._prober.suspected.set()

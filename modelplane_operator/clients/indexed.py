@@ -26,22 +26,24 @@ class Indexed:
 
     def __init__(self, kind: ResourceType, indexes: Mapping[str, Index]) -> None:
         self._kind = kind
-        self._indexes = {**OWNER, **indexes}
-        self._keys = {name: dict[Hashable, Key | dict[Key, None]]() for name in self._indexes}
-        """For most values there is one object, which needs no dict of its own."""
+        self._indexes = {**OWNER, **indexes} if indexes else OWNER
+        self._keys: dict[str, dict[Hashable, Key | dict[Key, None]]] = {}
+        """By index. For most values there is one object, which needs no dict of its own."""
 
     def keys(self, index: str, value: Hashable) -> AbstractSet[Key]:
         """In no order, which costs nothing however many they are."""
-        if index not in self._indexes:  # else what was never indexed would look like what is not there
-            raise LookupError(f"{self._kind} has no index {index!r}")
-        found = self._keys[index].get(value, {})
+        found = self._of(index).get(value, {})
         return found.keys() if isinstance(found, dict) else {found: None}.keys()
+
+    def values(self, index: str) -> AbstractSet[Hashable]:
+        """All values for which an index finds something."""
+        return self._of(index).keys()
 
     def add(self, key: Key, manifest: Manifest) -> Mapping[str, Exception]:
         """Have an object found; answers the indexes that failed on it: there it is not."""
         places, failed = self._places(manifest)
         for index, value in places:
-            known = self._keys[index].setdefault(value, key)
+            known = self._keys.setdefault(index, {}).setdefault(value, key)
             if isinstance(known, dict):
                 known[key] = None
             elif known != key:
@@ -56,6 +58,11 @@ class Indexed:
                 del known[key]
             if known in ({}, key):
                 del self._keys[index][value]
+
+    def _of(self, index: str) -> Mapping[Hashable, Key | dict[Key, None]]:
+        if index not in self._indexes:  # else what was never indexed would look like what is not there
+            raise LookupError(f"{self._kind} has no index {index!r}")
+        return self._keys.get(index, {})
 
     def _places(self, manifest: Manifest) -> tuple[Iterable[tuple[str, Hashable]], Mapping[str, Exception]]:
         places: dict[tuple[str, Hashable], None] = {}

@@ -14,7 +14,6 @@ is counted, and kept for whoever reconciles the object to tell. What was last re
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ from modelplane_operator.kube.resources import HUB, ResourceType
 
 # Watches deliver or are declared dead within SILENCE, calls end at their deadline: nothing comes later than this.
 REMEMBER_SECONDS = 600.0
+UNSERVED_SECONDS = 30.0  # until somebody who would use a type has it looked for again
 EXPECT_SECONDS = 120.0  # the answer to a write is there long before that, or lost
 
 Keep = Callable[[Manifest], Manifest]
@@ -56,6 +56,10 @@ Listener = Callable[[Key, Manifest | None, Manifest | None], None]
 """Told the key, what was there before, and what is there now."""
 
 log = structlog.get_logger()
+
+
+def _nobody() -> None:
+    """Nobody is told."""
 
 
 @dataclass(slots=True)
@@ -91,7 +95,9 @@ class Informer:
     _on_trouble: list[Callable[[Key], None]] = field(default_factory=list[Callable[[Key], None]], init=False)
     _progress: int = field(default=0, init=False)
     _complete: int = field(default=0, init=False)
-    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    woken: bool = field(default=False, init=False)
+    """Whether there is something to look at, as somebody said; whoever looks takes it back."""
+    on_wake: Callable[[], None] = field(default=_nobody, init=False)
     _expecting_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +136,10 @@ class Informer:
         """Their keys, in no order, which costs nothing however many they are."""
         return self._indexed.keys(index, value)
 
+    def values(self, index: str) -> AbstractSet[Hashable]:
+        """All values for which an index finds something."""
+        return self._indexed.values(index)
+
     def owned_by(self, uid: str) -> Iterator[Manifest]:
         """The children of an object."""
         return self.by("owner", uid)
@@ -145,6 +155,10 @@ class Informer:
     def size(self) -> int:
         """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
         return self._size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
+
+    def covers(self, version: int) -> bool:
+        """Whether all that has happened up to a version has been seen."""
+        return self.synced and self._progress >= version
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every change from now on."""
@@ -164,16 +178,20 @@ class Informer:
     def expect(self) -> None:
         """Something of ours is about to be written, or may have been."""
         self._expecting_until = self.now() + EXPECT_SECONDS
-        self.wake()
+        if self.served:
+            self.wake()
+        else:  # or a cluster that has the type and then has not would be asked as fast as it answers
+            self.look_for_type()
 
     def wake(self) -> None:
         """Wake whoever waits for something to look at."""
-        self._woken.set()
+        self.woken = True
+        self.on_wake()
 
-    async def woken(self) -> None:
-        """Wait for that; what came while nobody waited counts."""
-        await self._woken.wait()
-        self._woken.clear()
+    def look_for_type(self) -> None:
+        """Somebody would use the type that the cluster did not have when it was last asked."""
+        if not self.served and self.heard is not None and self.now() - self.heard > UNSERVED_SECONDS:
+            self.wake()
 
     # What comes in ---------------------------------------------------------------------------------------------------
 

@@ -4,15 +4,16 @@ A watch that ends or breaks off is resumed where it was. All is listed again onl
 place (410), or when something else is wrong than the way to it. Both wait longer after each failure in a row, by chance
 more or less, so that a thousand watches that broke together do not return together.
 
-A watch is a connection of its own. Of a type that nobody but us makes objects of, there is nothing to watch while there
-are none: then a list now and then does, until we are about to write one.
+Of a type that nobody but us makes objects of, there is nothing to watch while there are none: then a list now and then
+does, until we are about to write one. Of a type that the server does not have, it is asked less and less often. Neither
+takes a task meanwhile (`turns.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ from modelplane_operator.kube.objects import Manifest
 T = TypeVar("T")
 
 RETURNING = Backoff(first=0.2, longest=30.0)
+UNSERVED = Backoff(first=40.0, longest=300.0)
 LISTS_AT_ONCE = 4  # of one server: each takes a connection, of which memory once taken is hardly ever given back
 
 log = structlog.get_logger()
@@ -52,7 +54,7 @@ class Pace:
     watch_seconds: int = 300  # then the server ends it, and another server of the same cluster may take the next
     silence: float = SILENCE
     steady: float = 5.0  # a watch that lived that long has worked
-    unserved: float = 30.0  # how often to ask again for a type that the server does not have
+    unserved: Backoff = UNSERVED  # until a type is asked for again that the server lacks
     vacant: float = 1200.0  # how often to list what nobody but us makes, while there is nothing
     backoff: Backoff = RETURNING
     patience: float = 15.0  # until the log tells of one watch that fails: its connection tells of a server that is away
@@ -92,11 +94,21 @@ class Reflector:
     _up_since: float | None = field(default=None, init=False)
     idle: bool = field(default=False, init=False)
     """Whether there is nothing to watch, as far as known: it stays so while the server is away."""
+    sleeps: bool = field(default=False, init=False)
+    """Whether the last turn has found nothing to watch: it goes on as soon as somebody wakes the informer."""
     _version: str = field(default="", init=False)
+    _failures: int = field(default=0, init=False)
+    """How many turns in a row have ended at once."""
+    _lacking: int = field(default=0, init=False)
+    """How often in a row the server has not had the type."""
+
+    def go_on(self, kube: Kube) -> None:
+        """Ask by another client from now on."""
+        self.kube, self._failures, self._lacking = kube, 0, 0
 
     def invalidate(self) -> None:
         """Another process like this one may have written something since we last looked."""
-        if self.idle:
+        if self.idle or not self.informer.served:
             self.informer.synced = False
             self._version = ""
 
@@ -106,7 +118,7 @@ class Reflector:
 
     def look_again(self) -> None:
         """List what is not watched."""
-        if self.idle:
+        if self.idle or not self.informer.served:
             self.informer.wake()
 
     def failing_for(self, now: float) -> float:
@@ -116,37 +128,49 @@ class Reflector:
     def _is_steady(self, now: float) -> bool:
         return self._up_since is not None and now - self._up_since > self.pace.steady
 
-    async def run(self) -> None:
-        """Go on until cancelled; raises what another connection has to mend, or a pause."""
-        failures = 0
-        while True:
-            began, self._up_since = self.informer.now(), None
-            try:
-                await self._follow()
-                error = None
-            except (Unauthorized, KubeconfigError, Misbehaving):
-                raise
-            except ClientError as caught:
-                error = caught
-            except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
-                error = Defect.by(caught)
-                self._tell(error, at=origin(caught))
-            ended = self.informer.now()
-            failures = 1 if ended - began > self.pace.steady else failures + 1
-            if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
-                self._fails_since = None
-            elif self._fails_since is None or self._is_steady(ended):
-                self._fails_since, self._alone_since, self._told = ended, None, ""
-            self._up_since = None
-            await asyncio.sleep(self._after(error, failures))
+    async def turn(self) -> float:
+        """List where needed, and watch until that ends; answers after how many seconds to go on.
 
-    async def _follow(self) -> None:
-        """List where needed, and watch until that ends."""
+        Raises what another connection has to mend, or a pause.
+        """
+        self.informer.woken = self.sleeps = False
+        began, self._up_since = self.informer.now(), None
+        try:
+            if await self._is_vacant():
+                return self._asleep()
+            await self._watch()
+            error = None
+        except (Unauthorized, KubeconfigError, Misbehaving):
+            raise
+        except ClientError as caught:
+            error = caught
+        except Exception as caught:  # noqa: BLE001 - what one watch cannot take must not end the others
+            error = Defect.by(caught)
+            self._tell(error, at=origin(caught))
+        ended = self.informer.now()
+        self._failures = 1 if ended - began > self.pace.steady else self._failures + 1
+        if error is None or isinstance(error, NotFound):  # watches end, and not every server has every type
+            self._fails_since = None
+        elif self._fails_since is None or self._is_steady(ended):
+            self._fails_since, self._alone_since, self._told = ended, None, ""
+        self._up_since = None
+        return self._after(error, self._failures)
+
+    async def _is_vacant(self) -> bool:
+        """Whether there is nothing to watch; lists where that is not known."""
         if not self._version or (self.ours and self.informer.vacant):
             await self._list()
-        while self.ours and self.informer.vacant:
-            await self._sleep()
-            await self._list()
+        return self.ours and self.informer.vacant
+
+    def _asleep(self) -> float:
+        """There may be something all the same: it is looked at now and then."""
+        self.idle = self.sleeps = True
+        self._version = ""
+        self._failures, self._fails_since = 0, None
+        self._note(None)
+        return self.pace.vacant * (0.75 + self.chance() / 2)
+
+    async def _watch(self) -> None:
         self.idle = False
         watch = self.kube.watch(
             self.informer.type,
@@ -180,6 +204,7 @@ class Reflector:
             finally:
                 self.reading = 0
         self.lists += 1
+        self._lacking = 0
         begins = not self.informer.served
         self.informer.listed(listing)
         self._version = listing.version
@@ -201,15 +226,6 @@ class Reflector:
     def _check_room(self) -> None:
         self.kube.check_kept(self.informer.type, self.kept())
 
-    async def _sleep(self) -> None:
-        """Until something of ours is expected, or it is time to look whether there is something after all."""
-        self.idle = True
-        self._note(None)
-        self._up_since = self.informer.now()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.pace.vacant * (0.75 + self.chance() / 2)):
-                await self.informer.woken()
-
     def _after(self, error: ClientError | None, failures: int) -> float:
         """The seconds to wait after a watch has ended in this way."""
         chance = self.chance()
@@ -222,10 +238,12 @@ class Reflector:
                 self._version = ""
                 ceases = self.informer.served
                 self.informer.unserved()
+                self.sleeps = True
+                self._lacking += 1
                 self._note(None)
                 if ceases:
                     self.on_news()
-                return self.pace.unserved * (1 + chance / 4)
+                return self.pace.unserved.delay(self._lacking, chance)
             case _:
                 self._version = ""
         now = self.informer.now()

@@ -82,6 +82,11 @@ class Watches:
         """The reflectors, going on with this client."""
         if not self.reflectors:
             prober, slots = self.prober, asyncio.Semaphore(LISTS_AT_ONCE)
+            on_broken, on_news, kept = prober.suspected.set, prober.tell, self._kept  # one for all
+
+            def answers() -> bool:
+                return prober.health.error is None
+
             self.reflectors = [
                 Reflector(
                     kube,
@@ -89,17 +94,17 @@ class Watches:
                     prober.chance,
                     one.namespace,
                     prober.pace.watch,
-                    on_broken=prober.suspected.set,
-                    answers=lambda: prober.health.error is None,
+                    on_broken=on_broken,
+                    answers=answers,
                     ours=one.ours,
-                    on_news=prober.tell,
+                    on_news=on_news,
                     slots=slots,
-                    kept=self._kept,
+                    kept=kept,
                 )
                 for one, informer in zip(self._watched.values(), self.informers.values(), strict=True)
             ]
         for one in self.reflectors:
-            one.kube = kube
+            one.go_on(kube)
         return self.reflectors
 
     def _kept(self) -> int:

@@ -6,16 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import orjson
 import structlog
 from pydantic import ValidationError
 
 from modelplane_operator.api import InferenceCluster, ModelReplica
+from modelplane_operator.api.inference_cluster import PublishedDevice
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
-from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.objects import Key, Manifest, entries
 from modelplane_operator.planning.answers.snapshot import observe
 from modelplane_operator.scheduling.fleet import FleetModel
+
+MOST_DEVICES = 1024  # kinds of pools; a fleet of a thousand clusters has some dozens
+
+Devices = tuple[PublishedDevice, ...]
 
 log = structlog.get_logger()
 
@@ -30,8 +36,9 @@ class FleetView:
     """Whether clusters' own statuses tell if they answer: other pods are connected to them. While nobody is, a status
     stays as it is."""
     clusters: dict[str, InferenceCluster] = field(default_factory=dict[str, InferenceCluster], init=False)
-    """Every cluster as it could last be read."""
+    """Every cluster as it could last be read; those with pools alike share what is known of the devices."""
     _silent_since: dict[str, datetime] = field(default_factory=dict[str, datetime], init=False)
+    _devices: dict[bytes, Devices] = field(default_factory=dict[bytes, Devices], init=False)
 
     def listen(self, informer: Informer) -> None:
         if informer.type == of(InferenceCluster):
@@ -61,11 +68,26 @@ class FleetView:
         except ValidationError as error:
             log.warning("cluster not readable", cluster=key.name, errors=error.error_count())
             return
-        self.clusters[key.name] = cluster
+        cluster = self.clusters[key.name] = self._sharing(cluster, new)
         if self.by_status:
             observe(self.model, cluster)
             return
         self.model.observe_cluster(cluster, unreachable_since=self._silent_since.get(key.name))
+
+    def _sharing(self, cluster: InferenceCluster, manifest: Manifest) -> InferenceCluster:
+        """The same cluster, with the devices of another one's pool where they are alike: all of a class are."""
+        known = entries(manifest, "status", "gpuPools")
+        if cluster.status is None or len(known) != len(cluster.status.gpu_pools):
+            return cluster
+        if len(self._devices) > MOST_DEVICES:
+            self._devices.clear()  # what is in use comes back as it is read
+        pools = tuple(
+            pool.model_copy(update={"devices": self._devices.setdefault(orjson.dumps(one["devices"]), pool.devices)})
+            if pool.devices
+            else pool
+            for pool, one in zip(cluster.status.gpu_pools, known, strict=True)
+        )
+        return cluster.model_copy(update={"status": cluster.status.model_copy(update={"gpu_pools": pools})})
 
     def _replica(self, key: Key, _: Manifest | None, new: Manifest | None) -> None:
         if new is None:

@@ -217,16 +217,12 @@ def _secrets(cluster: InferenceCluster, hub: Cluster) -> Secrets:
     mine = secrets.get(Key(names.SYSTEM_NAMESPACE, own.name))
     # One that is being deleted and is not guarded goes: no finalizer can be added any more.
     kept = mine is not None and (not is_terminating(mine) or True in _guarded(mine))
-    users = clusters.by("kubeconfig", own.name)
+    users, used = clusters.by("kubeconfig", own.name), clusters.values("kubeconfig")
     return Secrets(
         mine=key_of(mine) if mine and kept else None,
         terminating=bool(mine and kept and is_terminating(mine)),
         theirs=any(user["metadata"]["name"] != cluster.metadata.name for user in users),
-        unneeded=tuple(
-            sorted(
-                key for key in secrets.keys_by("guarded", value=True) if not clusters.keys_by("kubeconfig", key.name)
-            )
-        ),
+        unneeded=tuple(sorted(key for key in secrets.keys_by("guarded", value=True) if key.name not in used)),
     )
 
 

@@ -201,6 +201,9 @@ def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest
 def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
     """The optional APIs of a cluster. One whose objects we have is served, whatever it says at the moment."""
     used = {child["kind"] for child in children}
+    for kind in _OPTIONAL:
+        if found := cluster.find(kind):
+            found.look_for_type()
     return frozenset(
         name
         for kind, name in _OPTIONAL.items()

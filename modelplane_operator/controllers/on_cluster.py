@@ -98,6 +98,8 @@ def is_synced(site: Cluster) -> bool:
 def _is_served(site: Cluster, kind: ResourceType) -> bool:
     """A type whose objects we have seen is served, whatever the cluster says at the moment."""
     found = site.find(kind)
+    if found is not None:
+        found.look_for_type()
     return found is not None and (found.served or found.count > 0)
 
 

@@ -30,6 +30,7 @@ from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
 from modelplane_operator.clients.prober import Pace as ConnectionPace
 from modelplane_operator.clients.reflector import RETURNING
+from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
@@ -56,6 +57,7 @@ REMEDY = "kubectl apply --server-side --force-conflicts -f crds/"
 LOOK_AGAIN = 0.2  # for the hub's first lists
 LONGEST_PAUSE = 15  # times the first: of a cluster that misbehaves again and again
 PROBATION = 20.0  # long enough for a cluster's lists and watches to show what they are like
+OF_OUR_KINDS = Backoff(first=30.0, longest=30.0)  # until the hub is asked again for kinds that it lacks
 BURST = 25  # seconds' worth of events that a cluster may send at once: all that a thousand replicas do when they start
 
 Build = Callable[[World], Controllers]
@@ -196,7 +198,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     """An operator for a hub, each part made of those before it; nothing is sent before it runs."""
     clock, metrics, helm, runners = asyncio.get_running_loop().time, Metrics(), _helm(settings), Runners()
     store = Store(clock)
-    pace = ConnectionPace(pause=RETURNING, probation=0.0)
+    pace = ConnectionPace(pause=RETURNING, probation=0.0, watch=WatchPace(unserved=OF_OUR_KINDS))
     on_call = metrics.calls(HUB)
     hub = Connection(HUB, access, (), store, chance=random.random, on_call=on_call, limits=OF_HUB, pace=pace)
     fleet = Fleet(store, _opening(settings, store, metrics, runners, helm))
@@ -232,6 +234,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     near, remote = watched(controllers)
     if share:  # what one pod makes, others have to see
         remote = tuple(replace(one, ours=False) for one in remote)
+        near = (*near, shared.watched_leases(settings.lease_namespace))
     hub.watch(near)
     runners.listen(hub)
 

@@ -26,6 +26,7 @@ from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import KIB, MIB, Bucket, Limits, Share
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.releases import content, revisions
+from modelplane_operator.clients.turns import follow
 from modelplane_operator.kube.errors import ApiError, Gone, Misbehaving, ServerFault, Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import CONFIG_MAP, ResourceType
@@ -123,7 +124,7 @@ async def test_no_more_is_kept_of_a_server_than_may_be(
         following._version = begins_at
         following.kept = lambda: max(informer.size, following.reading)
         with pytest.raises(Misbehaving, match="its objects take more than the 1 MiB that are allowed"):
-            await following.run()
+            await follow([following])
     assert informer.size < 2 * MIB
 
 

@@ -20,6 +20,7 @@ from modelplane_operator.clients.reflector import Pace as WatchPace
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.repeats import MOST, Repeats
 from modelplane_operator.clients.store import Store
+from modelplane_operator.clients.turns import follow
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Unreachable
@@ -84,7 +85,7 @@ async def test_a_watch_that_fails_is_told_of_once_and_only_while_its_server_answ
             answers=lambda: answers,
         )
         with info_lines() as said:
-            running = asyncio.create_task(watch.run())
+            running = asyncio.create_task(follow([watch]))
             await until(lambda: len(broken) > ATTEMPTS, "many attempts")
             running.cancel()
 

@@ -18,6 +18,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event, Kube, connect
 from modelplane_operator.clients.limits import OF_HUB
 from modelplane_operator.clients.reflector import Pace, Reflector
+from modelplane_operator.clients.turns import follow
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.errors import Defect, Forbidden, Gone, Unauthorized
 from modelplane_operator.kube.objects import Key, key_of
@@ -28,7 +29,7 @@ from tests.support.waiting import SECONDS, until
 
 pytestmark = pytest.mark.fleet
 
-QUICK = Pace(silence=20.0, unserved=0.05, backoff=Backoff(first=0.02, longest=0.2))
+QUICK = Pace(silence=20.0, unserved=Backoff(first=0.05, longest=0.05), backoff=Backoff(first=0.02, longest=0.2))
 WATCHES = Match(verbs=("watch",), resource="configmaps")
 THING = ResourceType("example.com/v1", "Thing", "things")
 THINGS = {
@@ -61,7 +62,7 @@ async def following(
     informer = Informer(kind, now=loop.time, bare=bare)
     watch = Reflector(kube, informer, chance=lambda: 0.5, namespace=namespace, pace=pace, ours=ours, on_news=on_news)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(watch.run())
+        running = group.create_task(follow([watch]))
         await until(lambda: informer.synced, "the first list")
         yield watch, informer
         running.cancel()
@@ -230,7 +231,7 @@ async def test_a_watch_outlives_the_compaction_of_its_version(tmp_path_factory: 
                 while not await compacted(kube, "1"):  # noqa: ASYNC110 - only asking tells
                     await asyncio.sleep(0.1)
             async with asyncio.TaskGroup() as group:
-                running = group.create_task(watch.run())
+                running = group.create_task(follow([watch]))
                 await until(lambda: informer.get(Key("room", "x")) is not None, "the list after the real 410")
                 running.cancel()
             assert watch.lists == 1

@@ -67,6 +67,17 @@ def test_a_replica_has_its_nodes_from_the_moment_it_is_written_until_it_is_gone(
     assert hub.places(other) == ["a"]
 
 
+def test_clusters_with_pools_alike_share_what_is_known_of_their_devices(hub: Hub) -> None:
+    hub.tells(b.cluster("b", nodes=2))
+    hub.tells(b.cluster("c", b.pool("default", b.gpu("24Gi"))))
+    a, other, unlike = (hub.view.clusters[name].status for name in "abc")
+
+    assert a and other and unlike
+    assert other.gpu_pools[0].nodes == 2
+    assert other.gpu_pools[0].devices is a.gpu_pools[0].devices
+    assert unlike.gpu_pools[0].devices != a.gpu_pools[0].devices
+
+
 def test_a_cluster_that_is_gone_takes_nothing(hub: Hub) -> None:
     hub.loses(CLUSTERS, Key("", "a"))
 
