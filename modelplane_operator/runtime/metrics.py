@@ -6,13 +6,14 @@ a state of something else is read when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.wire import Call, OnCall
 from modelplane_operator.kube.errors import Misbehaving
 from modelplane_operator.kube.resources import HUB
@@ -178,27 +179,41 @@ class State(Collector):
         return failures
 
     def _clusters(self) -> Iterator[Metric]:
-        now = self._operator.loop_probe.now()
-        answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
-        verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
-        misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
-        trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
-        contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
-        age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
-        for connection in self._operator.fleet:
-            name, health = (connection.name,), connection.health
-            answers.add_metric(name, health.answers)
-            verified.add_metric(name, not connection.unverified)
-            misbehaves.add_metric(name, isinstance(health.error, Misbehaving))
-            if health.latency is not None:
-                trip.add_metric(name, health.latency)
-            if health.last_contact is not None:
-                contact.add_metric(name, now - health.last_contact)
-            awake = (one.informer for one in connection.watches if not one.idle)
-            heard = [one.heard for one in awake if one.heard is not None]
-            if heard:
-                age.add_metric(name, now - min(heard))
-        yield from (answers, verified, misbehaves, trip, contact, age)
+        for name, meaning, read in OF_A_CLUSTER:
+            told, now = _by(name, meaning, "cluster"), self._operator.loop_probe.now()
+            for connection in self._operator.fleet:
+                if (value := read(connection, now)) is not None:
+                    told.add_metric((connection.name,), value)
+            yield told
+
+
+def _watch_age(connection: Connection, now: float) -> float | None:
+    awake = (one.informer.heard for one in connection.watches if not (one.idle or one.sleeps))
+    heard = [one for one in awake if one is not None]
+    return now - min(heard) if heard else None
+
+
+def _contact_age(connection: Connection, now: float) -> float | None:
+    contact = connection.health.last_contact
+    return None if contact is None else now - contact
+
+
+OF_A_CLUSTER: Sequence[tuple[str, str, Callable[[Connection, float], float | None]]] = (
+    ("modelplane_cluster_answers", "Whether a workload cluster answers.", lambda one, _: one.health.answers),
+    (
+        "modelplane_cluster_verified",
+        "Whether its API server has to prove who it is.",
+        lambda one, _: not one.unverified,
+    ),
+    (
+        "modelplane_cluster_misbehaves",
+        "Whether it is left alone for what it has said.",
+        lambda one, _: isinstance(one.health.error, Misbehaving),
+    ),
+    ("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", lambda one, _: one.health.latency),
+    ("modelplane_cluster_contact_age_seconds", "Time since the last answer.", _contact_age),
+    ("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", _watch_age),
+)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

@@ -22,12 +22,19 @@ Problems = Callable[[], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Moment(Collector):
-    """What a registry told at one moment: to write it down takes four times as long, which the event loop need not."""
+    """What a registry told a moment ago: to write it down takes four times as long, which the event loop need not."""
 
     told: Sequence[Metric]
 
     def collect(self) -> Iterator[Metric]:
         return iter(self.told)
+
+
+async def _collected(metrics: CollectorRegistry) -> AsyncGenerator[Metric]:
+    """All of them. Between two, others have their turn: those of a thousand clusters take a third of a second."""
+    for family in metrics.collect():
+        yield family
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -62,7 +69,7 @@ def serving(
 
     async def exposition(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        moment = Moment([*metrics.collect()])
+        moment = Moment([family async for family in _collected(metrics)])
         return web.Response(body=await asyncio.to_thread(encode, moment), headers={"Content-Type": content_type})
 
     app = web.Application()

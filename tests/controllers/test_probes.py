@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from localfleet.apiserver import free_ports
 from modelplane_operator.controllers import key_service
@@ -49,3 +52,31 @@ async def test_a_page_says_what_is_wrong_and_an_address_is_one_servers() -> None
         with pytest.raises(OSError, match="address already in use"):
             async with key_service.serving(listen, key_service.Keyring(cast("Any", None), lambda: 0.0)):
                 pass
+
+
+async def test_between_two_families_of_metrics_others_have_their_turn() -> None:
+    (port,) = free_ports(1)
+    turns, seen, registry = [0], list[int](), CollectorRegistry()
+
+    class Families(Collector):
+        def collect(self) -> Iterator[Metric]:
+            for number in range(3):
+                seen.append(turns[0])
+                yield GaugeMetricFamily(f"family_{number}", "One of three.", value=number)
+
+        def describe(self) -> Iterator[Metric]:
+            return iter(())
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    registry.register(Families())
+    pages = serving(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
+    async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        beside = asyncio.create_task(others())
+        text = await (await session.get("/metrics")).text()
+        beside.cancel()
+    assert [f"family_{number} {number}.0" in text for number in range(3)] == [True] * 3
+    assert seen == sorted(set(seen)), "each one in another turn"
