@@ -2,8 +2,9 @@
 
 A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
 by namespace, and within one by concurrency key. So a namespace with a thousand keys does not hold up one with a single
-key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once. Keys of
-which there is news come before those that are only looked at again, after a start or in a resync.
+key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once, and as
+many as there are workers of those that have none. Keys of which there is news come before those that are only looked at
+again, after a start or in a resync.
 
 What becomes of a key after its run:
 
@@ -285,7 +286,7 @@ class Queue(Generic[K]):
             self._make_ready(key, self._items[key], now)
 
     def _is_full(self, concurrency_key: Hashable) -> bool:
-        return self._running.get(concurrency_key, 0) >= self.limit
+        return bool(concurrency_key) and self._running.get(concurrency_key, 0) >= self.limit
 
     def _leave(self, concurrency_key: Hashable) -> None:
         self._running[concurrency_key] -= 1

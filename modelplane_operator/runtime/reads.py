@@ -18,6 +18,7 @@ from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.runtime.reading import Cluster
 
 A_MOMENT: Final = timedelta(seconds=3)  # less than anybody waits until the next look
+LEAST: Final = 64  # answers that are kept before any is forgotten
 DEADLINE: Final = 30.0  # seconds for one question, however many pages its answer has
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ class Reads:
 
     deadline: float = DEADLINE
     _known: dict[Hashable, _Answer] = field(default_factory=dict[Hashable, _Answer], init=False)
+    _most: int = field(default=LEAST, init=False)
+    """With how many of them those are forgotten that hold no longer."""
     _asking: dict[Hashable, asyncio.Lock] = field(default_factory=dict[Hashable, asyncio.Lock], init=False)
 
     async def of(
@@ -60,7 +63,9 @@ class Reads:
                 if known is None or now >= known.until:
                     value = await self._ask(cluster, ask)
                     holds = lasts if value or nothing_lasts is None else nothing_lasts
-                    self._known = {one: kept for one, kept in self._known.items() if now < kept.until}
+                    if len(self._known) > self._most:  # not each time: of a thousand clusters there are thousands
+                        self._known = {one: kept for one, kept in self._known.items() if now < kept.until}
+                        self._most = 2 * len(self._known) + LEAST
                     known = self._known[place] = _Answer(now + holds, value)
                 return known.value
         finally:

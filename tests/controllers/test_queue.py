@@ -97,6 +97,14 @@ def test_a_lane_that_hangs_holds_up_only_itself() -> None:
     assert [keys.take(0.0) for _ in range(4)] == ["a/hanging/0", "b/hanging/1", "a/lively/1", None]
 
 
+def test_keys_that_wait_for_no_cluster_wait_for_each_other_only_where_workers_are_short() -> None:
+    keys = queue(limit=2)
+    for number in range(5):
+        keys.add(f"a//{number}", 0.0)
+
+    assert [keys.take(0.0) for _ in range(6)] == [*(f"a//{number}" for number in range(5)), None]
+
+
 def test_news_during_a_run_bring_one_more_run() -> None:
     keys = queue(pace=Pace(rest=0.5))
     keys.add("a/x/1", 0.0)
