@@ -24,6 +24,7 @@ from modelplane_operator.kube.errors import ClientError, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import LEASE
 
+MOST_TRANSITIONS = 2**31 - 1  # more is refused, and a person may have written that
 RELEASE_SECONDS = 2.0  # a stop waits no longer than that for the release; without one the others wait for `duration`
 
 log = structlog.get_logger()
@@ -195,6 +196,8 @@ class Lease:
                 "leaseDurationSeconds": math.ceil(self.times.duration),
                 "acquireTime": before.get("acquireTime", wall) if same else wall,
                 "renewTime": wall,
-                "leaseTransitions": int(before.get("leaseTransitions") or 0) + (not same and lease is not None),
+                "leaseTransitions": min(
+                    int(before.get("leaseTransitions") or 0) + (not same and lease is not None), MOST_TRANSITIONS
+                ),
             },
         }

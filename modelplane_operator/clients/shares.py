@@ -17,9 +17,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from modelplane_operator.api import labels
-from modelplane_operator.clients.lease import Sighting, Times, sighting
+from modelplane_operator.clients.lease import MOST_TRANSITIONS, Sighting, Times, sighting
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, section
 from modelplane_operator.kube.resources import LEASE
+
+BELIEVED = 4  # times as long as ours may others' Leases say that they last: a person may write any number there
 
 GIVEN_BACK = {"holderIdentity": "", "leaseDurationSeconds": 1}
 """What a holder writes that works on a cluster no more. A person who takes a holder out leaves the duration."""
@@ -170,7 +172,7 @@ class Shares:
             "holderIdentity": self.me,
             "leaseDurationSeconds": int(-(-self.times.duration // 1)),
             "acquireTime": wall,
-            "leaseTransitions": int(section(lease, "spec").get("leaseTransitions") or 0) + 1,
+            "leaseTransitions": min(int(section(lease, "spec").get("leaseTransitions") or 0) + 1, MOST_TRANSITIONS),
         }
         return {**lease, "spec": spec}
 
@@ -194,7 +196,8 @@ class Shares:
 
     def _is_over(self, seen: Sighting) -> bool:
         """Whether a list that was asked for late enough still shows what was first seen then."""
-        return self._asked >= seen.since + max(seen.duration, self.times.duration)
+        ours = self.times.duration
+        return self._asked >= seen.since + min(max(seen.duration, ours), BELIEVED * ours)
 
 
 def _again(before: Sighting | None, lease: Manifest | None, now: float) -> Sighting:

@@ -1,6 +1,7 @@
 """One pod's part in sharing the clusters with others: it looks, takes what it should have, and gives back the rest.
 
-Every `Times.retry` seconds it lists all Leases and renews its own; the others judge by that whether it lives. Only the
+Every `Times.retry` seconds it renews its own Lease; the others judge by that whether it lives. Once its watch shows
+that write, what the watch shows of the others is no older: that is a look, and at rest it costs no request. Only the
 leader makes the Leases of clusters and deletes them, so that one that is missing was deleted by somebody else.
 """
 
@@ -20,7 +21,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times
 from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
-from modelplane_operator.kube.errors import ClientError, NotLeading
+from modelplane_operator.kube.errors import AlreadyExists, ClientError, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.resources import LEASE
 
@@ -35,6 +36,8 @@ log = structlog.get_logger()
 class Around:
     """What there is beside the Leases, as it is at the moment."""
 
+    leases: Callable[[int], Awaitable[Iterable[Manifest]]]
+    """All Leases by which clusters are shared, as they are at that resourceVersion or a later one."""
     clusters: Callable[[], Collection[str]]
     """Those that some object is of."""
     leads: Callable[[], bool]
@@ -73,6 +76,10 @@ class Sharing:
     _known: set[str] | None = field(default=None, init=False)
     """The clusters that have or had a Lease since we lead, for all we know."""
     _failing: bool = field(default=False, init=False)
+    _blind: bool = field(default=False, init=False)
+    """Whether the watch has not shown what we wrote last."""
+    _version: int = field(default=0, init=False)
+    """Of our own Lease, as we wrote it last."""
 
     def __post_init__(self) -> None:
         key = Key(self.lease.namespace, member_lease(self.lease.name, self.identity))
@@ -132,11 +139,16 @@ class Sharing:
             await self._release()
 
     async def _look(self, clusters: Collection[str]) -> None:
-        asked = self.now()
-        selector = f"{labels.SHARING}={self.lease.name}"
-        found = await self.kube().list(LEASE, namespace=self.lease.namespace, selector=selector)
-        await self.member.renew()  # after the list: who cannot list must not seem to live
-        self.shares.see(found.items, clusters, asked=asked, now=self.now(), until=self.member.until)
+        if self._blind:  # who does not see what the others do must not seem to live
+            await self.around.leases(self._version)
+        self._blind, asked = True, self.now()
+        await self.member.renew()
+        if (stored := self.member.stored) is None:
+            return  # somebody has given it to another by hand
+        self._version = int(stored["metadata"]["resourceVersion"])
+        found = await self.around.leases(self._version)
+        self._blind = False
+        self.shares.see(found, clusters, asked=asked, now=self.now(), until=self.member.until)
 
     async def _move(self, clusters: Collection[str]) -> None:
         if not self.member.held:
@@ -173,6 +185,8 @@ class Sharing:
             if len(self._leaving) < AT_ONCE and one not in self._leaving and not self.around.busy(one):
                 self._leaving[one] = now
         for one, since in tuple(self._leaving.items()):
+            if self.around.busy(one):  # what a reconcile that ran on has begun
+                continue
             if not self._running[one] or now >= since + self.grace:
                 self.shares.cease(one)
             if one not in self.shares.held:
@@ -226,7 +240,14 @@ class Sharing:
         self._leaving.pop(cluster, None)
 
     async def _make(self, cluster: str) -> None:
-        self.shares.gave(cluster, await self.kube().create(self.shares.new(cluster)))
+        kube, new = self.kube(), self.shares.new(cluster)
+        try:
+            stored = await kube.create(new)
+        except AlreadyExists:  # somebody has taken off what it is found by
+            if (found := await kube.find(LEASE, key_of(new))) is None:
+                return
+            stored = await kube.replace({**found, "metadata": marked(found["metadata"], new["metadata"])})
+        self.shares.gave(cluster, stored)
 
     async def _delete(self, lease: Manifest, cluster: str | None = None) -> None:
         metadata = lease["metadata"]
@@ -242,11 +263,17 @@ class Sharing:
             self.shares.cease(one)
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
+                if stored := stored or await self.kube().find(LEASE, self.member.key):
+                    await self._delete(stored)  # first, so that nobody keeps for us what is given back
                 await _all([partial(self._give, one) for one in ours if not self._running[one]])
-                if stored is not None:
-                    await self._delete(stored)
         except (ClientError, TimeoutError) as error:
             log.info("clusters not given back", error=str(error))
+
+
+def marked(metadata: Manifest, marks: Manifest) -> Manifest:
+    """The same metadata, with the labels and annotations of other."""
+    added = {name: {**(metadata.get(name) or {}), **marks[name]} for name in ("labels", "annotations")}
+    return {**metadata, **added}
 
 
 async def _all(writes: Iterable[Write]) -> None:

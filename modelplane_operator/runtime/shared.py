@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from modelplane_operator.api import labels
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.sharing import Around, Sharing
+from modelplane_operator.clients.watches import Watched
 from modelplane_operator.kube.objects import Key, Manifest
+from modelplane_operator.kube.resources import LEASE
 from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.settings import Settings
+
+LOOK_AGAIN = 0.01  # what was just written is on its way
 
 Woken = tuple[Controller[Any, Any], Callable[[Key], None]]
 """A controller, and who is told of an object of its kind that is to be looked at."""
@@ -29,6 +35,11 @@ def share_of(controller: Controller[Any, Any], manifest: Manifest) -> str | None
         return ""
 
 
+def watched_leases(namespace: str) -> Watched:
+    """By which pods share the clusters; those of an operator beside this one are told apart by their names."""
+    return Watched(LEASE, labels.SHARING, namespace=namespace)
+
+
 def sharing(  # noqa: PLR0917 - the parts of an operator
     settings: Settings,
     client: Callable[[], Kube],
@@ -39,6 +50,11 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
     helm: Helm | None,
 ) -> Sharing:
     """This pod's part. `controllers` are there only after it."""
+
+    async def leases(version: int) -> Iterable[Manifest]:
+        while (informer := hub.find(LEASE)) is None or not informer.covers(version):  # noqa: ASYNC110 - a bookmark wakes nobody
+            await asyncio.sleep(LOOK_AGAIN)
+        return informer
 
     def clusters() -> Collection[str]:
         found = set[str]()
@@ -68,7 +84,7 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
     def busy(name: str) -> bool:
         return helm is not None and helm.busy(name)
 
-    around = Around(clusters, lambda: lease.held, needs, busy, connects, gained)
+    around = Around(leases, clusters, lambda: lease.held, needs, busy, connects, gained)
     share = Sharing(
         client, lease.key, lease.identity, lease.now, lease.chance, settings.times, around, settings.stop_grace
     )

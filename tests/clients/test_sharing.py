@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -163,13 +162,23 @@ class Hub:
     clusters: set[str] = field(default_factory=set[str])
     needs: set[str] = field(default_factory=set[str])
     version: int = 0
+    past: deque[tuple[int, dict[str, Manifest]]] = field(
+        default_factory=lambda: deque([(0, dict[str, Manifest]())], maxlen=200)
+    )
+    """What there was at each version: a watch may be as far behind as it likes."""
 
     def put(self, manifest: Manifest) -> Manifest:
         self.version += 1
         uid = manifest["metadata"].get("uid") or str(self.version)
         metadata = {**manifest["metadata"], "resourceVersion": str(self.version), "uid": uid}
         self.objects[metadata["name"]] = stored = {**deepcopy(manifest), "metadata": metadata}
+        self.past.append((self.version, dict(self.objects)))
         return deepcopy(stored)
+
+    def drop(self, name: str) -> None:
+        self.version += 1
+        del self.objects[name]
+        self.past.append((self.version, dict(self.objects)))
 
     def of(self, cluster: str) -> Manifest | None:
         return self.objects.get(cluster_lease(LEASE.name, cluster))
@@ -181,6 +190,8 @@ class Wire:
 
     hub: Hub
     pod: Pod
+    seen: int = 0
+    """How far its watch has come."""
 
     async def travel(self) -> None:
         await asyncio.sleep(self.hub.chance.random() * self.hub.slow)
@@ -190,13 +201,13 @@ class Wire:
             await asyncio.sleep(self.hub.chance.random() * 4)
             raise Unreachable("lost")
 
-    async def list(self, _: Any, *, namespace: str, selector: str) -> Any:
-        assert (namespace, selector) == (LEASE.namespace, f"{labels.SHARING}={LEASE.name}")
+    async def leases(self, version: int) -> Iterable[Manifest]:
+        """As they were at some moment since that version, and none before what this pod has seen already."""
         await self.travel()
-        wanted = {labels.SHARING: LEASE.name}
-        found = [deepcopy(one) for one in self.hub.objects.values() if one["metadata"].get("labels") == wanted]
+        since = max(version, self.seen)
+        self.seen, objects = self.hub.chance.choice([one for one in self.hub.past if one[0] >= since])
         await self.travel()
-        return SimpleNamespace(items=found)
+        return [deepcopy(one) for one in objects.values() if labels.SHARING in (one["metadata"].get("labels") or {})]
 
     async def find(self, _: Any, key: Key) -> Manifest | None:
         await self.travel()
@@ -230,7 +241,7 @@ class Wire:
             raise NotFound("it is gone")
         if (live["metadata"]["uid"], live["metadata"]["resourceVersion"]) != (uid, version):
             raise Conflict("it is another one")
-        del self.hub.objects[key.name]
+        self.hub.drop(key.name)
         await self.travel()
 
 
@@ -246,6 +257,7 @@ class Pod:
     cut: bool = False
     connected: set[str] = field(default_factory=set[str])
     gained: list[str] = field(default_factory=list[str])
+    busy: set[str] = field(default_factory=set[str])
     sharing: Sharing = field(init=False)
     task: asyncio.Task[None] | None = None
 
@@ -253,15 +265,16 @@ class Pod:
         def connects(cluster: str) -> None:
             self.connected.symmetric_difference_update({cluster})
 
+        wire, chance = Wire(self.hub, self), self.hub.chance.random
         around = Around(
+            wire.leases,
             lambda: set(self.hub.clusters),
             lambda: self.leads,
             lambda: self.hub.needs,
-            lambda _: False,
+            lambda cluster: cluster in self.busy,
             connects,
             lambda found: self.gained.extend(sorted(found)),
         )
-        wire, chance = Wire(self.hub, self), self.hub.chance.random
         self.sharing = Sharing(
             lambda: cast("Kube", wire), LEASE, self.name, self.clock, chance, TIMES, around, grace=3.0
         )
@@ -322,7 +335,7 @@ class World:
 
 def deletes(hub: Hub, chance: Random) -> None:
     if hub.objects:
-        del hub.objects[chance.choice(sorted(hub.objects))]
+        hub.drop(chance.choice(sorted(hub.objects)))
 
 
 def takes_out(hub: Hub, chance: Random) -> None:
@@ -337,9 +350,19 @@ def edit(hub: Hub, chance: Random, holder: str) -> None:
         hub.put({**one, "spec": {**one["spec"], "holderIdentity": holder}})
 
 
+def strips(hub: Hub, chance: Random) -> None:
+    """Take off what a cluster's Lease is found by."""
+    found = sorted(name for name, one in hub.objects.items() if labels.CLUSTER in annotations_of(one))
+    if found:
+        one = hub.objects[chance.choice(found)]
+        gone = chance.choice(("labels", "annotations"))
+        hub.put({**one, "metadata": {part: value for part, value in one["metadata"].items() if part != gone}})
+
+
 HANDS: dict[str, Callable[[Hub, Random], None]] = {
     "deletes": deletes,
     "takes out": takes_out,
+    "strips": strips,
     "gives to": lambda hub, chance: edit(hub, chance, f"pod-{chance.randint(0, 3)}"),
     "touches": lambda hub, chance: [hub.put(hub.objects[name]) for name in sorted(hub.objects)[:2]] and None,
 }
@@ -472,6 +495,70 @@ def test_a_cluster_changes_hands_after_the_reconciles_that_run() -> None:
             assert moving in second.holds()
         for pod in world.pods:
             await pod.end(clean=True)
+
+    run(lived())
+
+
+def test_a_cluster_changes_hands_after_what_a_reconcile_that_ran_on_has_begun() -> None:
+    async def lived() -> None:
+        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
+        world.hub.clusters.update(CLUSTERS)
+        first = world.add()
+        await world.pass_by(40.0)
+        moving = next(one for one in CLUSTERS if preferred(one, ("pod-0", "pod-1")) == "pod-1")
+        with first.sharing.working(moving):
+            second = world.add()
+            while not refused(first, moving):
+                await world.pass_by(0.1)
+            first.busy.add(moving)  # a run of Helm
+        await world.pass_by(60.0)
+        assert (moving in first.holds(), moving in second.holds()) == (True, False)
+        first.busy.clear()
+        await world.pass_by(6.0)
+        assert moving in second.holds()
+        for pod in world.pods:
+            await pod.end(clean=True)
+
+    run(lived())
+
+
+@pytest.mark.parametrize(("field", "number"), [("leaseDurationSeconds", 86_400), ("leaseTransitions", 2**31 - 1)])
+def test_a_number_that_somebody_writes_keeps_no_cluster_alone_for_long(field: str, number: int) -> None:
+    async def lived() -> None:
+        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
+        world.hub.clusters.add("cluster-0")
+        world.add()
+        world.add()
+        await world.pass_by(40.0)
+        holder = next(pod for pod in world.pods if pod.holds())
+        lease = world.hub.of("cluster-0")
+        assert lease
+        world.hub.put({**lease, "spec": {**lease["spec"], field: number}})
+        await world.remove(holder, clean=False)
+        await world.pass_by(4 * TIMES.duration + ALONE)
+        assert world.holders().keys() == {"cluster-0"}
+        lease = world.hub.of("cluster-0")
+        assert lease
+        assert lease["spec"]["leaseTransitions"] < 2**31
+        for pod in world.pods:
+            await pod.end(clean=True)
+
+    run(lived())
+
+
+def test_who_stops_while_the_hub_is_slow_is_at_once_nobody_who_should_have_clusters() -> None:
+    async def lived() -> None:
+        world = World(Hub(Random(3), slow=0.2))  # noqa: S311
+        world.hub.clusters.update(f"cluster-{number}" for number in range(200))
+        first, second = world.add(), world.add()
+        await world.pass_by(90.0)
+        assert first.sharing.count
+        assert second.sharing.count
+        before = second.sharing.count
+        await world.remove(first, clean=True)
+        await world.pass_by(8.0)
+        assert second.sharing.count > before, "what was given back in time is taken"
+        await second.end(clean=True)
 
     run(lived())
 
