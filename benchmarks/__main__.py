@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from benchmarks import answers, cel, curves, kept, report, schedule
-from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions
+from benchmarks.live import at_rest, hub_gateway, hydration, mutual_tls, outages, reactions, sharing
 from benchmarks.report import Figure, Target
 
 Run = Callable[[int], Iterator[Figure]]
@@ -91,6 +91,8 @@ BENCHMARKS = (
           sizes=(99,), full=(5,), quick=(2,), quick_sizes=(9,), sized="deployments"),
     _live("B17", "mutual TLS between the two gateways, beside plain http", mutual_tls.mutual_tls,
           sizes=(1, 8, 64), full=(4000,), quick=(400,), quick_sizes=(8,), sized="at once"),
+    _live("B21", "one of ten pods that share a fleet", sharing.shared,
+          sizes=(1_000, 10_000), full=(60,), quick=(5,), quick_sizes=(100,)),
     _live("B18", "fill a volume with weights, beside cp", hydration.hydration,
           sizes=(1, 10), quick_sizes=(1,), sized="GB"),
 )  # fmt: skip
@@ -99,11 +101,12 @@ TARGETS = (
     Target("B1", "uniform, the last pool matches: p50", 5, until=1000, layer="scheduler"),
     Target("B1", "uniform, the last pool matches: p99", 15, until=1000, layer="scheduler"),
     Target("B2", "mixed, 40 kinds of need: all decisions", 2.5, until=1000, layer="scheduler"),
+    Target("B2", "CPU of the operator for each replica", 12),
     Target("B2", "decided and stored on the hub, each", 10),
     Target("B3", "one cluster: all decisions", 50, until=1000, layer="scheduler"),
     Target("B3", "10% of clusters: all decisions", 1000, until=1000, layer="scheduler"),
     Target("B4", "no resync falls into it: writes", 0),
-    Target("B4", "so every 3600 s, as by default: CPU", 0.02, until=1000),
+    Target("B4", "so every 3600 s, as by default: CPU", 0.05, until=1000),
     Target("B5", "CPU at the rate that was asked for", 0.1, until=200),
     Target("B5", "CPU at the rate that was asked for", 0.6, since=2000),
     Target("B5", "writes", 0),
@@ -111,7 +114,7 @@ TARGETS = (
     Target("B6", "from apply to the workload object: p99", 1000),
     Target("B7", "from pod to ModelDeployment.status: p99", 1000),
     Target("B7", "status writes for each deployment", 1),
-    Target("B8", "memory for each idle cluster", 1),
+    Target("B8", "memory for each idle cluster", 0.25),
     Target("B8", "CPU for each idle cluster", 1),
     Target("B8", "all back: until all are Ready again", 30),
     Target("B8", "refused with 429, all the time", 0),
@@ -129,7 +132,8 @@ TARGETS = (
             ("from the death of a replica to the last request it got: worst", 2000),
         )
     ),
-    Target("B13", "resident, with all of it", 250, until=1000),
+    Target("B13", "resident, with all of it", 450, until=1000),
+    Target("B13", "open files, a connection for each cluster among them", 1050, until=1000),
     Target("B14", "writes to the hub for each replica", 6),
     Target("B14", "writes to the workload for each replica", 5),
     Target("B18", "resident at most", 300),
@@ -146,6 +150,7 @@ TARGETS = (
         )
     ),
     Target("B20", "kept for each replica", 25, layer="scheduler"),
+    Target("B15", "alone: p99", 3000),
     Target("B15", "p99 beside it, by p99 alone", 2),
 )
 

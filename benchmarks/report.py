@@ -1,4 +1,4 @@
-"""Figures, and where they go: the terminal, build/bench.json, and tables and curves in docs/performance.md."""
+"""Figures, and where they go: the terminal, build/bench.json, tables and curves in docs/."""
 
 from __future__ import annotations
 
@@ -12,11 +12,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "build" / "bench.json"
 PAGE = ROOT / "docs" / "performance.md"
+SIZING_PAGE = ROOT / "docs" / "scaling.md"
 CURVES = ROOT / "docs" / "curves"
 COUNTS = ROOT / "benchmarks" / "counts.json"
 COUNTED = frozenset({"writes", "requests", "files", "kB"})
 TOLERATED = 4 / 3
 LAYERS = ("scheduler", "live")
+SIZING = {
+    "replicas": ("B2", "replicas, of ten to a deployment"),
+    "memory of the clusters alone": ("B13", "resident, clusters alone"),
+    "memory, with the replicas": ("B13", "resident, with all of it"),
+    "CPU at rest": ("B4", "so every 3600 s, as by default: CPU"),
+    "requests at rest": ("B4", "no resync falls into it: reads"),
+    "CPU for a new replica": ("B2", "CPU of the operator for each replica"),
+    "writes to the hub for it": ("B14", "writes to the hub for each replica"),
+    "etcd, with its history": ("B2", "etcd of the hub, with its history"),
+    "from start to leading": ("B9", "from start to leading"),
+    "until all clusters are known": ("B9", "from start until all clusters are known"),
+}
+"""What somebody asks who sizes a hub, and which figures answer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +160,9 @@ def _number_of(cell: str) -> float:
     return float(cell.partition(" ")[0].replace(",", ""))
 
 
-def marks(layer: str) -> tuple[str, str]:
-    """The lines between which a layer's figures are on the page."""
-    return f"<!-- {layer}: written by `make bench` -->", f"<!-- end of {layer} -->"
+def marks(part: str) -> tuple[str, str]:
+    """The lines between which a layer's figures are on the page, or another part."""
+    return f"<!-- {part}: written by `make bench` -->", f"<!-- end of {part} -->"
 
 
 def write(
@@ -159,14 +173,31 @@ def write(
     JSON.write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
     page, between = PAGE.read_text(), "\n"
     for layer in LAYERS:
-        begin, end = marks(layer)
-        head, found, rest = page.partition(begin)
-        if not found:
-            raise LookupError(f"{PAGE} has no line {begin}")
         tables = _tables([figure for figure in figures if figure.layer == layer], targets, sized)
         shown = (f"![{one.stem}]({one.relative_to(PAGE.parent)})\n" for one in pictures if one.stem.startswith(layer))
-        page = f"{head}{begin}\n{between.join([*tables, *shown])}{end}{rest.partition(end)[2]}"
+        page = _with(page, layer, between.join([*tables, *shown]))
     PAGE.write_text(page)
+    SIZING_PAGE.write_text(_with(SIZING_PAGE.read_text(), "sizing", sizing(figures)))
+
+
+def _with(page: str, part: str, tables: str) -> str:
+    """A page with these tables between the marks of that part."""
+    begin, end = marks(part)
+    head, found, rest = page.partition(begin)
+    if not found:
+        raise LookupError(f"there is no line {begin}")
+    return f"{head}{begin}\n{tables}{end}{rest.partition(end)[2]}"
+
+
+def sizing(figures: Iterable[Figure]) -> str:
+    """One row for each size of a fleet."""
+    values = {(one.id, one.metric, one.size): one for one in figures if one.layer == "live"}
+    sizes = sorted({size for id_, metric, size in values if (id_, metric) == SIZING["replicas"]})
+    lines = [f"| clusters | {' | '.join(SIZING)} |", f"|---:|{'---:|' * len(SIZING)}"]
+    lines += [
+        f"| {size:,} | {' | '.join(_cell(values.get((*one, size))) for one in SIZING.values())} |" for size in sizes
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _tables(figures: Sequence[Figure], targets: Sequence[Target], sized: Mapping[str, str]) -> Iterator[str]:

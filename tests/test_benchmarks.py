@@ -19,16 +19,22 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
     page.write_text("".join(f"{mark}\n" for layer in report.LAYERS for mark in report.marks(layer)))
     monkeypatch.setattr(report, "PAGE", page)
     monkeypatch.setattr(report, "JSON", tmp_path / "build" / "bench.json")
+    sizing = tmp_path / "docs" / "scaling.md"
+    sizing.write_text("".join(f"{mark}\n" for mark in report.marks("sizing")))
+    monkeypatch.setattr(report, "SIZING_PAGE", sizing)
     figures = [
         Figure("B1", 10, "one decision", 0.0773, "ms"),
         Figure("B1", 1_000, "one decision", 1_234.0, "ms", 0.03),
         Figure("B1", 1_000, "only here", 98.1, "%"),
+        Figure("B2", 100, "replicas, of ten to a deployment", 500.0, "replicas", layer="live"),
+        Figure("B13", 100, "resident, with all of it", 250.0, "MB", layer="live"),
         Figure("B6", 100, "writes", 0.0, "writes", layer="live"),
     ]
 
     report.write(figures, (), {"B6": "at once"}, ())
 
     assert list(report.shown(page.read_text())) == figures
+    assert "| 100 | 500 replicas |  | 250 MB |" in sizing.read_text()
 
 
 def test_what_is_counted_a_third_above_what_it_was_is_told() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import random
 import re
 import resource
@@ -472,6 +473,7 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     shrink_tls_buffers()
+    gc.disable()  # of a thousand clusters' objects a look for garbage takes seconds, in which no cluster answers
     asyncio.run(run(parser.parse_args()))
 
 
