@@ -22,7 +22,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times
 from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, NotLeading
-from modelplane_operator.kube.objects import Key, Manifest, key_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
 AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to get to know them
@@ -246,7 +246,10 @@ class Sharing:
         except AlreadyExists:  # somebody has taken off what it is found by
             if (found := await kube.find(LEASE, key_of(new))) is None:
                 return
-            stored = await kube.replace({**found, "metadata": marked(found["metadata"], new["metadata"])})
+            spec = new["spec"] if self.shares.was_missing(cluster) else found["spec"]
+            stored = await kube.replace(
+                {**found, "metadata": _marked(found["metadata"], new["metadata"]), "spec": spec}
+            )
         self.shares.gave(cluster, stored)
 
     async def _delete(self, lease: Manifest, cluster: str | None = None) -> None:
@@ -270,10 +273,9 @@ class Sharing:
             log.info("clusters not given back", error=str(error))
 
 
-def marked(metadata: Manifest, marks: Manifest) -> Manifest:
+def _marked(metadata: Manifest, marks: Manifest) -> Manifest:
     """The same metadata, with the labels and annotations of other."""
-    added = {name: {**(metadata.get(name) or {}), **marks[name]} for name in ("labels", "annotations")}
-    return {**metadata, **added}
+    return {**metadata, **{part: {**section(metadata, part), **marks[part]} for part in ("labels", "annotations")}}
 
 
 async def _all(writes: Iterable[Write]) -> None:

@@ -6,7 +6,7 @@ a state of something else is read when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
@@ -179,12 +179,26 @@ class State(Collector):
         return failures
 
     def _clusters(self) -> Iterator[Metric]:
-        for name, meaning, read in OF_A_CLUSTER:
-            told, now = _by(name, meaning, "cluster"), self._operator.loop_probe.now()
-            for connection in self._operator.fleet:
-                if (value := read(connection, now)) is not None:
-                    told.add_metric((connection.name,), value)
-            yield told
+        answers = _by("modelplane_cluster_answers", "Whether a workload cluster answers.", "cluster")
+        yield self._told(answers, lambda one, _: one.health.answers)
+        verified = _by("modelplane_cluster_verified", "Whether its API server has to prove who it is.", "cluster")
+        yield self._told(verified, lambda one, _: not one.unverified)
+        misbehaves = _by("modelplane_cluster_misbehaves", "Whether it is left alone for what it has said.", "cluster")
+        yield self._told(misbehaves, lambda one, _: isinstance(one.health.error, Misbehaving))
+        trip = _by("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", "cluster")
+        yield self._told(trip, lambda one, _: one.health.latency)
+        contact = _by("modelplane_cluster_contact_age_seconds", "Time since the last answer.", "cluster")
+        yield self._told(contact, _contact_age)
+        age = _by("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", "cluster")
+        yield self._told(age, _watch_age)
+
+    def _told(self, family: GaugeMetricFamily, read: Callable[[Connection, float], float | None]) -> GaugeMetricFamily:
+        """What there is of it for each cluster."""
+        now = self._operator.loop_probe.now()
+        for connection in self._operator.fleet:
+            if (value := read(connection, now)) is not None:
+                family.add_metric((connection.name,), value)
+        return family
 
 
 def _watch_age(connection: Connection, now: float) -> float | None:
@@ -196,24 +210,6 @@ def _watch_age(connection: Connection, now: float) -> float | None:
 def _contact_age(connection: Connection, now: float) -> float | None:
     contact = connection.health.last_contact
     return None if contact is None else now - contact
-
-
-OF_A_CLUSTER: Sequence[tuple[str, str, Callable[[Connection, float], float | None]]] = (
-    ("modelplane_cluster_answers", "Whether a workload cluster answers.", lambda one, _: one.health.answers),
-    (
-        "modelplane_cluster_verified",
-        "Whether its API server has to prove who it is.",
-        lambda one, _: not one.unverified,
-    ),
-    (
-        "modelplane_cluster_misbehaves",
-        "Whether it is left alone for what it has said.",
-        lambda one, _: isinstance(one.health.error, Misbehaving),
-    ),
-    ("modelplane_cluster_round_trip_seconds", "Shortest time of its last answers.", lambda one, _: one.health.latency),
-    ("modelplane_cluster_contact_age_seconds", "Time since the last answer.", _contact_age),
-    ("modelplane_cluster_watch_age_seconds", "Time since the most silent watch said anything.", _watch_age),
-)
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
