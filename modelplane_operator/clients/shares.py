@@ -1,10 +1,10 @@
 """Which of several pods works on which cluster: what one of them knows of it, and what follows from that.
 
 Each pod has a Lease of its own, its member Lease, and renews it. Each cluster has a Lease that names the pod which
-works on it; that one is written only when it changes hands. What a list of them showed, is told here with the time at
-which it was asked for, by this pod's own clock; `docs/sharing.md` says in words why no two pods hold one cluster.
+works on it; that one is written only when it changes hands. What a look at them showed, is told here with the time at
+which it began, by this pod's own clock; `docs/sharing.md` says in words why no two pods hold one cluster.
 
-    a pod holds a cluster     while its member Lease is its own and lists show no other holder: for as long as that was
+    a pod holds a cluster     while its member Lease is its own and looks show no other holder: for as long as that was
                               last renewed, without a gap; after one it has to take the cluster anew
     a cluster can be taken    at once when its holder has given it back; else when its Lease, and the member Lease of
                               its holder, have been seen unchanged for as long as leases last
@@ -69,8 +69,8 @@ class Shares:
     """The Leases of clusters as they were last seen, by cluster."""
     members: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
     """The member Leases, by who has them."""
-    _asked: float = field(default=0.0, init=False)
-    """When the last list was asked for."""
+    asked: float = field(default=0.0, init=False)
+    """When the last look began of which what it has shown was no older."""
     _pods: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
     _states: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
     _until: dict[str, float] = field(default_factory=dict[str, float], init=False)
@@ -83,7 +83,7 @@ class Shares:
     def see(
         self, found: Iterable[Manifest], clusters: Iterable[str], *, asked: float, now: float, until: float
     ) -> None:
-        """Take in all Leases of a list. `clusters`: those that should have one; `until`: how long our own lasts."""
+        """Take in all Leases of a look. `clusters`: those that should have one; `until`: how long our own lasts."""
         members, leases = dict[str, Manifest](), dict[str, Manifest]()
         for one in found:
             name, cluster, holder = one["metadata"]["name"], annotations_of(one).get(labels.CLUSTER), holder_of(one)
@@ -96,7 +96,7 @@ class Shares:
         self._states = {
             one: _again(self._states.get(one), leases.get(one), now) for one in dict.fromkeys((*leases, *clusters))
         }
-        self.members, self.leases, self._asked = members, leases, asked
+        self.members, self.leases, self.asked = members, leases, asked
         self._until = {
             cluster: min(asked + self.times.deadline, until)
             for cluster, before in self._until.items()
@@ -195,9 +195,9 @@ class Shares:
         }
 
     def _is_over(self, seen: Sighting) -> bool:
-        """Whether a list that was asked for late enough still shows what was first seen then."""
+        """Whether a look that began late enough still shows what was first seen then."""
         ours = self.times.duration
-        return self._asked >= seen.since + min(max(seen.duration, ours), BELIEVED * ours)
+        return self.asked >= seen.since + min(max(seen.duration, ours), BELIEVED * ours)
 
 
 def _again(before: Sighting | None, lease: Manifest | None, now: float) -> Sighting:

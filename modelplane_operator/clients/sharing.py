@@ -143,9 +143,10 @@ class Sharing:
             await self.around.leases(self._version)
         self._blind, asked = True, self.now()
         await self.member.renew()
-        if (stored := self.member.stored) is None:
-            return  # somebody has given it to another by hand
-        self._version = int(stored["metadata"]["resourceVersion"])
+        if (stored := self.member.stored) is not None:
+            self._version = int(stored["metadata"]["resourceVersion"])
+        else:  # somebody has given it to another by hand: what the watch shows may be older
+            asked = self.shares.asked
         found = await self.around.leases(self._version)
         self._blind = False
         self.shares.see(found, clusters, asked=asked, now=self.now(), until=self.member.until)

@@ -31,7 +31,7 @@ from modelplane_operator.clients.shares import (
 )
 from modelplane_operator.clients.sharing import AT_ONCE, Around, Sharing
 from modelplane_operator.kube.errors import AlreadyExists, Conflict, NotFound, NotLeading, Unreachable
-from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of
+from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, labels_of
 from tests.controllers.virtual_time import run
 
 LEASE = Key("modelplane-system", "modelplane-operator")
@@ -424,7 +424,9 @@ def test_no_two_pods_ever_hold_one_cluster_and_in_quiet_each_has_one(seed: int, 
 
 
 def annotated(hub: Hub) -> Iterator[str]:
-    return (named for one in hub.objects.values() if (named := annotations_of(one).get(labels.CLUSTER)))
+    """The clusters of which there are Leases that can be found: one without its label is nobody's."""
+    found = (one for one in hub.objects.values() if labels.SHARING in labels_of(one))
+    return (named for one in found if (named := annotations_of(one).get(labels.CLUSTER)))
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
