@@ -250,9 +250,8 @@ def creates_external_objects(step: Step) -> bool:
 def strands(steps: Iterable[Step]) -> tuple[Sequence[Sequence[Step]], ...]:
     """The three rows that follow each other, as told at the top of this page; what is in one goes on side by side."""
     given = tuple(steps)
-    first = [one for one in given if isinstance(one, SetFinalizer) and one.present]
-    if any(map(creates_external_objects, given)):
-        first.insert(0, KEEP)
+    keep = [KEEP] * any(map(creates_external_objects, given))
+    first = [*dict.fromkeys([*keep, *(one for one in given if isinstance(one, SetFinalizer) and one.present)])]
     by_target: dict[str, list[Step]] = {}
     for step in given:
         if not isinstance(step, SetFinalizer) or not (step.present or step == LET_GO):

@@ -80,6 +80,7 @@ CHART = Uninstall(KEY, "east")
         pytest.param((TOKEN, EAST, CHART), [KEEP], [[TOKEN, EAST, CHART]], [], id="what is for one cluster in order"),
         pytest.param((EAST, HUB, GUARD), [KEEP, GUARD], [[EAST], [HUB]], [], id="finalizers before anything else"),
         pytest.param((KEEP, HUB), [KEEP], [[HUB]], [], id="ours, since it is asked for"),
+        pytest.param((KEEP, GUARD, EAST), [KEEP, GUARD], [[EAST]], [], id="ours once, for whatever reasons"),
         pytest.param((LET_GO, DELETE, UNGUARD), [], [[DELETE], [UNGUARD]], [LET_GO], id="letting go after all else"),
     ],
 )
