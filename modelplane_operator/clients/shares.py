@@ -92,6 +92,8 @@ class Shares:
             elif holder and name == member_lease(self.lease.name, holder):
                 members[holder] = one
         holders = {*members, *map(holder_of, leases.values())} - {""}
+        if asked - self.asked > self.times.deadline:  # the hub was away, from others too: who lives is to be seen anew
+            self._pods, self._states = {}, {}
         self._pods = {who: _again(self._pods.get(who), members.get(who), now) for who in holders}
         self._states = {
             one: _again(self._states.get(one), leases.get(one), now) for one in dict.fromkeys((*leases, *clusters))

@@ -21,7 +21,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times
 from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
-from modelplane_operator.kube.errors import AlreadyExists, ClientError, NotLeading
+from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict, NotFound, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
@@ -207,7 +207,7 @@ class Sharing:
         for one in clusters:
             if one not in shares.leases and (one not in self._known or shares.was_missing(one)):
                 yield partial(self._make, one)
-        self._known |= {*clusters, *shares.leases}
+        self._known |= shares.leases.keys()
         for one, lease in shares.leases.items():
             if one not in clusters and is_given_back(lease):
                 yield partial(self._delete, lease, one)
@@ -267,8 +267,9 @@ class Sharing:
             self.shares.cease(one)
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                if stored := stored or await self.kube().find(LEASE, self.member.key):
-                    await self._delete(stored)  # first, so that nobody keeps for us what is given back
+                with suppress(ClientError):  # first, so that nobody keeps for us what is given back
+                    if stored := stored or await self.kube().find(LEASE, self.member.key):
+                        await self.kube().delete(LEASE, self.member.key, uid=stored["metadata"]["uid"])
                 await _all([partial(self._give, one) for one in ours if not self._running[one]])
         except (ClientError, TimeoutError) as error:
             log.info("clusters not given back", error=str(error))
@@ -287,8 +288,10 @@ async def _all(writes: Iterable[Write]) -> None:
         async with slots:
             try:
                 await write()
-            except ClientError as error:
+            except (AlreadyExists, Conflict, NotFound) as error:
                 log.debug("lease not written", error=str(error))
+            except ClientError as error:
+                log.info("lease not written", error=str(error))
 
     await asyncio.gather(*map(done, writes))
 

@@ -45,5 +45,4 @@ async def follow(reflectors: Iterable[Reflector]) -> None:
     finally:
         for task in running:
             task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await asyncio.gather(*running, return_exceptions=True)

@@ -202,7 +202,7 @@ class State(Collector):
 
 
 def _watch_age(connection: Connection, now: float) -> float | None:
-    awake = (one.informer.heard for one in connection.watches if not (one.idle or one.sleeps))
+    awake = (one.informer.heard for one in connection.watches if one.informer.served and not one.idle)
     heard = [one for one in awake if one is not None]
     return now - min(heard) if heard else None
 

@@ -85,8 +85,12 @@ def of_cluster(holder: str, version: str = "1", duration: int = 15, **spec: Any)
     }
 
 
-def look(known: Shares, *found: Manifest, at: float) -> None:
-    known.see(found, ("berlin",), asked=at, now=at + 0.1, until=at + TIMES.deadline)
+def look(known: Shares, *found: Manifest, at: float, since: float | None = None) -> None:
+    """At that moment; `since`: and all the time since then, with nothing else to be seen."""
+    for moment in (
+        (at,) if since is None else (*itertools.takewhile(lambda one: one < at, itertools.count(since, 5)), at)
+    ):
+        known.see(found, ("berlin",), asked=moment, now=moment + 0.1, until=moment + TIMES.deadline)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +112,7 @@ def test_a_cluster_is_taken_when_its_holder_cannot_work_on_it_any_more(
     known = shares()
     look(known, lease, member("them"), at=0.0)
     assert known.is_free("berlin") is at_once
+    look(known, lease, member("them"), at=10.0, since=5.0)
     look(known, lease, member("them", "2"), at=15.0)
     assert not known.is_free("berlin") or at_once, "it was first seen a little after that was asked for"
     look(known, lease, member("them", "3"), at=15.2)
@@ -124,27 +129,39 @@ def test_a_pod_that_could_not_look_takes_nothing_by_what_it_saw_long_ago() -> No
 
 def test_a_pod_whose_member_lease_lasts_longer_is_believed() -> None:
     known = shares()
-    look(known, of_cluster("them"), member("them", duration=60), at=0.0)
-    look(known, of_cluster("them"), member("them", duration=60), at=59.0)
+    look(known, of_cluster("them"), member("them", duration=60), at=59.0, since=0.0)
     assert not known.is_free("berlin")
+
+
+def test_after_an_outage_of_the_hub_nobody_counts_as_gone_who_may_only_be_late() -> None:
+    known = shares()
+    for at in (0.0, 2.0, 4.0):
+        look(known, of_cluster("them"), member("them", str(at)), at=at)
+    look(known, of_cluster("them"), member("them", "4.0"), at=64.0)
+    assert known.live == {"us", "them"}
+    assert not known.is_free("berlin")
+    for at in (66.0, 70.0, 75.0, 80.0):
+        look(known, of_cluster("them"), member("them", "4.0"), at=at)
+    assert known.live == {"us"}
+    assert known.is_free("berlin")
 
 
 def test_a_lease_that_has_just_been_given_to_somebody_who_is_no_more_is_not_free_yet() -> None:
     """Whoever had it before may not have looked since."""
     known = shares()
-    look(known, of_cluster("gone"), at=0.0)
-    look(known, of_cluster("them", "2"), member("them"), at=20.0)
+    look(known, of_cluster("gone"), at=15.0, since=0.0)
+    look(known, of_cluster("them", "2"), member("them"), at=35.0, since=20.0)
     look(known, of_cluster("gone", "3"), member("them", "2"), at=40.0)
     assert not known.is_free("berlin")
-    look(known, of_cluster("gone", "3"), member("them", "3"), at=56.0)
+    look(known, of_cluster("gone", "3"), member("them", "3"), at=56.0, since=45.0)
     assert known.is_free("berlin")
 
 
 def test_a_copy_of_somebody_elses_lease_is_nobodys() -> None:
     known = shares()
     copy = {**member("them"), "metadata": {"name": "copy", "resourceVersion": "9"}}
-    look(known, member("them"), copy, at=0.0)
-    look(known, member("them", "2"), copy, at=20.0)
+    look(known, member("them"), copy, at=10.0, since=0.0)
+    look(known, member("them", "2"), copy, at=20.0, since=15.0)
     assert known.live == {"us", "them"}
 
 
@@ -234,12 +251,12 @@ class Wire:
         await self.travel()
         return stored
 
-    async def delete(self, _: Any, key: Key, *, uid: str, version: str) -> None:
+    async def delete(self, _: Any, key: Key, *, uid: str, version: str | None = None) -> None:
         await self.travel()
         live = self.hub.objects.get(key.name)
         if live is None:
             raise NotFound("it is gone")
-        if (live["metadata"]["uid"], live["metadata"]["resourceVersion"]) != (uid, version):
+        if live["metadata"]["uid"] != uid or version not in {None, live["metadata"]["resourceVersion"]}:
             raise Conflict("it is another one")
         self.hub.drop(key.name)
         await self.travel()
