@@ -26,6 +26,7 @@ from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
 from modelplane_operator.clients.wire import Call
+from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Revision
 from modelplane_operator.kube.resources import HUB, SECRET
@@ -45,7 +46,7 @@ async def watching(
 ) -> AsyncIterator[tuple[Connection, Connection, list[Call]]]:
     """One API server as the hub, and under a name as a workload cluster, once all is seen; and what it is asked."""
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
-    pace = Pace(watch=WatchPace(unserved=0.2))
+    pace = Pace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
     hub = Connection(HUB, access, near, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     async with asyncio.TaskGroup() as group:
