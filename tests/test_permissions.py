@@ -103,7 +103,7 @@ IDLE_ON_HUB: Mapping[str, Iterable[str]] = {
         f"update secrets in {SYSTEM}"
     ],
     "one operator shares no clusters with others: tests/faults/test_shared_clusters.py": [
-        f"{verb} leases.coordination.k8s.io in {SYSTEM}" for verb in ("delete", "list")
+        f"{verb} leases.coordination.k8s.io in {SYSTEM}" for verb in ("delete", "list", "watch")
     ],
     "the same of what leads to clusters, in one namespace": [
         f"{verb} {resource}.traefik.io in {SYSTEM}"
