@@ -349,6 +349,8 @@ async def test_nobody_but_the_api_server_is_told_anything(stage: Stage) -> None:
         "object": {**service, "spec": {"endpoints": [{"selector": {"matchLabels": {"model": "x"}}}]}},
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    for port in (stage.standby_port, stage.port):
+        await stage.ask(port)  # until then it may not listen yet
     path = await stage.path()
     async with aiohttp.ClientSession() as session:
         for port in (stage.port, stage.standby_port):
