@@ -346,8 +346,20 @@ class World:
             await asyncio.sleep(0.1)
             self.check()
 
+    async def end(self) -> None:
+        """Have all pods stop."""
+        for pod in self.pods:
+            await pod.end(clean=True)
+
     def holders(self) -> dict[str, str]:
         return {cluster: pod.name for pod in self.pods for cluster in pod.holds()}
+
+
+def world_of(clusters: Iterable[str], *, seed: int = 3, slow: float = 0.1) -> World:
+    """A hub that loses nothing, with these clusters and no pods yet."""
+    world = World(Hub(Random(seed), slow=slow))  # noqa: S311 - to be replayed
+    world.hub.clusters.update(clusters)
+    return world
 
 
 def deletes(hub: Hub, chance: Random) -> None:
@@ -434,8 +446,7 @@ def test_no_two_pods_ever_hold_one_cluster_and_in_quiet_each_has_one(seed: int, 
         for pod in world.pods:
             assert pod.connected == pod.holds() <= {*pod.gained}
         assert set(annotated(world.hub)) == world.hub.clusters, "Leases that nobody needs are gone"
-        for pod in tuple(world.pods):
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
@@ -450,8 +461,7 @@ def annotated(hub: Hub) -> Iterator[str]:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_clusters_of_a_pod_that_goes_have_another_within_twenty_seconds(seed: int, *, clean: bool) -> None:
     async def lived() -> None:
-        world = World(Hub(Random(seed), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS, seed=seed)
         first, second, third = world.add(), world.add(), world.add()
         await world.pass_by(40.0)
         gone = first if seed % 2 else second
@@ -462,8 +472,7 @@ def test_the_clusters_of_a_pod_that_goes_have_another_within_twenty_seconds(seed
             await world.pass_by(0.1)
         took = asyncio.get_running_loop().time() - began
         assert took < (6.0 if clean else ALONE), f"{sorted(lost)} took {took:.1f} s"
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
         assert third not in world.hub.objects
 
     run(lived())
@@ -471,8 +480,7 @@ def test_the_clusters_of_a_pod_that_goes_have_another_within_twenty_seconds(seed
 
 def test_a_pod_that_is_added_gets_its_part_and_no_cluster_is_alone_meanwhile() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS)
         first = world.add()
         await world.pass_by(40.0)
         assert first.holds() == set(CLUSTERS)
@@ -485,8 +493,7 @@ def test_a_pod_that_is_added_gets_its_part_and_no_cluster_is_alone_meanwhile() -
         writes = world.hub.version
         await world.pass_by(100.0)
         assert world.hub.version - writes < 2 * 100 / TIMES.retry + 2, "at rest, pods renew their own Leases alone"
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
         assert not [one for one in world.hub.objects.values() if holder_of(one)], "all is given back"
 
     run(lived())
@@ -494,8 +501,7 @@ def test_a_pod_that_is_added_gets_its_part_and_no_cluster_is_alone_meanwhile() -
 
 def test_a_cluster_changes_hands_after_the_reconciles_that_run() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS)
         first = world.add()
         await world.pass_by(40.0)
         moving = next(one for one in CLUSTERS if preferred(one, ("pod-0", "pod-1")) == "pod-1")
@@ -512,16 +518,14 @@ def test_a_cluster_changes_hands_after_the_reconciles_that_run() -> None:
             with pytest.raises(NotLeading):
                 first.sharing.check(moving)
             assert moving in second.holds()
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
 
 def test_a_cluster_changes_hands_after_what_a_reconcile_that_ran_on_has_begun() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS)
         first = world.add()
         await world.pass_by(40.0)
         moving = next(one for one in CLUSTERS if preferred(one, ("pod-0", "pod-1")) == "pod-1")
@@ -535,8 +539,7 @@ def test_a_cluster_changes_hands_after_what_a_reconcile_that_ran_on_has_begun() 
         first.busy.clear()
         await world.pass_by(6.0)
         assert moving in second.holds()
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
@@ -544,8 +547,7 @@ def test_a_cluster_changes_hands_after_what_a_reconcile_that_ran_on_has_begun() 
 @pytest.mark.parametrize(("field", "number"), [("leaseDurationSeconds", 86_400), ("leaseTransitions", 2**31 - 1)])
 def test_a_number_that_somebody_writes_keeps_no_cluster_alone_for_long(field: str, number: int) -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.add("cluster-0")
+        world = world_of(["cluster-0"])
         world.add()
         world.add()
         await world.pass_by(40.0)
@@ -559,16 +561,14 @@ def test_a_number_that_somebody_writes_keeps_no_cluster_alone_for_long(field: st
         lease = world.hub.of("cluster-0")
         assert lease
         assert lease["spec"]["leaseTransitions"] < 2**31
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
 
 def test_who_stops_while_the_hub_is_slow_is_at_once_nobody_who_should_have_clusters() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.2))  # noqa: S311
-        world.hub.clusters.update(f"cluster-{number}" for number in range(200))
+        world = world_of((f"cluster-{number}" for number in range(200)), slow=0.2)
         first, second = world.add(), world.add()
         await world.pass_by(90.0)
         assert first.sharing.count
@@ -589,8 +589,7 @@ def refused(pod: Pod, cluster: str) -> bool:
 
 def test_of_many_clusters_few_change_hands_at_once() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.01))  # noqa: S311
-        world.hub.clusters.update(f"cluster-{number}" for number in range(200))
+        world = world_of((f"cluster-{number}" for number in range(200)), slow=0.01)
         first = world.add()
         await world.pass_by(40.0)
         assert first.sharing.count == 200
@@ -599,8 +598,7 @@ def test_of_many_clusters_few_change_hands_at_once() -> None:
             await world.pass_by(0.1)
             counts.append(second.sharing.count)
         assert max(after - before for before, after in itertools.pairwise(counts)) <= AT_ONCE
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
@@ -609,8 +607,7 @@ def test_a_pod_tells_of_clusters_of_which_it_has_not_begun_a_reconcile() -> None
     """One that slept through its Lease has let go of what was due; others may not have noticed at all."""
 
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS)
         pod = world.add()
         await world.pass_by(40.0)
         pod.cut = True
@@ -627,7 +624,7 @@ def test_a_pod_tells_of_clusters_of_which_it_has_not_begun_a_reconcile() -> None
 
 def test_an_object_of_a_new_cluster_does_not_wait_for_a_lease_to_end() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
+        world = world_of(())
         pod = world.add()
         await world.pass_by(5.0)
         world.hub.clusters.add("cluster-0")
@@ -646,8 +643,7 @@ def test_an_object_of_a_new_cluster_does_not_wait_for_a_lease_to_end() -> None:
 
 def test_the_leader_is_connected_to_what_it_needs_whoever_holds_that() -> None:
     async def lived() -> None:
-        world = World(Hub(Random(3), slow=0.1))  # noqa: S311
-        world.hub.clusters.update(CLUSTERS)
+        world = world_of(CLUSTERS)
         leader, other = world.add(), world.add()
         await world.pass_by(40.0)
         assert leader.holds()
@@ -661,8 +657,7 @@ def test_the_leader_is_connected_to_what_it_needs_whoever_holds_that() -> None:
         assert other.connected == other.holds() | world.hub.needs, "whoever begins to lead waits for no look"
         await world.pass_by(5.0)
         assert leader.connected == leader.holds()
-        for pod in world.pods:
-            await pod.end(clean=True)
+        await world.end()
 
     run(lived())
 
