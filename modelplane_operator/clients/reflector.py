@@ -154,7 +154,7 @@ class Reflector:
         elif self._fails_since is None or self._is_steady(ended):
             self._fails_since, self._alone_since, self._told = ended, None, ""
         self._up_since = None
-        return self._after(error, self._failures)
+        return self._after(error)
 
     async def _is_vacant(self) -> bool:
         """Whether there is nothing to watch; lists where that is not known."""
@@ -226,12 +226,12 @@ class Reflector:
     def _check_room(self) -> None:
         self.kube.check_kept(self.informer.type, self.kept())
 
-    def _after(self, error: ClientError | None, failures: int) -> float:
+    def _after(self, error: ClientError | None) -> float:
         """The seconds to wait after a watch has ended in this way."""
         chance = self.chance()
         match error:
             case None:
-                return self.pace.backoff.delay(failures - 1, chance)  # the first end is what watches do
+                return self.pace.backoff.delay(self._failures - 1, chance)  # the first end is what watches do
             case Unreachable() | TooMany() | ServerFault():  # what we have seen stands: go on from there
                 self.on_broken()
             case NotFound():
@@ -254,7 +254,7 @@ class Reflector:
         elif now - self._alone_since > self.pace.patience:
             self._tell(error)
         self._note(error)
-        return self.pace.backoff.delay(failures, chance, at_least=error.retry_after)
+        return self.pace.backoff.delay(self._failures, chance, at_least=error.retry_after)
 
     def _tell(self, error: ClientError, **more: object) -> None:
         """Log what is wrong with this watch alone, once until it has worked or something else is."""
