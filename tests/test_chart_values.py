@@ -79,6 +79,9 @@ async def test_pods_share_the_clusters_where_that_is_asked_for_and_there_are_som
     alone = (f"--set={value}" for value in (ANYWHERE, "clusterSharing.enabled=true", "replicaCount=1"))
     said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *alone, succeeds=False)
     assert "clusterSharing.enabled needs a replicaCount of 2 or more" in said
+    flag = (f"--set={value}" for value in (ANYWHERE, "settings.share-clusters=on"))
+    said = await helm("template", "mp", str(CHART), f"--namespace={NAMESPACE}", *flag, succeeds=False)
+    assert "settings.share-clusters is clusterSharing.enabled" in said
 
 
 async def test_a_name_of_ones_own_holds_everywhere() -> None:

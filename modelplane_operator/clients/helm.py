@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -37,7 +38,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.limits import MIB
 from modelplane_operator.clients.releases import content, may_be_a_release, revisions
 from modelplane_operator.clients.tracing import begun
-from modelplane_operator.kube.errors import ClientError, Foreign
+from modelplane_operator.kube.errors import ClientError, Foreign, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
 from modelplane_operator.kube.releases import ARCHIVE, Content, Release, Revision, Run, Verb
 from modelplane_operator.kube.resources import SECRET, ResourceType
@@ -62,6 +63,10 @@ class Cluster(Protocol):
     def find(self, kind: ResourceType) -> Informer | None: ...
 
 
+def _anybody(_: str) -> None:
+    """There is no other who writes."""
+
+
 @dataclass(slots=True)
 class Helm:
     """Runs Helm. `environment` is what its processes see beside their own folders: PATH, proxies, registry logins."""
@@ -78,6 +83,8 @@ class Helm:
     """What one may take: a cluster's API server says what it reads, and without end if it is hostile."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    may_write: Callable[[str], None] = _anybody
+    """Raises NotLeading when another operator may be writing on a cluster: a run may wait for its turn for long."""
     _runs: dict[tuple[str, Key], Run] = field(default_factory=dict[tuple[str, Key], Run], init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
@@ -211,6 +218,9 @@ class Helm:
                 async with slots, self._slots:
                     with _private_folder(self.folder, self.patience) as folder:
                         await work(self._command(cluster, folder))
+        except NotLeading:
+            del self._runs[place]  # it is the other's to do
+            return
         except ClientError as caught:
             error = str(caught)
         except Exception as caught:  # a defect of ours must not leave the release locked
@@ -235,6 +245,7 @@ class Helm:
             {"HOME": str(folder), "GOMEMLIMIT": str(self.memory * 3 // 4), **self.environment, **parts},
             self.timeout,
             self.memory,
+            partial(self.may_write, cluster.name),
         )
 
     def _of_another(self, release: Release, archive: str) -> str:

@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,16 @@ class HelmError(ClientError):
 
 
 class HelmCommand(Command):
-    """pyhelm3 knows Helm's arguments; the process is ours."""
+    """pyhelm3 knows Helm's arguments; the process is ours. `check` raises when it may not be begun any more."""
 
-    def __init__(
-        self, executable: str, kubeconfig: Path, environment: Mapping[str, str], timeout: float, memory: int
+    def __init__(  # noqa: PLR0917 - what bounds it
+        self,
+        executable: str,
+        kubeconfig: Path,
+        environment: Mapping[str, str],
+        timeout: float,
+        memory: int,
+        check: Callable[[], None],
     ) -> None:
         super().__init__(
             executable=executable,
@@ -49,6 +55,7 @@ class HelmCommand(Command):
         self._program, self._folder = executable, kubeconfig.parent
         self._arguments = ("--kubeconfig", str(kubeconfig))
         self._environment, self._seconds, self._memory = environment, timeout + OUTLIVED, memory
+        self._check = check
 
     async def fetched(self, chart: str, repository: str | None, version: str) -> Path:
         """A chart's archive, in our own folder, where nobody changes it after a look; raises HelmError."""
@@ -76,6 +83,7 @@ class HelmCommand(Command):
     async def _run(self, command: list[Any], given: bytes | None, span: Span) -> bytes:
         values, said, complained = (self._folder / name for name in ("values", "said", "complained"))
         values.write_bytes(given or b"")
+        self._check()
         with values.open("rb") as stdin, said.open("wb") as stdout, complained.open("wb") as stderr:
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -82,6 +82,8 @@ class Informer:
     """Whether all of it has been seen once. Before that, what is not here may well be there."""
     served: bool = field(default=True, init=False)
     """Whether the cluster has this type at all, as far as we know."""
+    era: int = field(default=0, init=False)
+    """How often versions have begun again, as those of a hub do that is restored from a backup."""
     heard: float | None = field(default=None, init=False)
     """When the watch last said anything, a bookmark included."""
     _entries: dict[Key, Entry] = field(default_factory=dict[Key, Entry], init=False)
@@ -156,9 +158,9 @@ class Informer:
         """The bytes that are kept: of objects, as JSON, and of what is remembered of those that are gone."""
         return self._size + len(self._tombstones) * SIZE_OF_A_TOMBSTONE
 
-    def covers(self, version: int) -> bool:
-        """Whether all that has happened up to a version has been seen."""
-        return self.synced and self._progress >= version
+    def covers(self, version: int, era: int) -> bool:
+        """Whether all that has happened up to a version of an era has been seen, or a later era."""
+        return self.synced and (self.era > era or (self.era == era and self._progress >= version))
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener of every change from now on."""
@@ -229,6 +231,7 @@ class Informer:
                     self._drop(key, moment)
             for key in [key for key in self._troubles if key not in present and key not in self._entries]:
                 self._drop(key, moment)
+        self.era += began_again
         self._progress = self._complete = moment
         self.synced, self.served, self.heard = True, True, self.now()
 

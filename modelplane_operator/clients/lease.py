@@ -30,6 +30,15 @@ RELEASE_SECONDS = 2.0  # a stop waits no longer than that for the release; witho
 log = structlog.get_logger()
 
 
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """A time as Leases tell it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """In seconds. A killed holder is replaced after `duration` and at most two times `retry`."""
@@ -37,6 +46,11 @@ class Times:
     duration: float = 15.0
     deadline: float = 10.0
     retry: float = 2.0
+
+    @property
+    def settled(self) -> float:
+        """After so long a pod counts that comes to others: later than what it left in a life before is free."""
+        return self.duration + 3 * self.retry
 
     def __post_init__(self) -> None:
         if not self.retry < self.deadline < self.duration:
@@ -79,6 +93,8 @@ class Lease:
     chance: Callable[[], float]
     times: Times = field(default_factory=Times)
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    wall: Callable[[], datetime] = wall_clock
+    """For people, and for how long a holder says that it has been there."""
     _until: float = field(default=-math.inf, init=False)
     _seen: Sighting | None = field(default=None, init=False)
     _mine: Manifest | None = field(default=None, init=False)
@@ -182,7 +198,7 @@ class Lease:
 
     def _wanted(self, lease: Manifest | None) -> Manifest:
         before: Manifest = (lease or {}).get("spec") or {}
-        wall = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # for people; no decision reads it
+        wall = stamp(self.wall())
         same = before.get("holderIdentity") == self.identity
         metadata: Manifest = lease["metadata"] if lease else {"namespace": self.key.namespace, "name": self.key.name}
         if self.labels:

@@ -8,13 +8,17 @@ which it began, by this pod's own clock; `docs/sharing.md` says in words why no 
                               last renewed, without a gap; after one it has to take the cluster anew
     a cluster can be taken    at once when its holder has given it back; else when its Lease, and the member Lease of
                               its holder, have been seen unchanged for as long as leases last
+    a pod should have some    once it has been there for a while, as its member Lease says: what one leaves that ends
+                              again and again has then been taken by others before its next life counts
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from modelplane_operator.api import labels
 from modelplane_operator.clients.lease import MOST_TRANSITIONS, Sighting, Times, sighting
@@ -65,7 +69,7 @@ class Shares:
     lease: Key
     me: str
     times: Times
-    leases: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
+    leases: dict[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
     """The Leases of clusters as they were last seen, by cluster."""
     members: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
     """The member Leases, by who has them."""
@@ -77,6 +81,8 @@ class Shares:
     """Until when we hold a cluster, unless that is confirmed before."""
     _wrote: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """The acquireTime with which we have taken a cluster last, or tried to."""
+    _doubted: float = field(default=-math.inf, init=False)
+    """When what is given back was last not to be believed."""
 
     # What is seen -----------------------------------------------------------------------------------------------------
 
@@ -107,13 +113,18 @@ class Shares:
 
     def took(self, cluster: str, stored: Manifest, *, asked: float, until: float) -> None:
         """Our write has been stored by which we take a cluster."""
-        self.leases = {**self.leases, cluster: stored}
+        self.leases[cluster] = stored
         self._until[cluster] = min(asked + self.times.deadline, until)
 
     def gave(self, cluster: str, stored: Manifest | None) -> None:
         """A cluster's Lease is as we left it: given back, new, or gone."""
-        rest = {one: lease for one, lease in self.leases.items() if one != cluster}
-        self.leases = {**rest, cluster: stored} if stored else rest
+        self.leases.pop(cluster, None)
+        if stored:
+            self.leases[cluster] = stored
+
+    def doubt(self, now: float) -> None:
+        """The Leases may be those of a backup: others may hold clusters that these say they gave back."""
+        self._doubted = now
 
     def cease(self, cluster: str) -> None:
         """Hold a cluster no longer."""
@@ -132,8 +143,15 @@ class Shares:
 
     @property
     def live(self) -> frozenset[str]:
-        """Those that share the clusters; we ourselves are one of them."""
+        """The pods that are there, and we ourselves."""
         return frozenset({self.me, *(who for who in self.members if not self._is_over(self._pods[who]))})
+
+    @property
+    def sharing(self) -> frozenset[str]:
+        """Those that should have clusters: of the pods that are there, those that did not come long after others."""
+        ages = {who: _age(self.members.get(who)) for who in self.live}
+        enough = min(self.times.settled, max(ages.values()) - self.times.duration)
+        return frozenset(who for who, age in ages.items() if age >= enough)
 
     def is_over(self, member: str) -> bool:
         """Whether a pod is no more, as far as its member Lease tells."""
@@ -147,7 +165,7 @@ class Shares:
     def is_free(self, cluster: str) -> bool:
         """Whether a cluster can be taken."""
         lease = self.leases.get(cluster)
-        if lease is None:
+        if lease is None or self.asked < self._doubted + self.times.duration:
             return False
         if is_given_back(lease) or self.is_ours(cluster):
             return True
@@ -200,6 +218,18 @@ class Shares:
         """Whether a look that began late enough still shows what was first seen then."""
         ours = self.times.duration
         return self.asked >= seen.since + min(max(seen.duration, ours), BELIEVED * ours)
+
+
+def _age(member: Manifest | None) -> float:
+    """For how many seconds a pod has been there, by its own clock; one whose clock was set, or whose Lease somebody
+    has written, counts."""
+    spec = section(member or {}, "spec")
+    try:
+        renewed, acquired = (datetime.fromisoformat(spec[name]) for name in ("renewTime", "acquireTime"))
+        age = (renewed - acquired).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return 0.0 if member is None else math.inf
+    return age if age >= 0 else math.inf
 
 
 def _again(before: Sighting | None, lease: Manifest | None, now: float) -> Sighting:

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 import structlog
 
 from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times
+from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times, stamp, wall_clock
 from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
-from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict, NotFound, NotLeading
+from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict, NotFound, NotLeading, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
@@ -36,8 +36,9 @@ log = structlog.get_logger()
 class Around:
     """What there is beside the Leases, as it is at the moment."""
 
-    leases: Callable[[int], Awaitable[Iterable[Manifest]]]
-    """All Leases by which clusters are shared, as they are at that resourceVersion or a later one."""
+    leases: Callable[[int, int], Awaitable[tuple[int, Iterable[Manifest]]]]
+    """All Leases by which clusters are shared, once the watch has come to that resourceVersion of that era, or into a
+    later era, and which that is. A hub that is restored from a backup begins another."""
     clusters: Callable[[], Collection[str]]
     """Those that some object is of."""
     leads: Callable[[], bool]
@@ -63,6 +64,7 @@ class Sharing:
     times: Times
     around: Around
     grace: float = 5.0
+    wall: Callable[[], datetime] = wall_clock
     member: Lease = field(init=False)
     shares: Shares = field(init=False)
     connected: frozenset[str] = field(default=frozenset(), init=False)
@@ -80,11 +82,16 @@ class Sharing:
     """Whether the watch has not shown what we wrote last."""
     _version: int = field(default=0, init=False)
     """Of our own Lease, as we wrote it last."""
+    _era: int = field(default=0, init=False)
+    """Of that version."""
+    _mine: frozenset[str] = field(default=frozenset(), init=False)
+    _mine_of: tuple[frozenset[str], frozenset[str]] = field(default=(frozenset(), frozenset()), init=False)
+    """Of which clusters and pods those are the ones that we should have."""
 
     def __post_init__(self) -> None:
         key = Key(self.lease.namespace, member_lease(self.lease.name, self.identity))
         told = {labels.SHARING: self.lease.name}
-        self.member = Lease(self.kube, key, self.identity, self.now, self.chance, self.times, told)
+        self.member = Lease(self.kube, key, self.identity, self.now, self.chance, self.times, told, self.wall)
         self.shares = Shares(self.lease, self.identity, self.times)
 
     # For reconciles ---------------------------------------------------------------------------------------------------
@@ -140,23 +147,40 @@ class Sharing:
 
     async def _look(self, clusters: Collection[str]) -> None:
         if self._blind:  # who does not see what the others do must not seem to live
-            await self.around.leases(self._version)
+            await self._leases()
         self._blind, asked = True, self.now()
-        await self.member.renew()
+        try:
+            await self.member.renew()
+        except (Conflict, NotFound):  # by hand, or from a backup
+            self.shares.doubt(self.now())
+            raise
         if (stored := self.member.stored) is not None:
-            self._version = int(stored["metadata"]["resourceVersion"])
+            before, self._version = self._version, int(stored["metadata"]["resourceVersion"])
+            if self._version < before:
+                self._restored(self._era + 1, self._version)
         else:  # somebody has given it to another by hand: what the watch shows may be older
             asked = self.shares.asked
-        found = await self.around.leases(self._version)
+        found = await self._leases()
         self._blind = False
         self.shares.see(found, clusters, asked=asked, now=self.now(), until=self.member.until)
 
-    async def _move(self, clusters: Collection[str]) -> None:
+    async def _leases(self) -> Iterable[Manifest]:
+        era, found = await self.around.leases(self._version, self._era)
+        if era != self._era:
+            self._restored(era, 0)
+            raise Unreachable("the hub was restored from a backup")
+        return found
+
+    def _restored(self, era: int, version: int) -> None:
+        self._era, self._version = era, version
+        self.shares.doubt(self.now())
+
+    async def _move(self, clusters: frozenset[str]) -> None:
         if not self.member.held:
             return
         shares = self.shares
-        live, held = shares.live, frozenset(shares.held)
-        mine = {one for one in clusters if preferred(one, live) == self.identity}
+        pods, held = shares.sharing, frozenset(shares.held)
+        mine = self._preferred(clusters, pods)
         writes: list[Write] = [partial(self._give, one) for one in self._left(held - mine)]
         for one, lease in shares.free():
             if one in self._leaving:
@@ -170,7 +194,14 @@ class Sharing:
             async with asyncio.timeout(self.times.deadline / 4):
                 await _all(writes)
         if (now := frozenset(shares.held)) != held:
-            log.info("clusters shared", pods=len(live), held=len(now), taken=len(now - held), left=len(held - now))
+            log.info("clusters shared", pods=len(pods), held=len(now), taken=len(now - held), left=len(held - now))
+
+    def _preferred(self, clusters: frozenset[str], pods: frozenset[str]) -> frozenset[str]:
+        """The clusters that we should have, reckoned when something changes: of thousands that takes a while."""
+        if self._mine_of != (clusters, pods):
+            self._mine = frozenset(one for one in clusters if preferred(one, pods) == self.identity)
+            self._mine_of = (clusters, pods)
+        return self._mine
 
     def _is_left_over(self, lease: Manifest, cluster: str, clusters: Collection[str]) -> bool:
         """Whether its holder is no more, and nobody needs it: it is for the leader to give back, and then to delete."""
@@ -233,7 +264,7 @@ class Sharing:
 
     async def _take(self, cluster: str) -> None:
         kube, asked = self.kube(), self.now()
-        stored = await kube.replace(self.shares.taken(cluster, _wall()))
+        stored = await kube.replace(self.shares.taken(cluster, stamp(self.wall())))
         self.shares.took(cluster, stored, asked=asked, until=self.member.until)
 
     async def _give(self, cluster: str) -> None:
@@ -294,7 +325,3 @@ async def _all(writes: Iterable[Write]) -> None:
                 log.info("lease not written", error=str(error))
 
     await asyncio.gather(*map(done, writes))
-
-
-def _wall() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

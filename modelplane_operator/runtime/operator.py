@@ -213,6 +213,8 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     share = (
         shared.sharing(settings, client, lease, hub, fleet, runners.woken, helm) if settings.shares_clusters else None
     )
+    if helm:
+        helm.may_write = lambda cluster: share.check(cluster) if share and cluster != HUB else lease.check()
     recorder = Recorder(client, identity, clock, metrics.event)
     world = World(
         settings,
@@ -234,7 +236,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     near, remote = watched(controllers)
     if share:  # what one pod makes, others have to see
         remote = tuple(replace(one, ours=False) for one in remote)
-        near = (*near, shared.watched_leases(settings.lease_namespace))
+        near = (*shared.found_by_share(near, controllers), shared.watched_leases(settings.lease_namespace))
     hub.watch(near)
     runners.listen(hub)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from modelplane_operator.api import labels
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.helm import Helm
+from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.sharing import Around, Sharing
@@ -20,6 +22,8 @@ from modelplane_operator.runtime.loop import Controller
 from modelplane_operator.settings import Settings
 
 LOOK_AGAIN = 0.01  # what was just written is on its way
+SHARE = "share"
+"""The index that finds what is of a cluster."""
 
 Woken = tuple[Controller[Any, Any], Callable[[Key], None]]
 """A controller, and who is told of an object of its kind that is to be looked at."""
@@ -40,6 +44,19 @@ def watched_leases(namespace: str) -> Watched:
     return Watched(LEASE, labels.SHARING, namespace=namespace)
 
 
+def found_by_share(watched: Iterable[Watched], controllers: Iterable[Controller[Any, Any]]) -> tuple[Watched, ...]:
+    """The same watches, by which what is reconciled where its cluster is held is found by that cluster."""
+    shared = {one.type: one for one in controllers if one.cluster_of}
+
+    def by_share(controller: Controller[Any, Any]) -> Index:
+        return lambda manifest: (share_of(controller, manifest) or "",)
+
+    return tuple(
+        replace(one, indexes={**one.indexes, SHARE: by_share(shared[one.type])}) if one.type in shared else one
+        for one in watched
+    )
+
+
 def sharing(  # noqa: PLR0917 - the parts of an operator
     settings: Settings,
     client: Callable[[], Kube],
@@ -51,16 +68,16 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
 ) -> Sharing:
     """This pod's part. `controllers` are there only after it."""
 
-    async def leases(version: int) -> Iterable[Manifest]:
-        while (informer := hub.find(LEASE)) is None or not informer.covers(version):  # noqa: ASYNC110 - a bookmark wakes nobody
+    async def leases(version: int, era: int) -> tuple[int, Iterable[Manifest]]:
+        while (informer := hub.find(LEASE)) is None or not informer.covers(version, era):  # noqa: ASYNC110 - a bookmark wakes nobody
             await asyncio.sleep(LOOK_AGAIN)
-        return informer
+        return informer.era, informer
 
     def clusters() -> Collection[str]:
         found = set[str]()
         for controller, _ in controllers():
             if controller.cluster_of and (informer := hub.find(controller.type)):
-                found |= {share_of(controller, one) or "" for one in informer}
+                found |= {str(one) for one in informer.values(SHARE)}
         return found
 
     def needs() -> Collection[str]:
@@ -77,9 +94,8 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
                 known.look_again()
         for controller, wake in controllers():
             if controller.cluster_of and (informer := hub.find(controller.type)):
-                for key in tuple(informer.keys()):
-                    if (found := informer.latest(key)) and share_of(controller, found) in names:
-                        wake(key)
+                for key in [key for name in names for key in informer.keys_by(SHARE, name)]:
+                    wake(key)
 
     def busy(name: str) -> bool:
         return helm is not None and helm.busy(name)

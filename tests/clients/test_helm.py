@@ -28,6 +28,7 @@ from modelplane_operator.clients.kube import connect
 from modelplane_operator.clients.releases import marked_failed, revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
+from modelplane_operator.kube.errors import NotLeading
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import Release, Revision, Run
 from modelplane_operator.kube.resources import CONFIG_MAP, JOB, SECRET
@@ -441,6 +442,27 @@ async def test_a_release_has_one_run_at_a_time_and_the_fleet_and_each_cluster_a_
     await scene.ended()
     assert (await scene.ended(other.key)).error == ""
     assert (scene.folder / "argv").read_text().split().count("upgrade") == 2
+
+
+@pytest.mark.fleet
+async def test_who_has_lost_a_cluster_while_waiting_for_a_turn_begins_nothing_there(scene: Scene) -> None:
+    held = True
+
+    def may_write(cluster: str) -> None:
+        assert cluster == scene.cluster.name
+        if not held:
+            raise NotLeading("another operator may hold the cluster")
+
+    scene.helm.may_write = may_write
+    scene.helm._slots = asyncio.Semaphore(0)
+    scene.helm.install(scene.cluster, scene.release(), wait=False)
+    await asyncio.sleep(0.1)
+    held = False
+    scene.helm._slots.release()
+    await until(lambda: not scene.helm.runs(scene.cluster.name), "the run to be given up")
+    assert not scene.records()
+    held = True
+    assert not (await scene.install()).error
 
 
 @pytest.mark.fleet
