@@ -190,6 +190,14 @@ class Informer:
         self.woken = True
         self.on_wake()
 
+    def serves(self) -> bool:
+        """Whether the cluster has the type, which somebody would use; where it had not, it is asked again.
+
+        One whose objects we have seen has it, whatever it says at the moment.
+        """
+        self.look_for_type()
+        return self.served or self.count > 0
+
     def look_for_type(self) -> None:
         """Somebody would use the type that the cluster did not have when it was last asked."""
         if not self.served and self.heard is not None and self.now() - self.heard > UNSERVED_SECONDS:

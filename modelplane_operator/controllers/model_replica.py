@@ -137,7 +137,7 @@ def controller(
             elif (home := find(clients.hub, NAMESPACE, Key("", replica.key.namespace))) is not None:
                 around = Context(
                     home["metadata"]["uid"],
-                    _served(cluster, children),
+                    _served(cluster),
                     await _referenced(replica, referenced),
                     _isolation(name, clients.hub),
                     images,
@@ -198,16 +198,12 @@ def _fences(replica: ModelReplica, uid: str, cluster: Cluster) -> tuple[Manifest
     return tuple(applied(cluster, FENCES, uid, (names.remote_namespace(replica.key.namespace),)))
 
 
-def _served(cluster: Cluster, children: Iterable[Manifest]) -> frozenset[str]:
-    """The optional APIs of a cluster. One whose objects we have is served, whatever it says at the moment."""
-    used = {child["kind"] for child in children}
-    for kind in _OPTIONAL:
-        if found := cluster.find(kind):
-            found.look_for_type()
+def _served(cluster: Cluster) -> frozenset[str]:
+    """The optional APIs of a cluster, as far as it has told."""
     return frozenset(
         name
         for kind, name in _OPTIONAL.items()
-        if kind.kind in used or ((found := cluster.find(kind)) and found.synced and found.served)
+        if (found := cluster.find(kind)) and found.serves() and (found.synced or found.count)
     )
 
 

@@ -2,7 +2,8 @@
 
 A service is woken by endpoints that it selects, and finds them, by one label each: an endpoint is indexed under all of
 its labels, an entry of a service under the first of those that it asks for. What one of the other labels rules out is
-passed over. So neither looks at more of the other kind than it has to.
+passed over. So neither looks at more of the other kind than it has to. Replicas are found in the same way, whose
+endpoints a service without any waits for.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from modelplane_operator.api.model_deployment import ModelDeployment
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
-from modelplane_operator.api.types import of, type_of
+from modelplane_operator.api.types import Kind, of, type_of
 from modelplane_operator.clients.hub_gateway import Asker, Way
+from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
@@ -69,10 +71,10 @@ def _place(namespace: str, wanted: Labels) -> tuple[str, ...]:
     return (namespace, *min(wanted.items())) if wanted else (namespace,)
 
 
-def _labelled(endpoint: Manifest) -> Iterator[Hashable]:
-    namespace = key_of(endpoint).namespace
+def _labelled(manifest: Manifest) -> Iterator[Hashable]:
+    namespace = key_of(manifest).namespace
     yield (namespace,)
-    for label in labels_of(endpoint).items():
+    for label in labels_of(manifest).items():
         yield (namespace, *label)
 
 
@@ -94,7 +96,7 @@ def _without_endpoints(service: Manifest) -> Iterator[Hashable]:
 INDEXES: Indexes = {
     of(ModelDeployment): {"namespace": lambda deployment: (key_of(deployment).namespace,)},
     of(ModelEndpoint): {"labelled": _labelled},
-    of(ModelReplica): {"namespace": lambda replica: (key_of(replica).namespace,)},
+    of(ModelReplica): {"labelled": _labelled},
     of(ModelService): {"selecting": lambda service: {*_selecting(service)}, "lacking": _without_endpoints},
 }
 
@@ -210,16 +212,16 @@ def _uid(hub: Cluster) -> str:
     return found["metadata"]["uid"] if found else ""
 
 
-def selected(service: ModelService, hub: Cluster) -> Iterable[Manifest]:
-    """The endpoints that the service's entries select, each once."""
-    informer = hub.find(of(ModelEndpoint))
+def selected(service: ModelService, hub: Cluster, kind: Kind = ModelEndpoint) -> Sequence[Manifest]:
+    """The endpoints that the service's entries select, or the replicas with their labels, each once."""
+    informer = hub.find(of(kind))
     if informer is None:
         return ()
     wanted = [entry.selector.match_labels for entry in service.spec.endpoints]
     near = {_place(service.key.namespace, each) for each in wanted}
     keys = sorted({key for place in near for key in informer.keys_by("labelled", place)})
-    endpoints = [endpoint for key in keys if (endpoint := informer.get(key)) is not None]
-    return [endpoints[place] for place in _chosen(wanted, [*map(labels_of, endpoints)])]
+    found = [one for key in keys if (one := informer.get(key)) is not None]
+    return [found[place] for place in _chosen(wanted, [*map(labels_of, found)])]
 
 
 def _chosen(wanted: Iterable[Labels], carried: Sequence[Labels]) -> list[int]:
@@ -246,23 +248,21 @@ def _given(deployment: Manifest) -> Labels:
 
 def neighbours(service: ModelService, hub: Cluster) -> Neighbours:
     """What there is in the namespace of a service that selects no endpoint."""
-    namespace, wanted = service.key.namespace, [entry.selector.match_labels for entry in service.spec.endpoints]
-    endpoints, replicas = hub.find(of(ModelEndpoint)), hub.find(of(ModelReplica))
-    near = sorted(replicas.by("namespace", namespace) if replicas else (), key=key_of)
-    chosen = [near[place] for place in _chosen(wanted, [*map(labels_of, near)])]
-    return Neighbours(
-        tuple(labels_of(one) for one in endpoints.by("labelled", (namespace,))) if endpoints else (),
-        tuple((key_of(one).name, state(one)) for one in chosen),
-    )
+    if replicas := selected(service, hub, ModelReplica):
+        return Neighbours(replicas=tuple((key_of(one).name, state(one)) for one in replicas))
+    endpoints = hub.find(of(ModelEndpoint))
+    beside = endpoints.by("labelled", (service.key.namespace,)) if endpoints else ()
+    return Neighbours(endpoints=tuple(map(labels_of, beside)))
 
 
-def _lacking(change: Change, hub: Cluster) -> Iterable[Key]:
-    """The services without endpoints beside a replica, when it says something else of its model."""
+def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:
+    """The services without endpoints that wait for a replica's, when it says something else of its model."""
     before, after = ((labels_of(one), state(one)) if one else None for one in change)
-    services = hub.find(of(ModelService))
-    if services is None or before == after:
-        return ()
-    return [*map(key_of, services.by("lacking", key_of(change.latest).namespace))]
+    if before == after or (services := hub.find(of(ModelService))) is None:
+        return
+    lacking = services.keys_by("lacking", key_of(change.latest).namespace)
+    for one in filter(None, change):
+        yield from (key for key in _selecting_it(one, services) if key in lacking)
 
 
 def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
@@ -271,14 +271,30 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
     if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
         return
     if not (change.old and change.new) or labels_of(change.old) != labels_of(change.new):
-        yield from map(key_of, services.by("lacking", key_of(change.latest).namespace))
-    for endpoint in filter(None, (change.old, change.new)):
-        carried = labels_of(endpoint).items()
-        for place in _labelled(endpoint):
-            for service in services.by("selecting", place):
-                asked = tuple(_asked_for(service))
-                if len(asked) > MANY or any(wanted.items() <= carried for wanted in asked):
-                    yield key_of(service)
+        lacking = services.by("lacking", key_of(change.latest).namespace)
+        yield from (key_of(one) for one in lacking if not _waits_for_replicas(one, hub))
+    for endpoint in filter(None, change):
+        yield from _selecting_it(endpoint, services)
+
+
+def _selecting_it(one: Manifest, services: Informer) -> Iterator[Key]:
+    """The services that select an object by its labels."""
+    carried = labels_of(one).items()
+    for place in _labelled(one):
+        for service in services.by("selecting", place):
+            asked = tuple(_asked_for(service))
+            if len(asked) > MANY or any(wanted.items() <= carried for wanted in asked):
+                yield key_of(service)
+
+
+def _waits_for_replicas(service: Manifest, hub: Cluster) -> bool:
+    """Whether a service without endpoints tells of replicas with its labels, and not of what else there is."""
+    replicas, namespace = hub.find(of(ModelReplica)), key_of(service).namespace
+    return replicas is not None and any(
+        wanted.items() <= labels_of(replicas.get(key) or {"metadata": {}}).items()
+        for wanted in _asked_for(service)
+        for key in replicas.keys_by("labelled", _place(namespace, wanted))
+    )
 
 
 def _routed(endpoint: Manifest) -> tuple[object, ...]:

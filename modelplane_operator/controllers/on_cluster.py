@@ -74,7 +74,7 @@ async def observe_there(  # noqa: PLR0917 - what was known, and what is seen
     return There(
         version=await reads.of(site, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=site.health.latency,
-        apis=frozenset(name for name, kind in APIS.items() if _is_served(site, kind)),
+        apis=frozenset(name for name, kind in APIS.items() if (found := site.find(kind)) and found.serves()),
         hardware=_hardware(site),
         children=made,
         has_namespace=has_namespace,
@@ -95,14 +95,6 @@ def is_synced(site: Cluster) -> bool:
     )
 
 
-def _is_served(site: Cluster, kind: ResourceType) -> bool:
-    """A type whose objects we have seen is served, whatever the cluster says at the moment."""
-    found = site.find(kind)
-    if found is not None:
-        found.look_for_type()
-    return found is not None and (found.served or found.count > 0)
-
-
 def _forbidden(site: Cluster, kind: ResourceType) -> Forbidden | None:
     return error if isinstance(error := site.failing(kind), Forbidden) else None
 
@@ -117,7 +109,8 @@ def _unpermitted(site: Cluster) -> str:
     refused = next((error for kind in (SECRET, CLIENT_TRAFFIC_POLICY) if (error := _forbidden(site, kind))), None)
     if refused is not None:
         return f"the operator lacks a right there: {refused}"
-    return "" if _is_served(site, CLIENT_TRAFFIC_POLICY) else "the cluster serves no ClientTrafficPolicy"
+    found = site.find(CLIENT_TRAFFIC_POLICY)
+    return "" if found and found.serves() else "the cluster serves no ClientTrafficPolicy"
 
 
 def _hardware(site: Cluster) -> Seen | ClientError | None:

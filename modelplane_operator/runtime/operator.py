@@ -183,10 +183,7 @@ class Operator:
             self.sharing.tell()  # a leader needs more connections, and what those have not shown yet is waited for
         for connection in self.fleet:
             connection.look_again()
-        for one in runners:
-            informer = self.hub.find(one.controller.type)
-            for key in informer.keys() if informer else ():
-                one.workers.add(key)
+        runners.look_at_all(self.hub)
         async with asyncio.TaskGroup() as group:
             trusted = group.create_task(self.webhook.keep_trusted()) if self.webhook else None
             await runners.work()

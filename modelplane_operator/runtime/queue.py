@@ -3,8 +3,10 @@
 A key is in the queue once, however often it is added, and runs once at a time. Those that are due take turns: namespace
 by namespace, and within one by concurrency key. So a namespace with a thousand keys does not hold up one with a single
 key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once, and as
-many as there are workers of those that have none. Keys of which there is news come before those that are only looked at
-again, after a start or in a resync.
+many as there are workers of those that have none. What somebody has just changed comes before what has heard of others,
+with one turn in `OTHERS` for those, and both before what is only looked at again, after a start or in a resync. Of that
+`ROUTINE` run at once, of different concurrency keys, or news would wait for what was begun before, and a cluster that
+hangs would hold up all the rest.
 
 What becomes of a key after its run:
 
@@ -24,11 +26,14 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from itertools import chain
 from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from modelplane_operator.kube.backoff import Backoff
+
+OTHERS = 4
+ROUTINE = 4  # as a rule these find nothing to do, and wait for nobody: more at once would not be sooner
 
 K = TypeVar("K", bound=Hashable)
 
@@ -74,6 +79,14 @@ class _State(Enum):
     RUNNING = auto()
 
 
+class _Why(IntEnum):
+    """Why a key is to run; the least comes first."""
+
+    EDITED = 0
+    NEWS = 1
+    ROUTINE = 2
+
+
 @dataclass(slots=True)
 class _Item:
     namespace: str
@@ -89,8 +102,7 @@ class _Item:
     """Added while it ran."""
     edited: bool = False
     """And that by an edit of its object."""
-    news: bool = False
-    """Whether something has happened, or it asked to run now; else it is only looked at again."""
+    why: _Why = _Why.ROUTINE
     ready_since: float = 0.0
 
 
@@ -155,30 +167,32 @@ class Queue(Generic[K]):
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
-    _news: _FairQueue[K] = field(default_factory=_FairQueue[K], init=False)
-    _routine: _FairQueue[K] = field(default_factory=_FairQueue[K], init=False)
+    _due: tuple[_FairQueue[K], ...] = field(default_factory=lambda: tuple(_FairQueue[K]() for _ in _Why), init=False)
+    _taken: int = field(default=0, init=False)
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
+    _looking_again: int = field(default=0, init=False)
+    """How many of those that run are only looked at again."""
 
     def add(self, key: K, now: float, *, news: bool = True, edited: bool = False) -> None:
         """There is news of this key; or there may be, for all we know. `edited`: somebody has changed the object."""
-        item = self._items.get(key)
+        item, why = self._items.get(key), (_Why.EDITED if edited else _Why.NEWS) if news else _Why.ROUTINE
         if item is None:
-            item = self._items[key] = _Item(*self.place(key), news=news)
+            item = self._items[key] = _Item(*self.place(key), why=why)
             self._make_ready(key, item, now)
         elif item.state is _State.RUNNING:
             item.dirty = True
             item.edited = item.edited or edited
         elif item.state is _State.WAITING:
-            item.news = news or item.news
+            item.why = min(why, item.why)
             soonest = max(now, item.rested if edited else item.free)
             if soonest <= now:
                 self._make_ready(key, item, now)
             elif soonest < item.due:
                 self._wait(key, item, soonest)
-        elif news and not item.news:
-            self._routine.remove(key, item.namespace, item.concurrency_key)
-            item.news = True
-            self._news.add(key, item.namespace, item.concurrency_key)
+        elif why < item.why:
+            self._due[item.why].remove(key, item.namespace, item.concurrency_key)
+            item.why = why
+            self._due[why].add(key, item.namespace, item.concurrency_key)
 
     def forgive(self, key: K) -> None:
         """What this key has failed by is over: another failure is the first."""
@@ -188,10 +202,16 @@ class Queue(Generic[K]):
     def take(self, now: float) -> K | None:
         """The key whose turn it is, which then runs until `done`; None when none may run now."""
         self._ripen(now)
-        for turns in (self._news, self._routine):
-            if (key := turns.take(self._is_full)) is not None:
+        self._taken += 1
+        before, after = (_Why.NEWS, _Why.EDITED) if self._taken % OTHERS == 0 else (_Why.EDITED, _Why.NEWS)
+        for why in (before, after, _Why.ROUTINE):
+            if why is _Why.ROUTINE and self._looking_again == ROUTINE:
+                break
+            is_full = self._is_taken if why is _Why.ROUTINE else self._is_full
+            if (key := self._due[why].take(is_full)) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
+                self._looking_again += why is _Why.ROUTINE
                 item.state = _State.RUNNING
                 return key
         return None
@@ -200,10 +220,12 @@ class Queue(Generic[K]):
         """A key that was taken has run."""
         item = self._items[key]
         self._leave(item.concurrency_key)
+        self._looking_again -= item.why is _Why.ROUTINE
         item.namespace, item.concurrency_key = self.place(key)
         dirty, item.dirty = item.dirty, False
         edited, item.edited = item.edited, False
-        item.news = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
+        again = dirty or not isinstance(outcome, Done) or outcome.requeue_after is not None
+        item.why = _Why.EDITED if edited else _Why.NEWS if again else _Why.ROUTINE
         item.failures = item.failures + 1 if isinstance(outcome, Failed) else 0
         match outcome:
             case Failed(at_least, terminal):
@@ -250,7 +272,7 @@ class Queue(Generic[K]):
     @property
     def depth(self) -> int:
         """How many keys are due and do not run."""
-        return len(self._news) + len(self._routine)
+        return sum(map(len, self._due))
 
     @property
     def running(self) -> int:
@@ -261,12 +283,12 @@ class Queue(Generic[K]):
 
     def oldest(self, now: float) -> float:
         """How many seconds the key that has waited longest for its turn has done so."""
-        fronts = chain(self._news.fronts(), self._routine.fronts())
+        fronts = chain.from_iterable(due.fronts() for due in self._due)
         return max((now - self._items[key].ready_since for key in fronts), default=0.0)
 
     def _make_ready(self, key: K, item: _Item, now: float) -> None:
         item.state, item.ready_since = _State.READY, now
-        (self._news if item.news else self._routine).add(key, item.namespace, item.concurrency_key)
+        self._due[item.why].add(key, item.namespace, item.concurrency_key)
 
     def _wait(self, key: K, item: _Item, due: float) -> None:
         item.state, item.due = _State.WAITING, due
@@ -287,6 +309,9 @@ class Queue(Generic[K]):
 
     def _is_full(self, concurrency_key: Hashable) -> bool:
         return bool(concurrency_key) and self._running.get(concurrency_key, 0) >= self.limit
+
+    def _is_taken(self, concurrency_key: Hashable) -> bool:
+        return bool(concurrency_key) and concurrency_key in self._running
 
     def _leave(self, concurrency_key: Hashable) -> None:
         self._running[concurrency_key] -= 1

@@ -28,7 +28,7 @@ from modelplane_operator.runtime.queue import Failed, Forgotten, Outcome, Pace, 
 from modelplane_operator.runtime.reading import Cluster, find
 from modelplane_operator.runtime.shared import Woken, share_of
 from modelplane_operator.runtime.throttle import Throttle
-from modelplane_operator.runtime.workers import Workers
+from modelplane_operator.runtime.workers import Serial, Workers
 
 WORKERS = 16  # of a kind whose objects do not wait for each other
 PER_CONCURRENCY_KEY = 4
@@ -87,7 +87,7 @@ def _named(manifest: Manifest, names: Iterable[str]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """One controller at work."""
+    """One controller at work. What is heard before that is not followed: then all objects are looked at anyway."""
 
     controller: Controller[Any, Any]
     clients: Clients
@@ -106,6 +106,8 @@ class Runner:
 
     def connection_changed(self, cluster: str, *, returned: bool = False) -> None:
         """A workload cluster ceases to answer, or another way leads to it; `returned`: it answers again."""
+        if not self.workers.at_work:
+            return
         try:
             for key in self.controller.on_connection(cluster, self.clients.hub):
                 self._wake(key, cluster, forgiven=returned)
@@ -115,13 +117,14 @@ class Runner:
                 log.error("nobody woken", kind=kind, cluster=cluster, so_far=so_far, exc_info=error)
 
     def _own(self, key: Key, old: Manifest | None, new: Manifest | None) -> None:
-        if concerns(old, new):
+        if self.workers.at_work and concerns(old, new):
             self.workers.add(key, edited=edits(old, new))
 
     def _other(self, mapper: Mapper, cluster: str) -> Callable[[Key, Manifest | None, Manifest | None], None]:
         def heard(_: Key, old: Manifest | None, new: Manifest | None) -> None:
-            for key in mapper(Change(old, new, cluster), self.clients.hub):
-                self._wake(key, cluster)
+            if self.workers.at_work:
+                for key in mapper(Change(old, new, cluster), self.clients.hub):
+                    self._wake(key, cluster)
 
         return heard
 
@@ -154,7 +157,7 @@ def runner(
             return key.namespace, ""
 
     queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, pace=pace or Pace())
-    lock = asyncio.Lock() if controller.serial else None
+    serial = Serial() if controller.serial else None
 
     async def run(key: Key) -> Outcome:
         informer = clients.hub.find(controller.type)
@@ -175,14 +178,14 @@ def runner(
         held, failures = guard.holds(one), queue.failures(key)
         with tracing.reconcile(kind, key) as span:
             async with nullcontext() if held else guard.reconciling(one):
-                outcome = await reconcile(controller, key, clients, failures=failures, lock=lock, quarantined=held)
+                outcome = await reconcile(controller, key, clients, failures=failures, lock=serial, quarantined=held)
             span.tell("modelplane.outcome", type(outcome).__name__)
             if isinstance(outcome, Failed):
                 span.fail(Failed.__name__)
         on_reconciled(controller.type.kind, outcome, time.monotonic() - began)
         return outcome
 
-    known = Workers(queue, run, workers)
+    known = Workers(queue, run, workers, serial)
     return Runner(controller, clients, known, Throttle(known))
 
 
@@ -215,6 +218,12 @@ class Runners:
     def woken(self) -> Iterator[Woken]:
         """Each controller, and who is told of an object of its kind."""
         return ((one.controller, one.workers.add) for one in self)
+
+    def look_at_all(self, hub: Cluster) -> None:
+        """Begin with all objects of all kinds."""
+        for one in self:
+            informer = hub.find(one.controller.type)
+            one.workers.look_at(informer.keys() if informer else ())
 
     def wake(self, kind: ResourceType, key: Key) -> None:
         """There is news of an object that no watch tells."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.runtime.queue import Done, Failed, Forgotten, Outcome, Pace, Queue
-from modelplane_operator.runtime.workers import Workers
+from modelplane_operator.runtime.queue import ROUTINE, Done, Failed, Forgotten, Outcome, Pace, Queue
+from modelplane_operator.runtime.workers import Serial, Workers
 from tests.controllers import virtual_time
 
 PACE = Pace(rest=0.0, news=1.0, resync=600.0, backoff=Backoff(first=1.0, longest=60.0))
@@ -103,6 +103,63 @@ def test_keys_that_wait_for_no_cluster_wait_for_each_other_only_where_workers_ar
         keys.add(f"a//{number}", 0.0)
 
     assert [keys.take(0.0) for _ in range(6)] == [*(f"a//{number}" for number in range(5)), None]
+
+
+def test_what_is_only_looked_at_again_leaves_room_for_news_and_for_other_clusters() -> None:
+    keys = queue()
+    for number in range(10):
+        keys.add(f"a//{number}", 0.0, news=False)
+        keys.add(f"a/hanging/{number}", 0.0, news=False)
+        keys.add(f"a/lively/{number}", 0.0, news=False)
+
+    began = list(iter(lambda: keys.take(0.0), None))
+    assert len(began) == ROUTINE
+    assert Counter(place(key)[1] for key in began if key)["hanging"] == 1
+    keys.add("a/hanging/9", 0.0)
+    keys.add("a//new", 0.0)
+    assert [keys.take(0.0) for _ in range(3)] == ["a/hanging/9", "a//new", None]
+    keys.done(began[0] or "", Done(), 0.0)
+    assert keys.take(0.0) is not None
+
+
+def test_what_somebody_changed_comes_first_and_keeps_nobody_from_a_turn() -> None:
+    keys = queue()
+    for number in range(40):
+        keys.add(f"a//heard-{number}", 0.0)
+        keys.add(f"b//edited-{number}", 0.0, edited=True)
+    keys.add("a//heard-30", 0.0, edited=True)
+
+    began = [keys.take(0.0) or "" for _ in range(40)]
+    assert "a//heard-30" in began[:3], "what it had heard before does not hold it up"
+    assert sum("edited" in key for key in began) in range(28, 31)
+
+
+def test_what_comes_first_overtakes_those_that_would_wait_for_a_lock() -> None:
+    order: list[str] = []
+    serial = Serial()
+
+    async def decide(key: str) -> Outcome:
+        async with serial:
+            await asyncio.sleep(1.0)
+            order.append(key)
+        await asyncio.sleep(10.0)  # to tell of it, it keeps nobody waiting
+        return Done()
+
+    async def both() -> None:
+        workers = Workers(queue(limit=16), decide, count=16, serial=serial)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(workers.run())
+            await asyncio.sleep(0)
+            for number in range(10):
+                workers.add(f"a//{number}")
+            await asyncio.sleep(2.5)
+            workers.add("a//new", edited=True)
+            await asyncio.sleep(30.0)
+            workers.stop()
+
+    virtual_time.run(both())
+    assert order.index("a//new") <= 4
+    assert len(order) == 11
 
 
 def test_news_during_a_run_bring_one_more_run() -> None:
@@ -229,9 +286,9 @@ class Turns(RuleBasedStateMachine):
         self.owed: dict[str, float] = {}
         """Keys with news that no run has begun after, and since when."""
 
-    @rule(key=KEYS)
-    def add(self, key: str) -> None:
-        self.queue.add(key, self.now)
+    @rule(key=KEYS, news=st.booleans(), edited=st.booleans())
+    def add(self, key: str, *, news: bool, edited: bool) -> None:
+        self.queue.add(key, self.now, news=news, edited=edited)
         self.owed.setdefault(key, self.now)
 
     @rule()

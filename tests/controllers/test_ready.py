@@ -116,6 +116,7 @@ async def hub(
         await kube.replace_status({**made, "status": {"address": "127.0.0.1", "url": url}})
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
+        runners.look_at_all(connection)
         tasks.append(group.create_task(runners.work()))
         yield hub
         for task in tasks:

@@ -251,6 +251,7 @@ async def hub(  # noqa: PLR0917 - fixtures
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(connection.run())]
         await until(lambda: connection.synced and connection.health.answers, "the first lists")
+        runners.look_at_all(connection)
         tasks.append(group.create_task(runners.work()))
         yield Hub(api, kube, connection, front, backend, calls)
         for task in tasks:

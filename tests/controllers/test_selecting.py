@@ -9,11 +9,12 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelService
+from modelplane_operator.api import InferenceGateway, ModelEndpoint, ModelReplica, ModelService
+from modelplane_operator.api.model_service import EndpointsResolved
 from modelplane_operator.api.types import of
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
-from modelplane_operator.controllers.model_service import INDEXES, controller, selected
+from modelplane_operator.controllers.model_service import INDEXES, controller, neighbours, selected
 from modelplane_operator.kube.objects import Key, key_of
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.runtime.loop import Change
@@ -23,7 +24,8 @@ from tests.support.manifests import change
 Manifest = dict[str, Any]
 
 MAPPERS = controller(ReferencedObjects(cast(Any, None), lambda: 0.0, 1.0)).watches
-ENDPOINTS, SERVICES, GATEWAYS = of(ModelEndpoint), of(ModelService), of(InferenceGateway)
+ENDPOINTS, REPLICAS, SERVICES = of(ModelEndpoint), of(ModelReplica), of(ModelService)
+GATEWAYS = of(InferenceGateway)
 
 
 @dataclass
@@ -39,7 +41,8 @@ class Hub:
 def hub(*manifests: Manifest) -> Cluster:
     made = Hub({kind: Informer(kind, lambda: 0.0, None, indexes) for kind, indexes in INDEXES.items()})
     for version, manifest in enumerate(manifests, start=1):
-        kind = SERVICES if "endpoints" in manifest["spec"] else ENDPOINTS
+        of_endpoints = REPLICAS if "clusterName" in manifest["spec"] else ENDPOINTS
+        kind = SERVICES if "endpoints" in manifest["spec"] else of_endpoints
         stored = {**manifest["metadata"], "resourceVersion": str(version), "uid": f"u{version}"}
         made.informers[kind].written({**manifest, "metadata": stored})
     return cast(Cluster, made)
@@ -55,6 +58,17 @@ def service(name: str, *selectors: dict[str, str], namespace: str = "n") -> Mani
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"endpoints": entries}}
 
 
+def lacking(one: Manifest) -> Manifest:
+    """A service, as it says that it has no endpoints."""
+    said = EndpointsResolved.NO_ENDPOINTS
+    return {**one, "status": {"conditions": [{"type": "EndpointsResolved", "reason": said.reason}]}}
+
+
+def replica(name: str, labels: dict[str, str], namespace: str = "n") -> Manifest:
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"metadata": metadata, "spec": {"clusterName": "berlin"}}
+
+
 def woken(kind: ResourceType, old: Manifest | None, new: Manifest | None, where: Cluster) -> set[Key]:
     return set(MAPPERS[kind](Change(old, new), where))
 
@@ -63,6 +77,7 @@ names = st.sampled_from("abcd")
 namespaces = st.sampled_from("nm")
 labels = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_size=3)
 endpoints = st.lists(st.builds(endpoint, names, labels, namespaces), max_size=8, unique_by=key_of)
+replicas = st.lists(st.builds(replica, names, labels, namespaces), max_size=8, unique_by=key_of)
 services = st.lists(
     st.builds(lambda name, namespace, asked: service(name, *asked, namespace=namespace), names, namespaces,
               st.lists(labels, min_size=1, max_size=3)),
@@ -92,6 +107,28 @@ def test_the_indexes_find_what_the_selectors_say(
     concerned = {key_of(one) for one in services if selects(one, old) or selects(one, new)}
     assert woken(ENDPOINTS, old, new, where) == (concerned if before != after else set())
     assert woken(ENDPOINTS, None, old, where) == {key_of(one) for one in services if selects(one, old)}
+
+
+@given(replicas=replicas, services=services, before=labels, after=labels)
+def test_a_service_without_endpoints_hears_of_its_own_replicas_and_of_others_endpoints_while_it_has_none(
+    replicas: list[Manifest], services: list[Manifest], before: dict[str, str], after: dict[str, str]
+) -> None:
+    where = hub(*replicas, *map(lacking, services))
+
+    for one in services:
+        subject = ModelService.parse({**one, "metadata": {**one["metadata"], "uid": "u"}})
+        near, own = neighbours(subject, where), [other for other in replicas if selects(one, other)]
+        assert [name for name, _ in near.replicas] == sorted(key_of(other).name for other in own)
+    old, new = replica("a", before), replica("a", after)
+    concerned = {key_of(one) for one in services if selects(one, old) or selects(one, new)}
+    assert woken(REPLICAS, old, new, where) == (concerned if before != after else set())
+    beside = endpoint("other", before)
+    telling = {
+        key_of(one)
+        for one in services
+        if key_of(one).namespace == "n" and not any(selects(one, other) for other in replicas)
+    }
+    assert woken(ENDPOINTS, None, beside, where) == telling | {key_of(one) for one in services if selects(one, beside)}
 
 
 def test_only_what_routes_are_made_of_wakes_a_service() -> None:

@@ -127,6 +127,7 @@ async def test_labels_that_name_what_is_not_on_the_hub_wake_nobody() -> None:
     )
     known = runner(controller, clients, on_reconciled=lambda *_: None)
     known.listen(elsewhere)
+    known.workers.look_at(())
 
     elsewhere.seen(Event("ADDED", owned("forged", by="nobody")))
     assert len(known.workers.queue) == 0

@@ -27,7 +27,10 @@ EAST = Key("", "east")
 
 
 def queue(operator: Operator, kind: ResourceType) -> Queue[Key]:
-    return next(one.workers.queue for one in operator.runners if one.controller.type == kind)
+    """What waits for the work, which has begun."""
+    workers = next(one.workers for one in operator.runners if one.controller.type == kind)
+    workers.look_at(())
+    return workers.queue
 
 
 async def test_whoever_waits_for_a_secret_is_woken_by_name_and_nobody_else() -> None:
@@ -59,6 +62,21 @@ async def test_what_is_told_before_there_are_controllers_concerns_nobody() -> No
 
     operator = assemble(Settings(), ACCESS, build)
     assert [len(one.workers.queue) for one in operator.runners] == [0] * len(operator.runners)
+
+
+async def test_what_is_heard_before_the_work_begins_is_not_followed_and_all_is_looked_at_then() -> None:
+    operator = assemble(Settings(), ACCESS, kinds)
+    clusters = operator.hub.find(of(InferenceCluster))
+    assert clusters is not None
+    for name in ("east", "west"):
+        metadata = {"name": name, "uid": name, "resourceVersion": "1"}
+        origin = {"source": "Existing", "existing": {"secretRef": {"name": name}}}
+        clusters.seen(Event("ADDED", {"metadata": metadata, "spec": {"cluster": origin, "nodePools": []}}))
+    operator.runners.connection_changed("east")
+    known = next(one for one in operator.runners if one.controller.type == of(InferenceCluster))
+    assert len(known.workers.queue) == 0
+    known.workers.look_at(clusters.keys())
+    assert len(known.workers.queue) == 2
 
 
 async def test_a_cluster_that_answers_again_wakes_what_failed_there_once_it_can_be_asked() -> None:
