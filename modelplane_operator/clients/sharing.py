@@ -19,12 +19,13 @@ import structlog
 
 from modelplane_operator.api import labels
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.lease import RELEASE_SECONDS, Lease, Times, stamp, wall_clock
+from modelplane_operator.clients.lease import Lease, Times, stamp, wall_clock
 from modelplane_operator.clients.shares import Shares, holder_of, is_given_back, member_lease, preferred
 from modelplane_operator.kube.errors import AlreadyExists, ClientError, Conflict, NotFound, NotLeading, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.kube.resources import LEASE
 
+GIVE_BACK_SECONDS = 10.0  # that a stop takes for it at most; whatever is left others take when it is over
 AT_ONCE = 16  # writes, and clusters that change hands: whoever gets them has to get to know them
 
 Write = Callable[[], Awaitable[None]]
@@ -297,7 +298,7 @@ class Sharing:
         for one in ours:
             self.shares.cease(one)
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
+            async with asyncio.timeout(GIVE_BACK_SECONDS):
                 with suppress(ClientError):  # first, so that nobody keeps for us what is given back
                     if stored := stored or await self.kube().find(LEASE, self.member.key):
                         await self.kube().delete(LEASE, self.member.key, uid=stored["metadata"]["uid"])

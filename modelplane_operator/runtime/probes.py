@@ -17,6 +17,8 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+IN_A_THREAD = 2**16  # bytes, and more, that are compressed for whoever asks for it
+
 Problems = Callable[[], Sequence[str]]
 
 
@@ -70,7 +72,11 @@ def serving(
     async def exposition(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         moment = Moment([family async for family in _collected(metrics)])
-        return web.Response(body=await asyncio.to_thread(encode, moment), headers={"Content-Type": content_type})
+        body = await asyncio.to_thread(encode, moment)
+        found = web.Response(body=body, headers={"Content-Type": content_type}, zlib_executor_size=IN_A_THREAD)
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            found.enable_compression(web.ContentCoding.gzip)
+        return found
 
     app = web.Application()
     app.router.add_get("/healthz", page(health))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Iterator
 from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -52,6 +53,21 @@ async def test_a_page_says_what_is_wrong_and_an_address_is_one_servers() -> None
         with pytest.raises(OSError, match="address already in use"):
             async with key_service.serving(listen, key_service.Keyring(cast("Any", None), lambda: 0.0)):
                 pass
+
+
+@pytest.mark.parametrize(("asked", "encoding"), [("gzip, deflate", "gzip"), ("identity", None)])
+async def test_metrics_are_compressed_for_who_asks_for_it(asked: str, encoding: str | None) -> None:
+    (port,) = free_ports(1)
+    registry = CollectorRegistry()
+    Gauge("many", "Of each cluster.", ["cluster"], registry=registry).labels("east").set(1)
+    for number in range(5000):
+        Gauge(f"family_{number}", "One of many.", registry=registry)
+    pages = serving(("127.0.0.1", port), health=lambda: (), readiness=lambda: (), metrics=registry)
+    async with pages, aiohttp.ClientSession(f"http://127.0.0.1:{port}", auto_decompress=False) as session:
+        answer = await session.get("/metrics", headers={"Accept-Encoding": asked})
+        body = await answer.read()
+    assert answer.headers.get("Content-Encoding") == encoding
+    assert b'many{cluster="east"} 1.0' in (gzip.decompress(body) if encoding else body)
 
 
 async def test_between_two_families_of_metrics_others_have_their_turn() -> None:
