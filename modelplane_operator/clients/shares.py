@@ -77,6 +77,7 @@ class Shares:
     """When the last look began of which what it has shown was no older."""
     _pods: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
     _states: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
+    _counted: frozenset[str] = field(default=frozenset(), init=False)
     _until: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Until when we hold a cluster, unless that is confirmed before."""
     _wrote: dict[str, str] = field(default_factory=dict[str, str], init=False)
@@ -105,6 +106,9 @@ class Shares:
             one: _again(self._states.get(one), leases.get(one), now) for one in dict.fromkeys((*leases, *clusters))
         }
         self.members, self.leases, self.asked = members, leases, asked
+        ages = {who: _age(members.get(who)) for who in self.live}
+        enough = min(self.times.settled, max(ages.values()) - self.times.duration)
+        self._counted = frozenset(who for who, age in ages.items() if age >= enough or who in self._counted)
         self._until = {
             cluster: min(asked + self.times.deadline, until)
             for cluster, before in self._until.items()
@@ -149,9 +153,7 @@ class Shares:
     @property
     def sharing(self) -> frozenset[str]:
         """Those that should have clusters: of the pods that are there, those that did not come long after others."""
-        ages = {who: _age(self.members.get(who)) for who in self.live}
-        enough = min(self.times.settled, max(ages.values()) - self.times.duration)
-        return frozenset(who for who, age in ages.items() if age >= enough)
+        return self._counted
 
     def is_over(self, member: str) -> bool:
         """Whether a pod is no more, as far as its member Lease tells."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -37,9 +37,11 @@ log = structlog.get_logger()
 class Around:
     """What there is beside the Leases, as it is at the moment."""
 
-    leases: Callable[[int, int], Awaitable[tuple[int, Iterable[Manifest]]]]
-    """All Leases by which clusters are shared, once the watch has come to that resourceVersion of that era, or into a
-    later era, and which that is. A hub that is restored from a backup begins another."""
+    leases: Callable[[int, int], Awaitable[tuple[int, int, Iterable[Manifest]]]]
+    """All Leases by which clusters are shared, once the watch has come to that era and resourceVersion, or into a later
+    era; and how far it has come. A hub that is restored from a backup begins another era."""
+    begin_again: Callable[[], int]
+    """Has the hub listed anew; answers the era that begins."""
     clusters: Callable[[], Collection[str]]
     """Those that some object is of."""
     leads: Callable[[], bool]
@@ -82,7 +84,7 @@ class Sharing:
     _blind: bool = field(default=False, init=False)
     """Whether the watch has not shown what we wrote last."""
     _version: int = field(default=0, init=False)
-    """Of our own Lease, as we wrote it last."""
+    """Of our own Lease, as we wrote it last, or as of which we have seen the others."""
     _era: int = field(default=0, init=False)
     """Of that version."""
     _mine: frozenset[str] = field(default=frozenset(), init=False)
@@ -92,7 +94,13 @@ class Sharing:
     def __post_init__(self) -> None:
         key = Key(self.lease.namespace, member_lease(self.lease.name, self.identity))
         told = {labels.SHARING: self.lease.name}
-        self.member = Lease(self.kube, key, self.identity, self.now, self.chance, self.times, told, self.wall)
+        began, since = self.wall(), self.now()
+
+        def wall() -> datetime:
+            """As if nobody had set the clock since: how long we have been there counts."""
+            return began + timedelta(seconds=self.now() - since)
+
+        self.member = Lease(self.kube, key, self.identity, self.now, self.chance, self.times, told, wall)
         self.shares = Shares(self.lease, self.identity, self.times)
 
     # For reconciles ---------------------------------------------------------------------------------------------------
@@ -148,6 +156,9 @@ class Sharing:
 
     async def _look(self, clusters: Collection[str]) -> None:
         if self._blind:  # who does not see what the others do must not seem to live
+            stored = await self.kube().find(LEASE, self.member.key)
+            if self._version and (stored is None or _version(stored) < self._version):
+                self._restored(self.around.begin_again(), 0)
             await self._leases()
         self._blind, asked = True, self.now()
         try:
@@ -156,9 +167,9 @@ class Sharing:
             self.shares.doubt(self.now())
             raise
         if (stored := self.member.stored) is not None:
-            before, self._version = self._version, int(stored["metadata"]["resourceVersion"])
+            before, self._version = self._version, _version(stored)
             if self._version < before:
-                self._restored(self._era + 1, self._version)
+                self._restored(self.around.begin_again(), self._version)
         else:  # somebody has given it to another by hand: what the watch shows may be older
             asked = self.shares.asked
         found = await self._leases()
@@ -166,10 +177,11 @@ class Sharing:
         self.shares.see(found, clusters, asked=asked, now=self.now(), until=self.member.until)
 
     async def _leases(self) -> Iterable[Manifest]:
-        era, found = await self.around.leases(self._version, self._era)
+        era, version, found = await self.around.leases(self._version, self._era)
         if era != self._era:
             self._restored(era, 0)
             raise Unreachable("the hub was restored from a backup")
+        self._version = version
         return found
 
     def _restored(self, era: int, version: int) -> None:
@@ -305,6 +317,10 @@ class Sharing:
                 await _all([partial(self._give, one) for one in ours if not self._running[one]])
         except (ClientError, TimeoutError) as error:
             log.info("clusters not given back", error=str(error))
+
+
+def _version(lease: Manifest) -> int:
+    return int(lease["metadata"]["resourceVersion"])
 
 
 def _marked(metadata: Manifest, marks: Manifest) -> Manifest:

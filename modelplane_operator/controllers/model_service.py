@@ -51,6 +51,7 @@ from modelplane_operator.runtime.wiring import everyone, owner_of_kind
 from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
+WORK = 2_000  # replicas that are looked at for one change of an endpoint, on behalf of services without any
 MANY = 64  # entries of a service, that are not looked through for every change of an endpoint: it looks itself
 GATEWAY = Key("", names.DEFAULT_GATEWAY)
 KUBE_SYSTEM = Key("", "kube-system")
@@ -261,7 +262,7 @@ def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:
     if before == after or (services := hub.find(of(ModelService))) is None:
         return
     lacking = services.keys_by("lacking", key_of(change.latest).namespace)
-    for one in filter(None, change):
+    for one in filter(None, change) if lacking else ():
         yield from (key for key in _selecting_it(one, services) if key in lacking)
 
 
@@ -271,8 +272,7 @@ def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
     if services is None or (change.old and change.new and _routed(change.old) == _routed(change.new)):
         return
     if not (change.old and change.new) or labels_of(change.old) != labels_of(change.new):
-        lacking = services.by("lacking", key_of(change.latest).namespace)
-        yield from (key_of(one) for one in lacking if not _waits_for_replicas(one, hub))
+        yield from _without_replicas(services.by("lacking", key_of(change.latest).namespace), hub)
     for endpoint in filter(None, change):
         yield from _selecting_it(endpoint, services)
 
@@ -287,14 +287,19 @@ def _selecting_it(one: Manifest, services: Informer) -> Iterator[Key]:
                 yield key_of(service)
 
 
-def _waits_for_replicas(service: Manifest, hub: Cluster) -> bool:
-    """Whether a service without endpoints tells of replicas with its labels, and not of what else there is."""
-    replicas, namespace = hub.find(of(ModelReplica)), key_of(service).namespace
-    return replicas is not None and any(
-        wanted.items() <= labels_of(replicas.get(key) or {"metadata": {}}).items()
-        for wanted in _asked_for(service)
-        for key in replicas.keys_by("labelled", _place(namespace, wanted))
-    )
+def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Key]:
+    """Those that tell of what else there is, as no replicas have their labels; and all that are too many to look at."""
+    replicas, left = hub.find(of(ModelReplica)), WORK
+    for service in services:
+        key = key_of(service)
+        for wanted in _asked_for(service) if left > 0 else ():
+            places = [(key.namespace, *label) for label in wanted.items()] or [(key.namespace,)]
+            near = sorted((replicas.keys_by("labelled", place) if replicas else () for place in places), key=len)
+            left -= 1 + len(near[0])
+            if any(all(one in others for others in near[1:]) for one in near[0]):
+                break
+        else:
+            yield key
 
 
 def _routed(endpoint: Manifest) -> tuple[object, ...]:

@@ -136,7 +136,8 @@ class Operator:
             if ending:
                 await asyncio.wait(ending, timeout=grace)
             leading.cancel()
-            sharing.cancel()
+            if any(one.workers.queue.running for one in of_clusters):  # else it gives clusters back already
+                sharing.cancel()
             await asyncio.wait({leading, sharing})  # they give leases back, which needs the hub
             for task in background:
                 task.cancel()

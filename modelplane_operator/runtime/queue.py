@@ -4,9 +4,9 @@ A key is in the queue once, however often it is added, and runs once at a time. 
 by namespace, and within one by concurrency key. So a namespace with a thousand keys does not hold up one with a single
 key, and a cluster that hangs holds up only what concerns it. `limit` keys of one concurrency key run at once, and as
 many as there are workers of those that have none. What somebody has just changed comes before what has heard of others,
-with one turn in `OTHERS` for those, and both before what is only looked at again, after a start or in a resync. Of that
-`ROUTINE` run at once, of different concurrency keys, or news would wait for what was begun before, and a cluster that
-hangs would hold up all the rest.
+once for each namespace before others have a turn, and both before what is only looked at again, after a start or in a
+resync, which has one turn in `ROUTINE`. Of that `routine` run at once, of different concurrency keys: news find workers
+that are free, and a cluster that hangs does not hold up all the rest.
 
 What becomes of a key after its run:
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from itertools import chain
@@ -32,8 +32,7 @@ from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from modelplane_operator.kube.backoff import Backoff
 
-OTHERS = 4
-ROUTINE = 4  # as a rule these find nothing to do, and wait for nobody: more at once would not be sooner
+ROUTINE = 16
 
 K = TypeVar("K", bound=Hashable)
 
@@ -142,6 +141,11 @@ class _FairQueue(Generic[K]):
         if not concurrency_keys:
             del self._by_concurrency_key[namespace]
 
+    @property
+    def namespace(self) -> str | None:
+        """Whose turn it is."""
+        return next(iter(self._by_concurrency_key), None)
+
     def __len__(self) -> int:
         return sum(
             len(keys) for concurrency_keys in self._by_concurrency_key.values() for keys in concurrency_keys.values()
@@ -164,11 +168,14 @@ class Queue(Generic[K]):
     chance: Callable[[], float]
     limit: int = 4
     pace: Pace = field(default_factory=Pace)
+    routine: int = 12
     _items: dict[K, _Item] = field(default_factory=dict[K, _Item], init=False)
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
     _due: tuple[_FairQueue[K], ...] = field(default_factory=lambda: tuple(_FairQueue[K]() for _ in _Why), init=False)
     _taken: int = field(default=0, init=False)
+    _overtook: set[str] = field(default_factory=set[str], init=False)
+    """The namespaces of which something overtook others since these had a turn."""
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
     _looking_again: int = field(default=0, init=False)
     """How many of those that run are only looked at again."""
@@ -203,18 +210,26 @@ class Queue(Generic[K]):
         """The key whose turn it is, which then runs until `done`; None when none may run now."""
         self._ripen(now)
         self._taken += 1
-        before, after = (_Why.NEWS, _Why.EDITED) if self._taken % OTHERS == 0 else (_Why.EDITED, _Why.NEWS)
-        for why in (before, after, _Why.ROUTINE):
-            if why is _Why.ROUTINE and self._looking_again == ROUTINE:
-                break
+        for why in self._turns():
+            if why is _Why.ROUTINE and self._looking_again >= self.routine:
+                continue
             is_full = self._is_taken if why is _Why.ROUTINE else self._is_full
             if (key := self._due[why].take(is_full)) is not None:
                 item = self._items[key]
                 self._running[item.concurrency_key] = self._running.get(item.concurrency_key, 0) + 1
                 self._looking_again += why is _Why.ROUTINE
+                self._overtook.add(item.namespace) if why is _Why.EDITED else self._overtook.clear()
                 item.state = _State.RUNNING
                 return key
         return None
+
+    def _turns(self) -> Sequence[_Why]:
+        """Whose turn it is, and whose if there is nobody."""
+        if self._taken % ROUTINE == 0:
+            return _Why.ROUTINE, _Why.EDITED, _Why.NEWS
+        if self._due[_Why.EDITED].namespace in self._overtook:
+            return _Why.NEWS, _Why.EDITED, _Why.ROUTINE
+        return _Why.EDITED, _Why.NEWS, _Why.ROUTINE
 
     def done(self, key: K, outcome: Outcome, now: float) -> None:
         """A key that was taken has run."""

@@ -68,10 +68,14 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
 ) -> Sharing:
     """This pod's part. `controllers` are there only after it."""
 
-    async def leases(version: int, era: int) -> tuple[int, Iterable[Manifest]]:
+    async def leases(version: int, era: int) -> tuple[int, int, Iterable[Manifest]]:
         while (informer := hub.find(LEASE)) is None or not informer.covers(version, era):  # noqa: ASYNC110 - a bookmark wakes nobody
             await asyncio.sleep(LOOK_AGAIN)
-        return informer.era, informer
+        return informer.era, informer.reached, informer
+
+    def begin_again() -> int:
+        hub.begin_again()
+        return informer.era if (informer := hub.find(LEASE)) else 0
 
     def clusters() -> Collection[str]:
         found = set[str]()
@@ -100,7 +104,7 @@ def sharing(  # noqa: PLR0917 - the parts of an operator
     def busy(name: str) -> bool:
         return helm is not None and helm.busy(name)
 
-    around = Around(leases, clusters, lambda: lease.held, needs, busy, connects, gained)
+    around = Around(leases, begin_again, clusters, lambda: lease.held, needs, busy, connects, gained)
     share = Sharing(
         client, lease.key, lease.identity, lease.now, lease.chance, settings.times, around, settings.stop_grace
     )

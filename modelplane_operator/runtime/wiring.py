@@ -156,7 +156,8 @@ def runner(
         except Exception:  # noqa: BLE001 - the reconcile will say what is wrong with it
             return key.namespace, ""
 
-    queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, pace=pace or Pace())
+    routine = max(1, workers - PER_CONCURRENCY_KEY)
+    queue = Queue[Key](place, chance, limit=PER_CONCURRENCY_KEY, pace=pace or Pace(), routine=routine)
     serial = Serial() if controller.serial else None
 
     async def run(key: Key) -> Outcome:

@@ -25,6 +25,15 @@ TIMES = Times()
 CLUSTERS = tuple(f"cluster-{number}" for number in range(6))
 
 
+BACKED_UP = 5.0  # seconds ago, at least
+Past = tuple[int, dict[str, Manifest], float]
+"""A version, what there was then, and when that was."""
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 @dataclass
 class Hub:
     """Leases, as an API server keeps them; each request takes a while before and after its effect, or is lost."""
@@ -36,9 +45,7 @@ class Hub:
     clusters: set[str] = field(default_factory=set[str])
     needs: set[str] = field(default_factory=set[str])
     version: int = 0
-    eras: list[deque[tuple[int, dict[str, Manifest]]]] = field(
-        default_factory=lambda: [deque([(0, dict[str, Manifest]())], maxlen=200)]
-    )
+    eras: list[deque[Past]] = field(default_factory=lambda: [deque([(0, dict[str, Manifest](), 0.0)], maxlen=200)])
     """What there was at each version: a watch may be as far behind as it likes. A restore begins another era."""
 
     def put(self, manifest: Manifest) -> Manifest:
@@ -46,20 +53,20 @@ class Hub:
         uid = manifest["metadata"].get("uid") or str(self.version)
         metadata = {**manifest["metadata"], "resourceVersion": str(self.version), "uid": uid}
         self.objects[metadata["name"]] = stored = {**deepcopy(manifest), "metadata": metadata}
-        self.eras[-1].append((self.version, dict(self.objects)))
+        self.eras[-1].append((self.version, dict(self.objects), _now()))
         return deepcopy(stored)
 
     def drop(self, name: str) -> None:
         self.version += 1
         del self.objects[name]
-        self.eras[-1].append((self.version, dict(self.objects)))
+        self.eras[-1].append((self.version, dict(self.objects), _now()))
 
     def restore(self) -> None:
-        """Be again as it was, from a backup of before the latest writes."""
-        past = self.eras[-1]
-        self.version, found = past[self.chance.randrange(max(1, len(past) - len(self.objects)))]
+        """Be again as it was, from a backup that is some seconds old."""
+        past = [one for one in self.eras[-1] if one[2] <= _now() - BACKED_UP] or [self.eras[-1][0]]
+        self.version, found, _ = self.chance.choice(past)
         self.objects = dict(found)
-        self.eras.append(deque([(self.version, found)], maxlen=200))
+        self.eras.append(deque([(self.version, found, _now())], maxlen=200))
 
     def of(self, cluster: str) -> Manifest | None:
         return self.objects.get(cluster_lease(LEASE.name, cluster))
@@ -71,9 +78,16 @@ class Wire:
 
     hub: Hub
     pod: Pod
-    era: int = 0
+    of: int = 0
     seen: int = 0
-    """How far its watch has come."""
+    """How far its watch has come, and in which of the hub's eras."""
+    era: int = 0
+    """As the pod counts them."""
+    listing: bool = False
+
+    def begin_again(self) -> int:
+        self.listing, self.era = True, self.era + 1
+        return self.era
 
     async def travel(self) -> None:
         await asyncio.sleep(self.hub.chance.random() * self.hub.slow)
@@ -83,19 +97,27 @@ class Wire:
             await asyncio.sleep(self.hub.chance.random() * 4)
             raise Unreachable("lost")
 
-    async def leases(self, version: int, era: int) -> tuple[int, Iterable[Manifest]]:
-        """As they were at some moment since that version, and none before what this pod has seen already."""
+    async def leases(self, version: int, era: int) -> tuple[int, int, Iterable[Manifest]]:
+        """As they were at some moment since that version, and none before what this pod has seen already.
+
+        A watch that has seen more than a hub has that was restored is silent until it is listed anew, which hardly
+        happens by itself.
+        """
         await self.travel()
         while True:
+            last = len(self.hub.eras) - 1
+            while self.of < last and self.seen <= self.hub.eras[self.of + 1][0][0]:
+                self.of += 1  # it had not come further than the backup, and goes on
+            if self.listing or (self.of < last and self.hub.chance.random() < 0.05):
+                self.era += not self.listing and self.hub.version < self.seen
+                self.of, self.seen, self.listing = last, 0, False
             since = max(version if self.era == era else 0, self.seen)
-            found = [one for one in self.hub.eras[self.era] if one[0] >= since] if self.era >= era else []
-            if found and (self.era == len(self.hub.eras) - 1 or self.hub.chance.random() < 0.5):
+            if found := [one for one in self.hub.eras[self.of] if one[0] >= since and self.era >= era]:
                 break
-            self.era, self.seen = min(self.era + 1, len(self.hub.eras) - 1), 0  # it lists anew
             await self.travel()
-        self.seen, objects = self.hub.chance.choice(found)
+        self.seen, objects, _ = self.hub.chance.choice(found)
         await self.travel()
-        return self.era, [deepcopy(one) for one in objects.values() if labels.SHARING in labels_of(one)]
+        return self.era, self.seen, [deepcopy(one) for one in objects.values() if labels.SHARING in labels_of(one)]
 
     async def find(self, _: Any, key: Key) -> Manifest | None:
         await self.travel()
@@ -156,6 +178,7 @@ class Pod:
         wire, chance = Wire(self.hub, self), self.hub.chance.random
         around = Around(
             wire.leases,
+            wire.begin_again,
             lambda: set(self.hub.clusters),
             lambda: self.leads,
             lambda: self.hub.needs,
