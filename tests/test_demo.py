@@ -23,7 +23,7 @@ def test_the_demo_has_the_accounts_rights_and_policies_of_the_chart() -> None:
     assert {one["kind"] for one in there} == {
         *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
-        "CustomResourceDefinition",
+        *("CustomResourceDefinition", "FlowSchema"),
     }
     (hooks,) = (one["webhooks"] for one in there if one["kind"] == "ValidatingWebhookConfiguration")
     assert [one["clientConfig"] for one in hooks] == [{"url": "https://localhost:9443/"}] * 2
