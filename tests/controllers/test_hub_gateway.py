@@ -220,7 +220,9 @@ def gateway_api() -> Path:
     return binaries.ensure("gateway-api-crds")["gateway-api-crds"]
 
 
-@pytest.mark.parametrize("backend", [TRAEFIK, ENVOY_GATEWAY], ids=lambda backend: backend.name)
+@pytest.mark.parametrize(
+    "backend", [TRAEFIK, pytest.param(ENVOY_GATEWAY, marks=pytest.mark.slow)], ids=lambda backend: backend.name
+)
 def test_with_the_charts_rights_it_comes_changes_and_goes(
     hub: Hub, settings: Settings, tmp_path: Path, backend: Backend
 ) -> None:

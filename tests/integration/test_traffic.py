@@ -142,6 +142,7 @@ async def test_a_provider_outside_is_reached_by_its_own_path_and_key(
     assert reply["headers"]["Authorization"] == f"Bearer {key}"
 
 
+@pytest.mark.slow
 async def test_a_provider_takes_over_while_there_is_no_replica(stage: Stage, space: str) -> None:
     async with provider(stage, "overflow") as port:
         await stage.hub.apply(

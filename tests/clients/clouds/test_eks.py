@@ -244,6 +244,7 @@ def test_a_strangers_role_of_the_same_name_stops_it_and_stays(aws: AwsWorld) -> 
     assert {*aws.left} == {name}
 
 
+@pytest.mark.slow
 def test_what_ran_in_the_cluster_is_swept_and_what_others_made_in_its_network_is_not(aws: AwsWorld) -> None:
     life = _made(aws)
     vpc, cluster = aws.id_of("vpc"), aws.id_of("cluster")
@@ -336,6 +337,7 @@ def test_a_question_that_is_refused_is_told_and_the_others_are_asked(aws: AwsWor
     assert offer.unasked
 
 
+@pytest.mark.slow
 def test_the_policy_allows_what_is_called_and_nothing_else(aws: AwsWorld) -> None:
     """In a life in which everything happens that there are calls for."""
     life = _made(aws, PLAIN, FABRIC)

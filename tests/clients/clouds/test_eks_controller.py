@@ -92,6 +92,7 @@ class _Run:
         return {one.type: one.status for one in self.cluster.conditions}
 
 
+@pytest.mark.slow
 async def test_a_cluster_becomes_ready_by_the_operators_own_identity_and_goes(aws: AwsServer) -> None:
     run = _Run(aws)
     for _ in range(60):
