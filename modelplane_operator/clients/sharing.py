@@ -84,7 +84,9 @@ class Sharing:
     _blind: bool = field(default=False, init=False)
     """Whether the watch has not shown what we wrote last."""
     _version: int = field(default=0, init=False)
-    """Of our own Lease, as we wrote it last, or as of which we have seen the others."""
+    """As of which we have seen the Leases, or have to see them: that of our own, as we wrote it last."""
+    _wrote: int = field(default=0, init=False)
+    """The latter."""
     _era: int = field(default=0, init=False)
     """Of that version."""
     _mine: frozenset[str] = field(default=frozenset(), init=False)
@@ -157,7 +159,7 @@ class Sharing:
     async def _look(self, clusters: Collection[str]) -> None:
         if self._blind:  # who does not see what the others do must not seem to live
             stored = await self.kube().find(LEASE, self.member.key)
-            if self._version and (stored is None or _version(stored) < self._version):
+            if self._wrote and (stored is None or _version(stored) < self._wrote):
                 self._restored(self.around.begin_again(), 0)
             await self._leases()
         self._blind, asked = True, self.now()
@@ -168,6 +170,7 @@ class Sharing:
             raise
         if (stored := self.member.stored) is not None:
             before, self._version = self._version, _version(stored)
+            self._wrote = self._version
             if self._version < before:
                 self._restored(self.around.begin_again(), self._version)
         else:  # somebody has given it to another by hand: what the watch shows may be older
@@ -185,7 +188,7 @@ class Sharing:
         return found
 
     def _restored(self, era: int, version: int) -> None:
-        self._era, self._version = era, version
+        self._era, self._version, self._wrote = era, version, version
         self.shares.doubt(self.now())
 
     async def _move(self, clusters: frozenset[str]) -> None:

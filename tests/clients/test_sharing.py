@@ -109,6 +109,29 @@ def test_a_pod_that_ends_again_and_again_leaves_no_cluster_alone_for_long(lives:
     run(lived())
 
 
+def test_a_hub_that_is_slow_or_away_is_not_listed_anew() -> None:
+    """All of it is: thousands of objects, for a hub that has too much to do already."""
+
+    async def lived() -> None:
+        world = world_of(CLUSTERS)
+        pods = [world.add() for _ in range(3)]
+        await world.pass_by(40.0)
+        world.hub.lossy = 0.4
+        await world.pass_by(100.0)
+        for pod in pods:
+            pod.cut = True
+        await world.pass_by(20.0)
+        for pod in pods:
+            pod.cut = False
+        world.hub.lossy = 0.0
+        await world.pass_by(40.0)
+        assert [pod.wire.era for pod in pods] == [0, 0, 0]
+        assert world.holders().keys() == set(CLUSTERS)
+        await world.end()
+
+    run(lived())
+
+
 def test_after_a_restore_of_the_hub_all_clusters_have_a_pod_again() -> None:
     async def lived() -> None:
         world = world_of(CLUSTERS)

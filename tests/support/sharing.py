@@ -169,13 +169,15 @@ class Pod:
     gained: list[str] = field(default_factory=list[str])
     busy: set[str] = field(default_factory=set[str])
     sharing: Sharing = field(init=False)
+    wire: Wire = field(init=False)
     task: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         def connects(cluster: str) -> None:
             self.connected.symmetric_difference_update({cluster})
 
-        wire, chance = Wire(self.hub, self), self.hub.chance.random
+        self.wire = wire = Wire(self.hub, self)
+        chance = self.hub.chance.random
         around = Around(
             wire.leases,
             wire.begin_again,
