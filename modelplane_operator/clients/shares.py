@@ -73,11 +73,12 @@ class Shares:
     """The Leases of clusters as they were last seen, by cluster."""
     members: Mapping[str, Manifest] = field(default_factory=dict[str, Manifest], init=False)
     """The member Leases, by who has them."""
+    sharing: frozenset[str] = field(default=frozenset(), init=False)
+    """Those that should have clusters: of the pods that are there, those that did not come long after others."""
     asked: float = field(default=0.0, init=False)
     """When the last look began of which what it has shown was no older."""
     _pods: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
     _states: Mapping[str, Sighting] = field(default_factory=dict[str, Sighting], init=False)
-    _counted: frozenset[str] = field(default=frozenset(), init=False)
     _until: dict[str, float] = field(default_factory=dict[str, float], init=False)
     """Until when we hold a cluster, unless that is confirmed before."""
     _wrote: dict[str, str] = field(default_factory=dict[str, str], init=False)
@@ -108,7 +109,7 @@ class Shares:
         self.members, self.leases, self.asked = members, leases, asked
         ages = {who: _age(members.get(who)) for who in self.live}
         enough = min(self.times.settled, max(ages.values()) - self.times.duration)
-        self._counted = frozenset(who for who, age in ages.items() if age >= enough or who in self._counted)
+        self.sharing = frozenset(who for who, age in ages.items() if age >= enough or who in self.sharing)
         self._until = {
             cluster: min(asked + self.times.deadline, until)
             for cluster, before in self._until.items()
@@ -149,11 +150,6 @@ class Shares:
     def live(self) -> frozenset[str]:
         """The pods that are there, and we ourselves."""
         return frozenset({self.me, *(who for who in self.members if not self._is_over(self._pods[who]))})
-
-    @property
-    def sharing(self) -> frozenset[str]:
-        """Those that should have clusters: of the pods that are there, those that did not come long after others."""
-        return self._counted
 
     def is_over(self, member: str) -> bool:
         """Whether a pod is no more, as far as its member Lease tells."""

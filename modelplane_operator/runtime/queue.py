@@ -173,7 +173,7 @@ class Queue(Generic[K]):
     _heap: list[tuple[float, int, K]] = field(default_factory=list[tuple[float, int, K]], init=False)
     _serial: int = field(default=0, init=False)
     _due: tuple[_FairQueue[K], ...] = field(default_factory=lambda: tuple(_FairQueue[K]() for _ in _Why), init=False)
-    _taken: int = field(default=0, init=False)
+    _asked: int = field(default=0, init=False)
     _overtook: set[str] = field(default_factory=set[str], init=False)
     """The namespaces of which something overtook others since these had a turn."""
     _running: dict[Hashable, int] = field(default_factory=dict[Hashable, int], init=False)
@@ -209,7 +209,7 @@ class Queue(Generic[K]):
     def take(self, now: float) -> K | None:
         """The key whose turn it is, which then runs until `done`; None when none may run now."""
         self._ripen(now)
-        self._taken += 1
+        self._asked += 1
         for why in self._turns():
             if why is _Why.ROUTINE and self._looking_again >= self.routine:
                 continue
@@ -225,7 +225,7 @@ class Queue(Generic[K]):
 
     def _turns(self) -> Sequence[_Why]:
         """Whose turn it is, and whose if there is nobody."""
-        if self._taken % ROUTINE == 0:
+        if self._asked % ROUTINE == 0:
             return _Why.ROUTINE, _Why.EDITED, _Why.NEWS
         if self._due[_Why.EDITED].namespace in self._overtook:
             return _Why.NEWS, _Why.EDITED, _Why.ROUTINE
