@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any, cast
 
+import orjson
 import pytest
 
 from benchmarks import report
+from benchmarks.live.sites import Feed
 from benchmarks.report import Figure
 from tests.support.manifests import ROOT
 
@@ -35,6 +40,25 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
 
     assert list(report.shown(page.read_text())) == figures
     assert "| 100 | 500 replicas |  | 250 MB |" in sizing.read_text()
+
+
+async def test_a_watch_of_a_site_does_not_end_with_a_bookmark_beyond_what_it_has_told() -> None:
+    feed, told = Feed(cast(Any, None), "/api/v1/pods", version=1), list[Any]()
+
+    def happens() -> None:
+        feed.version = 2
+        feed.take("ADDED", {"metadata": {"name": "p", "namespace": "n--here", "resourceVersion": "2"}})
+
+    async def watch() -> None:
+        told.extend([orjson.loads(line) async for line in feed.watched("here", "", 1, seconds=0.02)])
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.021, happens)
+    time.sleep(0.03)  # noqa: ASYNC251 - so that in one turn of the loop the watch ends, and then something happens
+    await watching
+
+    assert [(one["type"], one["object"]["metadata"]["resourceVersion"]) for one in told] == [("ADDED", "2")]
 
 
 def test_what_is_counted_a_third_above_what_it_was_is_told() -> None:

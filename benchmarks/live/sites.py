@@ -117,7 +117,7 @@ class Feed:
                     return
                 await asyncio.sleep(0.1)  # 429 while it prepares to serve a new type
         for item in listing["items"]:
-            self._take("ADDED", item)
+            self.take("ADDED", item)
         self.version = int(listing["metadata"]["resourceVersion"])
         self.synced.set()
         while True:
@@ -127,9 +127,9 @@ class Feed:
                         raise RuntimeError(f"the watch of {self.path} broke: {event['object']}")
                     self.version = int(event["object"]["metadata"]["resourceVersion"])
                     if event["type"] != "BOOKMARK":
-                        self._take(event["type"], event["object"])
+                        self.take(event["type"], event["object"])
 
-    def _take(self, kind: str, manifest: Manifest) -> None:
+    def take(self, kind: str, manifest: Manifest) -> None:
         cluster = inwards(manifest)
         if not cluster:
             return
@@ -166,13 +166,14 @@ class Feed:
         part.listeners.add(queue)
         try:
             end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0:
+            while (left := end - time.monotonic()) > 0 or not queue.empty():
                 try:
                     async with asyncio.timeout(min(left, BOOKMARK_SECONDS * random.uniform(0.8, 1.0))):  # noqa: S311
                         event = await queue.get()
                 except TimeoutError:
-                    bookmark = {"metadata": {"resourceVersion": str(self.version)}}
-                    yield orjson.dumps({"type": "BOOKMARK", "object": bookmark}) + b"\n"
+                    if queue.empty():  # else a bookmark would say that what has just come has been told
+                        bookmark = {"metadata": {"resourceVersion": str(self.version)}}
+                        yield orjson.dumps({"type": "BOOKMARK", "object": bookmark}) + b"\n"
                     continue
                 if event.concerns(selector):
                     yield event.line
