@@ -162,6 +162,7 @@ def controller(
     watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _selectors,
         of(ModelReplica): _lacking,
+        of(ModelService): _begins_to_lack,
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
@@ -264,6 +265,13 @@ def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:
     lacking = services.keys_by("lacking", key_of(change.latest).namespace)
     for one in filter(None, change) if lacking else ():
         yield from (key for key in _selecting_it(one, services) if key in lacking)
+
+
+def _begins_to_lack(change: Change, _: Cluster) -> Iterator[Key]:
+    """A service that begins to say that it has no endpoints: of replicas that changed meanwhile it has not heard."""
+    lacked, lacks = (bool(one and any(_without_endpoints(one))) for one in change)
+    if lacks and not lacked:
+        yield key_of(change.latest)
 
 
 def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:

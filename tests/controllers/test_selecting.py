@@ -131,6 +131,16 @@ def test_a_service_without_endpoints_hears_of_its_own_replicas_and_of_others_end
     assert woken(ENDPOINTS, None, beside, where) == telling | {key_of(one) for one in services if selects(one, beside)}
 
 
+def test_a_service_that_begins_to_say_so_looks_once_more_for_what_went_meanwhile() -> None:
+    one = {**service("s", {"x": "1"}), "status": {}}
+    says = lacking(one)
+    again = change(says, "metadata.resourceVersion", "7")
+
+    assert woken(SERVICES, one, says, hub(says)) == woken(SERVICES, None, says, hub(says)) == {key_of(says)}
+    for old, new in ((says, again), (says, one), (None, one), (says, None)):
+        assert woken(SERVICES, old, new, hub(*filter(None, [new]))) == set(), (old, new)
+
+
 def test_only_what_routes_are_made_of_wakes_a_service() -> None:
     where = hub(service("s", {"x": "1"}))
     before = endpoint("a", {"x": "1"}, routing={"backendName": "b"})
