@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -36,15 +39,16 @@ class Http1:
     async def send(self, asking: Outgoing) -> Answer:
         payload = asking.payload
         try:
-            response = await self._session.request(
-                asking.method,
-                asking.url,
-                data=None if payload is None else io.BytesIO(payload),
-                headers=asking.headers,
-                server_hostname=self._server_name,
-                proxy=self._proxy,
-                allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
-            )
+            with _closed_meanwhile():
+                response = await self._session.request(
+                    asking.method,
+                    asking.url,
+                    data=None if payload is None else io.BytesIO(payload),
+                    headers=asking.headers,
+                    server_hostname=self._server_name,
+                    proxy=self._proxy,
+                    allow_redirects=False,  # an API server does not redirect; whoever does must not get our token
+                )
         except aiohttp.ClientResponseError as error:
             if not isinstance(error.__cause__, HttpProcessingError):
                 raise
@@ -65,7 +69,8 @@ class _Answer:
 
     async def chunk(self) -> bytes:
         try:
-            return await self._response.content.readany()
+            with _closed_meanwhile():
+                return await self._response.content.readany()
         except RuntimeError as error:  # aiohttp's word for a connection that ended between two reads
             raise aiohttp.ServerDisconnectedError from error
 
@@ -75,3 +80,15 @@ class _Answer:
         if (connection := response.connection) is not None and (transport := connection.transport) is not None:
             transport.abort()
         response.close()
+
+
+@contextmanager
+def _closed_meanwhile() -> Generator[None]:
+    """A session that is closed cancels what waits for it, in tasks that nobody has cancelled: there it is an error."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise aiohttp.ClientConnectionError("the session was closed") from error

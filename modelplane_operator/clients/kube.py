@@ -141,15 +141,18 @@ class Kube:
         page: int | None = None,
         bare: bool = False,
         size: Callable[[T], int] | None = None,
+        on_begin: Callable[[], None] = lambda: None,
     ) -> Listing[T]:
         """The same, and of each object no more than what `read` makes of it, as the pages come in.
 
-        `size`: how many bytes that is; None where it is all of the object.
+        `size`: how many bytes that is; None where it is all of the object. `on_begin` is told whenever it begins with
+        the first page, again if need be.
         """
         page = page or self._wire.limits.at_once
         asked = {"labelSelector": selector} if selector else {}
         for limit in (page, page, 0):
             try:
+                on_begin()
                 with translated(f"list {kind}"):
                     async with asyncio.timeout(LIST_SECONDS):
                         return await self._lists.pages(kind, read, namespace, asked, limit, bare=bare, kept=size)

@@ -200,9 +200,10 @@ class Reflector:
                     selector=self.informer.selecting or "",
                     bare=self.informer.bare,
                     size=_size,
+                    on_begin=self._begin,
                 )
             finally:
-                self.reading = 0
+                self._begin()
         self.lists += 1
         self._lacking = 0
         begins = not self.informer.served
@@ -210,6 +211,9 @@ class Reflector:
         self._version = listing.version
         if begins:
             self.on_news()
+
+    def _begin(self) -> None:
+        self.reading = 0
 
     def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:
         """The same, and it raises Misbehaving when that would be more than may be kept."""

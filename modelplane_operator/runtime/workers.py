@@ -108,8 +108,12 @@ class Workers(Generic[K]):
         return self.queue.running < self.count and not (self.serial and self.serial.waiting)
 
     async def _run(self, key: K) -> None:
-        self._finish(key, await self.reconcile(key))
-        self._news.set()
+        outcome: Outcome = Failed()
+        try:
+            outcome = await self.reconcile(key)
+        finally:  # however it ends: a key that is not done never runs again
+            self._finish(key, outcome)
+            self._news.set()
 
     def _finish(self, key: K, outcome: Outcome) -> None:
         del self._began[key]

@@ -28,6 +28,7 @@ from localfleet.faultproxy.rules import (
     Rule,
     Truncate,
 )
+from modelplane_operator.clients import http1
 from modelplane_operator.clients.access import Access, read_kubeconfig
 from modelplane_operator.clients.http2_frames import settings
 from modelplane_operator.clients.kube import Kube, connect
@@ -355,6 +356,23 @@ def test_a_request_that_is_given_up_leaves_no_socket_open(protocol: str) -> None
 
 
 @BOTH
+def test_what_waits_for_a_client_that_is_closed_fails_and_is_not_cancelled(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has cancelled the tasks that wait, and whoever runs them would never hear of their end."""
+    monkeypatch.setattr(http1, "CONNECTIONS", 1)  # so that some wait for a connection, and one for an answer
+
+    async def waits(access: Access) -> list[object]:
+        async with connect(access) as kube:
+            waiting = [asyncio.create_task(kube.list(CONFIG_MAP)) for _ in range(3)]
+            await asyncio.sleep(0.3)
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    with silent(protocol) as access:
+        assert [type(ended) for ended in asyncio.run(waits(access))] == [Unreachable] * 3
+
+
+@BOTH
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -406,9 +424,16 @@ async def test_a_list_whose_continuation_expired_begins_again(
     made = [await through.create(config_map(f"page-{number}")) for number in range(5)]
     expired = await proxy.add(Rule(Match(verbs=("list",), nth=2), Answer(410)))
 
-    listing = await through.list(CONFIG_MAP, namespace=key_of(made[0]).namespace, page=2)
+    counted: list[str] = []
+    listing = await through.read_list(
+        CONFIG_MAP,
+        lambda one: counted.append(one["metadata"]["name"]),
+        namespace=key_of(made[0]).namespace,
+        page=2,
+        on_begin=counted.clear,
+    )
 
-    assert len(listing.items) == 5
+    assert len(listing.items) == len(counted) == 5, "what was read before counts no more"
     assert await proxy.fired(expired) == 1
 
 

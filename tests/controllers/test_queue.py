@@ -343,6 +343,19 @@ async def _work(
         workers.stop()
 
 
+def test_a_run_that_is_cancelled_by_what_it_waits_for_is_tried_again() -> None:
+    runs = Counter[str]()
+
+    async def reconcile(key: str) -> Outcome:
+        runs[key] += 1
+        if runs[key] == 1:
+            raise asyncio.CancelledError
+        return Done()
+
+    virtual_time.run(_work(["a/x/1"], reconcile, seconds=100.0))
+    assert runs == {"a/x/1": 2}
+
+
 def test_workers_run_so_many_at_once_and_all_of_them() -> None:
     running: set[str] = set()
     most, runs = 0, Counter[str]()
