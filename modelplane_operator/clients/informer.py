@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,7 +132,7 @@ class Informer:
 
     def by(self, index: str, value: Hashable) -> Iterator[Manifest]:
         """The objects that an index finds for a value, in the order of their keys."""
-        return (self._entries[key].manifest for key in sorted(self.keys_by(index, value)))
+        return self._still_there(sorted(self.keys_by(index, value)))
 
     def keys_by(self, index: str, value: Hashable) -> AbstractSet[Key]:
         """Their keys, in no order, which costs nothing however many they are."""
@@ -147,7 +147,11 @@ class Informer:
         return self.by("owner", uid)
 
     def __iter__(self) -> Iterator[Manifest]:
-        return (self._entries[key].manifest for key in self.keys())
+        return self._still_there(self.keys())
+
+    def _still_there(self, keys: Iterable[Key]) -> Iterator[Manifest]:
+        """Whoever waits between two of them misses what goes meanwhile."""
+        return (entry.manifest for key in keys if (entry := self._entries.get(key)) is not None)
 
     @property
     def count(self) -> int:
@@ -237,7 +241,7 @@ class Informer:
             if began_again or (
                 (known is None or known.version <= moment) and (tombstone is None or not tombstone.holds(entry))
             ):
-                self._put(key, entry)
+                self._put(key, entry, anew=began_again)
         if not nameless:  # else one of those we miss may be the one that we cannot read
             for key, entry in tuple(self._entries.items()):
                 if key not in present and (began_again or entry.version <= moment):
@@ -270,6 +274,8 @@ class Informer:
         """Take in the answer to a write of ours."""
         if (entry := self._read(manifest)) is not None:
             self._seen(entry)
+            if not self.served:  # it has the type by now
+                self.wake()
 
     def gone(self, key: Key, uid: str) -> None:
         """Take in that a delete of ours left nothing of that object."""
@@ -348,9 +354,10 @@ class Informer:
 
     # What changes ----------------------------------------------------------------------------------------------------
 
-    def _put(self, key: Key, entry: Entry) -> None:
+    def _put(self, key: Key, entry: Entry, *, anew: bool = False) -> None:
+        """`anew`: a version that was seen before may be of another object now."""
         before = self._entries.get(key)
-        if before is not None and (before.version, before.uid) == (entry.version, entry.uid):
+        if before is not None and (before.version, before.uid) == (entry.version, entry.uid) and not anew:
             return
         relieved = self._troubles.pop(key, None)
         if before is not None:

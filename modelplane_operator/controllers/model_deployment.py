@@ -29,7 +29,7 @@ from modelplane_operator.planning.plan import Plan
 from modelplane_operator.planning.symptoms import unrouted
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import Cluster, backends, children, find, placed_on
-from modelplane_operator.runtime.wiring import owner_of_kind
+from modelplane_operator.runtime.wiring import begins, owner_of_kind
 from modelplane_operator.runtime.world import Scheduled, uncounted
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.requirement import NoCache
@@ -45,8 +45,9 @@ def _routed(route: Manifest) -> Iterator[Key]:
     return (Key(route["metadata"]["namespace"], name) for name in backends(route))
 
 
-def _backend(endpoint: Manifest) -> Iterator[Key]:
-    namespace, name = key_of(endpoint)
+def _backend(one: Manifest) -> Iterator[Key]:
+    """Of a replica, or of its endpoint, which has its name."""
+    namespace, name = key_of(one)
     yield Key(namespace, names.endpoint_backend(namespace, name))
 
 
@@ -62,13 +63,8 @@ def _unplaced(deployment: Manifest) -> Iterator[bool]:
         yield True
 
 
-def _draining(replica: Manifest) -> Iterator[str]:
-    if labels.DRAINING_SINCE in annotations_of(replica):
-        yield replica["metadata"]["namespace"]
-
-
 INDEXES: Indexes = {
-    REPLICAS: {"cluster": placed_on, "draining": _draining},
+    REPLICAS: {"cluster": placed_on, "backend": _backend},
     DEPLOYMENTS: {"cache": _cache, "unplaced": _unplaced},
     ENDPOINTS: {"backend": _backend},
     HTTP_ROUTE: {"backend": _routed},
@@ -115,6 +111,7 @@ def controller(
         serial=True,  # each decision counts on the nodes that the ones before have taken
         watches={
             REPLICAS: _on_replica,
+            DEPLOYMENTS: begins(_unplaced),
             ENDPOINTS: owner_of_kind("ModelDeployment"),
             of(InferenceCluster): _on_cluster,
             of(ModelCache): _on_cache,
@@ -200,6 +197,7 @@ def _offer(cluster: Manifest) -> tuple[Any, ...]:
         ],
         status.get("gpuPools"),
         status.get("gateway"),
+        section(status, "observed").get("apis"),
         ready.status,
         ready.reason,
         ready.message if ready.status == "False" else "",
@@ -237,15 +235,11 @@ def _kept(cache: Manifest) -> tuple[Any, ...]:
 def _on_route(change: Change, hub: Cluster) -> Iterable[Key]:
     """The deployments behind the backends that a route has begun or ceased to lead to."""
     before, after = ((backends(one), unrouted(one)) if one else (frozenset[str](), "") for one in change)
-    endpoints = hub.find(ENDPOINTS)
-    if before == after or endpoints is None:
+    if before == after:
         return
     concerned = before[0] | after[0] if before[1] != after[1] else before[0] ^ after[0]
     namespace = change.latest["metadata"]["namespace"]
-    for name in concerned:
-        for endpoint in endpoints.by("backend", Key(namespace, name)):
-            yield from _owner(Change(None, endpoint), hub)
-    replicas = hub.find(REPLICAS)
-    for replica in replicas.by("draining", namespace) if replicas else ():  # their endpoints are gone already
-        if names.endpoint_backend(*key_of(replica)) in concerned:
-            yield from _owner(Change(None, replica), hub)
+    for informer in filter(None, map(hub.find, (ENDPOINTS, REPLICAS))):  # either may be gone before the other
+        for name in concerned:
+            for one in informer.by("backend", Key(namespace, name)):
+                yield from _owner(Change(None, one), hub)

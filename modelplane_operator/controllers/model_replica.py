@@ -296,7 +296,9 @@ def _unfit(cluster: Cluster) -> Unfit:
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
     metadata = section(manifest, "metadata")
-    return tuple(metadata.get(name) for name in ("uid", "generation", "labels", "annotations", "deletionTimestamp"))
+    told = ("uid", "labels", "annotations", "deletionTimestamp", "generation")
+    # A LimitRange has no generation: what somebody changes of it shows in its version alone.
+    return *map(metadata.get, told), metadata.get("generation") or metadata.get("resourceVersion")
 
 
 def _in_namespace(change: Change, hub: Cluster) -> Iterable[Key]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.inference_gateway import InferenceGateway
 from modelplane_operator.api.model_deployment import ModelDeployment
-from modelplane_operator.api.model_endpoint import ModelEndpoint
+from modelplane_operator.api.model_endpoint import ModelEndpoint, RoutingReady
 from modelplane_operator.api.model_replica import ModelReplica
 from modelplane_operator.api.model_service import EndpointsResolved, ModelService
 from modelplane_operator.api.types import Kind, of, type_of
@@ -23,7 +23,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
 from modelplane_operator.kube.answer import Answer
-from modelplane_operator.kube.conditions import gateways_of
+from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import (
@@ -47,7 +47,7 @@ from modelplane_operator.rendering.inference_gateway import KEYS, hub_gateway, m
 from modelplane_operator.rendering.weights import matched, places
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes, Mapper
 from modelplane_operator.runtime.reading import Cluster, applied, find
-from modelplane_operator.runtime.wiring import everyone, owner_of_kind
+from modelplane_operator.runtime.wiring import begins, everyone, owner_of_kind
 from modelplane_operator.runtime.world import OnChecked, uncounted
 
 CHILDREN = (SERVICE, ENDPOINT_SLICE, BACKEND, MIDDLEWARE, SECURITY_POLICY, HTTP_ROUTE)
@@ -162,7 +162,7 @@ def controller(
     watches: dict[ResourceType, Mapper] = {
         of(ModelEndpoint): _selectors,
         of(ModelReplica): _lacking,
-        of(ModelService): _begins_to_lack,
+        of(ModelService): begins(_without_endpoints),
         of(InferenceGateway): _behind,
         **dict.fromkeys(CHILDREN, owner_of_kind(ModelService.definition.kind)),
     }
@@ -267,13 +267,6 @@ def _lacking(change: Change, hub: Cluster) -> Iterator[Key]:
         yield from (key for key in _selecting_it(one, services) if key in lacking)
 
 
-def _begins_to_lack(change: Change, _: Cluster) -> Iterator[Key]:
-    """A service that begins to say that it has no endpoints: of replicas that changed meanwhile it has not heard."""
-    lacked, lacks = (bool(one and any(_without_endpoints(one))) for one in change)
-    if lacks and not lacked:
-        yield key_of(change.latest)
-
-
 def _selectors(change: Change, hub: Cluster) -> Iterator[Key]:
     """The services that select an endpoint, or did, when what routes are made of has changed."""
     services = hub.find(of(ModelService))
@@ -312,7 +305,13 @@ def _without_replicas(services: Iterable[Manifest], hub: Cluster) -> Iterator[Ke
 
 def _routed(endpoint: Manifest) -> tuple[object, ...]:
     terminating, status = is_terminating(endpoint), endpoint.get("status", {})
-    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing")
+    return labels_of(endpoint), endpoint["spec"], terminating, status.get("routing"), _refused(endpoint)
+
+
+def _refused(endpoint: Manifest) -> str:
+    """Why nothing leads there, where waiting does not help."""
+    said = condition(endpoint, RoutingReady.__name__)
+    return said.message if said.reason == RoutingReady.INVALID_URL.reason else ""
 
 
 def _behind(change: Change, hub: Cluster) -> Iterable[Key]:

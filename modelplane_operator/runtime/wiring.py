@@ -17,10 +17,11 @@ from modelplane_operator.api import labels
 from modelplane_operator.clients import tracing
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.errors import origin
+from modelplane_operator.clients.indexed import Index
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.prober import Health
 from modelplane_operator.clients.sharing import Sharing
-from modelplane_operator.kube.objects import Key, Manifest, labels_of
+from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of
 from modelplane_operator.kube.resources import HUB, ResourceType
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Mapper, reconcile
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard, subject
@@ -61,6 +62,17 @@ def everyone(kind: ResourceType) -> Mapper:
         return informer.keys() if informer else ()
 
     return all_of_them
+
+
+def begins(index: Index) -> Mapper:
+    """Wakes an object that an index begins to find, as for what its status has come to say: who looked there while that
+    status was on its way has passed it over."""
+
+    def began(change: Change, _: Cluster) -> Iterable[Key]:
+        before, after = (bool(one and [*index(one)]) for one in change)
+        return (key_of(change.latest),) if after and not before else ()
+
+    return began
 
 
 def concerns(old: Manifest | None, new: Manifest | None) -> bool:

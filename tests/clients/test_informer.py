@@ -159,6 +159,30 @@ def test_a_list_with_an_object_that_cannot_be_read_takes_nothing_away(informer: 
     assert sorted(manifest["metadata"]["name"] for manifest in informer) == ["a", "b"]
 
 
+def test_a_write_of_a_type_that_the_cluster_did_not_have_has_it_listed(informer: Informer) -> None:
+    informer.unserved()
+    assert not informer.woken
+    informer.written(thing(5))
+
+    assert informer.woken
+
+
+def test_what_goes_while_somebody_looks_through_all_is_passed_over(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(1, name="a"), thing(2, name="b"), thing(3, name="c")], "3"))
+    looking = iter(informer)
+    assert next(looking)["metadata"]["name"] == "a"
+    informer.seen(Event("DELETED", thing(4, name="b", uid="u1")))
+
+    assert [one["metadata"]["name"] for one in looking] == ["c"]
+
+
+def test_a_restored_server_may_give_a_version_that_was_seen_to_something_else(informer: Informer) -> None:
+    informer.listed(listing(informer, [thing(5, told="before")], "9"))
+    informer.listed(listing(informer, [thing(5, told="after")], "6"))
+
+    assert [one["metadata"]["labels"] for one in informer] == [{"told": "after"}]
+
+
 def test_a_server_that_was_restored_from_a_backup_is_believed(informer: Informer) -> None:
     informer.listed(listing(informer, [thing(50), thing(40, name="b")], "60"))
     informer.listed(listing(informer, [thing(5)], "6"))

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from modelplane_operator.api import labels
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.gateways import Gateways
 from modelplane_operator.clients.informer import Informer
@@ -22,10 +23,11 @@ from modelplane_operator.controllers.hub_gateway import GATEWAYS, hosts_at, own_
 from modelplane_operator.controllers.inference_cluster import CLASSES, CLUSTERS, REPLICAS
 from modelplane_operator.controllers.model_endpoint import ENDPOINTS
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.resources import NODE, RESOURCE_SLICE, ResourceType
+from modelplane_operator.kube.resources import LIMIT_RANGE, NETWORK_POLICY, NODE, RESOURCE_SLICE, ResourceType
 from modelplane_operator.rendering.backend_url import Reach
 from modelplane_operator.runtime.loop import Change
 from modelplane_operator.runtime.reading import Cluster
+from tests.support.informers import holding, stored
 from tests.support.nodes import node, slice_of
 from tests.support.waiting import until
 
@@ -108,6 +110,26 @@ def test_who_is_woken_from_afar(
     wakes: bool,  # noqa: FBT001
 ) -> None:
     assert woken(CLUSTER.remote_watches, kind, old, new) == ["afar"] * wakes
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted", "wakes"),
+    [(LIMIT_RANGE, {}, ["here"]), (NETWORK_POLICY, {"generation": 1}, [])],
+    ids=["no generation", "the same generation"],
+)
+def test_a_fence_that_somebody_changes_wakes_the_replicas_behind_it(
+    kind: ResourceType, counted: Manifest, wakes: list[str]
+) -> None:
+    mappers = model_replica.controller(REFERENCED, Gateways(lambda: 0.0), cast("Any", None)).remote_watches
+    here = {**stored(REPLICAS, "here", "ns"), "spec": {"clusterName": "afar"}}
+    replicas = holding(REPLICAS, [here], **model_replica.INDEXES[REPLICAS])
+    hub = cast("Cluster", SimpleNamespace(find={REPLICAS: replicas}.get))
+    owned = {labels.OWNER_KIND: "Namespace", labels.OWNER_NAME: "ns"}
+    before, after = (
+        stored(kind, "fence", "modelplane-ns", labels=owned, resourceVersion=version, **counted) for version in "12"
+    )
+
+    assert [key.name for key in mappers[kind](Change(before, after, "afar"), hub)] == wakes
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_only_what_routes_are_made_of_wakes_a_service() -> None:
     assert wakes("status.routing.backendName", "c")
     assert wakes("spec.rewritePath", "/")
     assert wakes("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    assert wakes("status.conditions", [{"type": "RoutingReady", "reason": "InvalidURL", "message": "no host"}])
     assert not wakes("status.conditions", [{"type": "Ready"}])
     assert not wakes("metadata.annotations", {"a": "b"})
     assert not wakes("metadata.resourceVersion", "7")
