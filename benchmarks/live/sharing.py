@@ -39,7 +39,7 @@ async def shared(size: int, seconds: float) -> AsyncIterator[Figure]:
             yield Figure("B21", size, "from start to leading", round(time.monotonic() - began, 2), "s")
             held = await _held(scene, one)
             yield Figure("B21", size, "clusters of this pod", held, "clusters")
-            yield Figure("B21", size, "until they are Ready", round(time.monotonic() - began, 2), "s")
+            yield Figure("B21", size, "until its clusters are Ready", round(time.monotonic() - began, 2), "s")
             await _tell_of_others(scene)
             await scene.quiet(one)
             yield Figure("B21", size, "resident, clusters alone", round(one.memory(), 1), "MB")
@@ -49,10 +49,13 @@ async def shared(size: int, seconds: float) -> AsyncIterator[Figure]:
             yield Figure("B21", size, "at rest: CPU", round(after.core_since(before), 4), "core")
             asked = (after.reads - before.reads).total() / after.seconds_since(before)
             yield Figure("B21", size, "at rest: requests", round(asked, 2), "requests/s")
-            yield Figure("B21", size, "at rest: writes", (after.writes - before.writes).total(), "writes")
+            writes = after.writes - before.writes
+            yield Figure("B21", size, "at rest: writes", writes.total(), "writes")
+            for what, count in sorted(writes.items()):
+                yield Figure("B21", size, f"at rest: of those, {what}", count, "writes")
             decided = await _decided(scene)
             yield Figure("B21", size, "decided and stored on the hub, each", round(decided * 1e3, 1), "ms")
-            yield Figure("B21", size, "resident, when it has decided", round(one.memory(), 1), "MB")
+            yield Figure("B21", size, "resident, with 500 replicas decided", round(one.memory(), 1), "MB")
 
 
 @asynccontextmanager

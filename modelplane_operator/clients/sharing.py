@@ -70,6 +70,8 @@ class Sharing:
     wall: Callable[[], datetime] = wall_clock
     member: Lease = field(init=False)
     shares: Shares = field(init=False)
+    clusters: frozenset[str] = field(default=frozenset(), init=False)
+    """All that the pods share."""
     connected: frozenset[str] = field(default=frozenset(), init=False)
     """The clusters that this pod is to be connected to."""
     _running: Counter[str] = field(default_factory=Counter[str], init=False)
@@ -141,7 +143,7 @@ class Sharing:
         try:
             while True:
                 try:
-                    clusters = frozenset(self.around.clusters())
+                    self.clusters = clusters = frozenset(self.around.clusters())
                     async with asyncio.timeout(self.times.deadline / 2):
                         await self._look(clusters)
                     await self._move(clusters)

@@ -118,8 +118,9 @@ class State(Collector):
     def _process(self) -> Iterator[Metric]:
         operator = self._operator
         yield _gauge("modelplane_leading", "Whether this operator holds the lease.", operator.lease.held)
-        if operator.sharing:
-            yield _gauge("modelplane_clusters_held", "Clusters on which this operator works.", operator.sharing.count)
+        if sharing := operator.sharing:
+            yield _gauge("modelplane_clusters_held", "Clusters on which this operator works.", sharing.count)
+            yield _gauge("modelplane_clusters_shared", "Clusters that operators share.", len(sharing.clusters))
         yield _gauge("modelplane_ready", "Whether all of the hub has been seen.", operator.ready)
         yield _gauge(
             "modelplane_loop_lag_seconds", "Worst delay of the event loop within a minute.", operator.loop_probe.worst

@@ -93,6 +93,10 @@ def condition_of(manifest: Manifest, kind: str) -> Manifest:
     return next((one for one in conditions if one["type"] == kind), {})
 
 
+def is_true(manifest: Manifest, kind: str = "Ready") -> bool:
+    return condition_of(manifest, kind).get("status") == "True"
+
+
 async def absent(found: Awaitable[object]) -> bool:
     return await found is None
 

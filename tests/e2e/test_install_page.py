@@ -5,7 +5,6 @@ answer, upgraded, rolled back and uninstalled. It comes last, as it leaves clust
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,7 +14,8 @@ import pytest
 import yaml
 
 from scripts.kind import charts, clusters, images
-from tests.support.console import Command, Shell, commands, saying
+from tests.e2e.reader import types
+from tests.support.console import Command, commands, saying
 from tests.support.manifests import ROOT
 from tests.support.pages import INSTALL, blocks
 
@@ -69,13 +69,7 @@ class Reader:
         (self.folder / "values.yaml").write_text(yaml.safe_dump({**self.values(), **changed}))
 
     async def types(self, asked: Sequence[Command]) -> list[tuple[Command, str]]:
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.folder / "kubeconfig"),
-            "PATH": f"{clusters.helm().parent}:{os.environ['PATH']}",
-        }
-        shell = Shell((), self.folder, environment, seconds=900.0)
-        return await asyncio.to_thread(lambda: list(shell.run(asked)))
+        return await types(asked, self.folder, self.folder / "kubeconfig")
 
 
 def under(*sections: str) -> Iterator[Command]:
@@ -102,13 +96,13 @@ def of_west(tmp_path: Path) -> Reader:
 def typed(reader: Reader, measured: Callable[[str], None]) -> Typed:
     """Types what is under some headings, and tells how long that took."""
 
-    async def types(what: str, *sections: str) -> list[tuple[Command, str]]:
+    async def typed(what: str, *sections: str) -> list[tuple[Command, str]]:
         began = time.monotonic()
         ran = await reader.types([*under(*sections)])
         measured(f"docs/install.md, {what}: {time.monotonic() - began:.0f} s")
         return ran
 
-    return types
+    return typed
 
 
 @pytest.mark.timeout(1800)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from scripts.kind import clusters
 from scripts.kind.commands import run
 from tests.e2e.conftest import TEAM, answers
-from tests.e2e.kind import Cluster, Manifest, until
+from tests.e2e.kind import Cluster, Manifest, is_true, until
 
 
 async def test_a_replica_moves_when_its_nodes_are_stopped(
@@ -27,7 +27,7 @@ async def test_a_replica_moves_when_its_nodes_are_stopped(
 
         async def moved() -> bool:
             found: list[Manifest] = await hub.list("ModelReplica", TEAM)
-            return any(one["spec"]["clusterName"] != lost.name and ready(one) for one in found)
+            return any(one["spec"]["clusterName"] != lost.name and is_true(one) for one in found)
 
         await until(moved, "a replica to be ready on the other cluster", seconds=600)
         await until(lambda: answers(url), "the URL to answer again")
@@ -35,8 +35,3 @@ async def test_a_replica_moves_when_its_nodes_are_stopped(
     finally:
         await asyncio.to_thread(run, "docker", "start", *nodes)
     await hub.holds("InferenceCluster", lost.name)
-
-
-def ready(replica: Manifest) -> bool:
-    conditions = replica.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
