@@ -41,7 +41,11 @@ ROWS: Mapping[str, Sequence[Panel]] = {
             {"leading": "sum(modelplane_leading)", "ready": "sum(modelplane_ready)"},
         ),
         Panel("Delay of the event loop, at worst", "s", {"{{instance}}": "modelplane_loop_lag_seconds"}),
-        Panel("Clusters of each pod, where pods share them", "short", {"{{instance}}": "modelplane_clusters_held"}),
+        Panel(
+            "Clusters of each pod, where pods share them",
+            "short",
+            {"{{instance}}": "modelplane_clusters_held", "all": "max(modelplane_clusters_shared)"},
+        ),
         Panel(
             "Memory, and open files",
             "short",
