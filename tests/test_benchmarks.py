@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +14,10 @@ import pytest
 from benchmarks import report
 from benchmarks.live.sites import Feed
 from benchmarks.report import Figure
+from tests.controllers import virtual_time
 from tests.support.manifests import ROOT
+
+SECONDS = 8.0  # of a watch, before its first bookmark
 
 
 def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ def test_a_page_gives_back_the_figures_that_it_shows(tmp_path: Path, monkeypatch
     assert "| 100 | 500 replicas |  | 250 MB |" in sizing.read_text()
 
 
-async def test_a_watch_of_a_site_does_not_end_with_a_bookmark_beyond_what_it_has_told() -> None:
+def test_a_watch_of_a_site_does_not_end_with_a_bookmark_beyond_what_it_has_told() -> None:
     feed, told = Feed(cast(Any, None), "/api/v1/pods", version=1), list[Any]()
 
     def happens() -> None:
@@ -50,14 +52,10 @@ async def test_a_watch_of_a_site_does_not_end_with_a_bookmark_beyond_what_it_has
         feed.take("ADDED", {"metadata": {"name": "p", "namespace": "n--here", "resourceVersion": "2"}})
 
     async def watch() -> None:
-        told.extend([orjson.loads(line) async for line in feed.watched("here", "", 1, seconds=0.02)])
+        asyncio.get_running_loop().call_at(SECONDS, happens)  # in the turn of the loop in which the watch ends
+        told.extend([orjson.loads(line) async for line in feed.watched("here", "", 1, SECONDS)])
 
-    watching = asyncio.create_task(watch())
-    await asyncio.sleep(0)
-    asyncio.get_running_loop().call_later(0.021, happens)
-    time.sleep(0.03)  # noqa: ASYNC251 - so that in one turn of the loop the watch ends, and then something happens
-    await watching
-
+    virtual_time.run(watch())
     assert [(one["type"], one["object"]["metadata"]["resourceVersion"]) for one in told] == [("ADDED", "2")]
 
 

@@ -19,7 +19,6 @@ import random
 import re
 import resource
 import ssl
-import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -156,7 +155,7 @@ class Feed:
 
     async def watched(self, cluster: str, selector: str, version: int, seconds: float) -> AsyncIterator[bytes]:
         """Lines, with bookmarks between them; ends after so many seconds."""
-        part, queue = self.parts[cluster], asyncio.Queue[Event]()
+        part, queue, now = self.parts[cluster], asyncio.Queue[Event](), asyncio.get_running_loop().time
         if version < part.lost:
             yield b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
             return
@@ -165,8 +164,8 @@ class Feed:
                 queue.put_nowait(event)
         part.listeners.add(queue)
         try:
-            end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0 or not queue.empty():
+            end = now() + seconds
+            while (left := end - now()) > 0 or not queue.empty():
                 try:
                     async with asyncio.timeout(min(left, BOOKMARK_SECONDS * random.uniform(0.8, 1.0))):  # noqa: S311
                         event = await queue.get()

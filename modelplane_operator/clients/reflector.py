@@ -200,10 +200,10 @@ class Reflector:
                     selector=self.informer.selecting or "",
                     bare=self.informer.bare,
                     size=_size,
-                    on_begin=self._begin,
+                    on_begin=self._nothing_read,
                 )
             finally:
-                self._begin()
+                self._nothing_read()
         self.lists += 1
         self._lacking = 0
         begins = not self.informer.served
@@ -212,7 +212,7 @@ class Reflector:
         if begins:
             self.on_news()
 
-    def _begin(self) -> None:
+    def _nothing_read(self) -> None:
         self.reading = 0
 
     def _counted(self, read: Callable[[Manifest], T]) -> Callable[[Manifest], T]:

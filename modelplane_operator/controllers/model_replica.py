@@ -296,7 +296,7 @@ def _unfit(cluster: Cluster) -> Unfit:
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
     metadata = section(manifest, "metadata")
-    told = ("uid", "labels", "annotations", "deletionTimestamp", "generation")
+    told = ("uid", "labels", "annotations", "deletionTimestamp")
     # A LimitRange has no generation: what somebody changes of it shows in its version alone.
     return *map(metadata.get, told), metadata.get("generation") or metadata.get("resourceVersion")
 

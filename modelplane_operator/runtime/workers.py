@@ -101,7 +101,7 @@ class Workers(Generic[K]):
                             await self._news.wait()
         finally:
             self.at_work = False
-            for key in tuple(self._began):  # cancelled half-way: whoever runs them next tries again
+            for key in tuple(self._began):  # cancelled before they began: whoever runs them next tries again
                 self._finish(key, Failed())
 
     def _has_room(self) -> bool:
