@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 from tests.integration.kinds import endpoint, service
 from tests.support.api import Api
 from tests.support.chart import rendered
+from tests.support.policies import obeyed
 
 Manifest = dict[str, Any]
 
@@ -38,14 +37,10 @@ async def warning(api: Api, manifest: Manifest) -> str:
 
 @pytest.fixture(scope="module")
 async def hinting(api: Api) -> Api:
-    """The API server once it holds to the policies, which takes it some seconds."""
+    """The API server once it holds to the policies."""
     policies = [one for one in await rendered() if one["metadata"]["name"].endswith("-hints")]
     await api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(policies))
-    deadline = time.monotonic() + 60
-    for trial in (leading(f"{URL}/v1"), service(SPACE, "trial", (1, {}))):
-        while not await warning(api, trial):
-            assert time.monotonic() < deadline, "nothing is said of what is hardly meant"
-            await asyncio.sleep(0.5)
+    await obeyed(api)
     return api
 
 

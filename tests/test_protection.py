@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.chart import rendered
+from tests.support.policies import obeyed
 
 Manifest = dict[str, Any]
 
@@ -42,14 +41,10 @@ def using(kind: str, name: str, count: int | None, **metadata: Any) -> Manifest:
 
 @pytest.fixture(scope="module")
 async def protected(api: Api) -> Api:
-    """The API server once it holds to the policies, which takes it some seconds."""
+    """The API server once it holds to the policies."""
     policies = [one for one in await rendered() if one["kind"].startswith("ValidatingAdmissionPolicy")]
     await api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(policies))
-    deadline = time.monotonic() + 60
-    for kind in IN_USE:
-        while not await refusal(api, await api.create(using(kind, "trial", 1))):
-            assert time.monotonic() < deadline, f"deleting an {kind} is still not refused"
-            await asyncio.sleep(0.5)
+    await obeyed(api)
     return api
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.manifests import ROOT
+from tests.support.policies import obeyed
 from tests.test_chart import rendered
 
 Manifest = dict[str, Any]
@@ -62,18 +61,10 @@ class Cluster:
             return str(refusal)
         return ""
 
-    async def holds_to(self, policies: list[Manifest], refused: Manifest) -> None:
-        """Have the server hold to policies, which takes it some seconds: until then it takes what they refuse."""
+    async def holds_to(self, policies: list[Manifest]) -> None:
+        """Have the server hold to policies."""
         await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump_all(policies))
-        await self.until(refused, taken=False)
-
-    async def until(self, manifest: Manifest, *, taken: bool) -> None:
-        """Wait until the server takes an object of a tenant, or does not take it any more."""
-        trial = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f-")
-        deadline = time.monotonic() + 60
-        while bool(await self.said(*trial, by=TENANT, stdin=yaml.safe_dump(manifest))) is taken:
-            assert time.monotonic() < deadline, "the policies are not what they should be"
-            await asyncio.sleep(0.5)
+        await obeyed(self.api)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +97,7 @@ async def policies(*values: str) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 async def guarded(cluster: Cluster) -> Cluster:
-    await cluster.holds_to(await policies(), route("trial"))
+    await cluster.holds_to(await policies())
     return cluster
 
 
@@ -324,7 +315,6 @@ async def test_no_route_gets_a_program_that_changes_its_path(with_envoy_gateway:
         return {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
     for kind in POLICIES:
-        await with_envoy_gateway.until(attached(kind, targetRefs=[{**ROUTE, "name": "own"}]), taken=False)
         for targets in (
             {"targetRef": {**ROUTE, "name": "own"}},
             {"targetRefs": [{**GATEWAY, "name": "own"}, {**ROUTE, "name": "own"}]},
@@ -377,10 +367,9 @@ REFUSED = [
 async def shared(guarded: Cluster) -> AsyncIterator[Cluster]:
     """The same, where namespaces may bring routes below their own prefix; and afterwards as before."""
     usual = await policies()
-    await guarded.holds_to(await policies("admission.routes=OwnPrefix"), prefixed("trial", REFUSED[0]))
-    await guarded.until(prefixed("own", ALLOWED[0]), taken=True)
+    await guarded.holds_to(await policies("admission.routes=OwnPrefix"))
     yield guarded
-    await guarded.holds_to(usual, prefixed("trial", ALLOWED[0]))
+    await guarded.holds_to(usual)
 
 
 async def test_a_route_stays_below_the_prefix_of_its_namespace(shared: Cluster) -> None:
@@ -459,10 +448,9 @@ async def workload(guarded: Cluster) -> AsyncIterator[Cluster]:
     usual = await policies()
     bindings = [one for one in usual if one["kind"].endswith("Binding")]
     await guarded.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(bindings))
-    await guarded.until(STRANGER, taken=True)
+    await obeyed(guarded.api)
     yield guarded
-    await guarded.until(STRANGER, taken=True)
-    await guarded.holds_to(usual, route("trial"))
+    await guarded.holds_to(usual)
 
 
 async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workload: Cluster) -> None:
@@ -470,7 +458,7 @@ async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workl
     said = list(yaml.safe_load_all((ROOT / "examples" / "access" / "routes.yaml").read_text()))
     ours = "system:serviceaccount:modelplane-access:modelplane-operator"
     await workload.api.kubectl("create", "clusterrolebinding", "ours", "--clusterrole=all", f"--user={ours}")
-    await workload.holds_to(said, named(STRANGER, "another"))
+    await workload.holds_to(said)
 
     assert "comes from the operator" in await workload.applied(named(STRANGER, "another"))
     assert await workload.applied(named(STRANGER, "ours"), by=ours) == ""
