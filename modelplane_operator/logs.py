@@ -33,7 +33,9 @@ def configure(*, level: str, json: bool) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    renderer = [structlog.processors.format_exc_info, _to_json] if json else [structlog.dev.ConsoleRenderer()]
+    # Its own way with exceptions shows what each call has in its variables, Secrets too, and takes seconds for it.
+    for_eyes = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer = [structlog.processors.format_exc_info, _bounded, _to_json if json else for_eyes]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -53,14 +55,17 @@ def configure(*, level: str, json: bool) -> None:
         logging.getLogger(name).setLevel(max(threshold, least))
 
 
-def _to_json(_: Any, __: str, fields: Fields) -> str:
-    first = {name: fields.pop(name) for name in ("time", "level", "event") if name in fields}
-    bounded = {name: _bounded(value) for name, value in {**first, **fields}.items()}
-    return orjson.dumps(bounded, default=str).decode()
+def _bounded(_: Any, __: str, fields: Fields) -> Fields:
+    return {name: _shortened(value) for name, value in fields.items()}
 
 
-def _bounded(value: Any) -> Any:
+def _shortened(value: Any) -> Any:
     if not isinstance(value, str) or len(value) <= LONGEST:
         return value
     half = LONGEST // 2
     return f"{value[:half]} ... {value[-half:]}"
+
+
+def _to_json(_: Any, __: str, fields: Fields) -> str:
+    first = {name: fields.pop(name) for name in ("time", "level", "event") if name in fields}
+    return orjson.dumps({**first, **fields}, default=str).decode()

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from localfleet.apiserver import api_server
@@ -25,6 +26,13 @@ settings.register_profile("quick", patient, max_examples=20)
 settings.register_profile("usual", patient)
 settings.load_profile("usual")
 
+# What a test logs has no variables of all calls with an exception, which takes seconds to write.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 # tests/e2e runs on clusters by kind, with clients that are in an environment of its own: make e2e-kind.
 collect_ignore = [] if find_spec("kubernetes_asyncio") else ["e2e"]

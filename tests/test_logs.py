@@ -43,12 +43,29 @@ except ValueError:
 """
 
 
+SPEAKING_TO_EYES = """
+import structlog
+from modelplane_operator import logs
+logs.configure(level="info", json=False)
+def read(token):
+    raise ValueError("x" * 2**20)
+token = "canary"
+try:
+    read(token)
+except ValueError:
+    structlog.get_logger().exception("reconcile failed", kind="ModelCache")
+"""
+
+
 def spoken(level: str, speaking: str = SPEAKING) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in logged(speaking.format(level=level)).splitlines()]
+
+
+def logged(program: str) -> str:
     """What a process of its own logs: the configuration is for the whole process."""
-    command = [sys.executable, "-c", speaking.format(level=level)]
-    said = subprocess.run(command, capture_output=True, cwd=ROOT, check=True, timeout=120)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=True, timeout=120)
     assert said.stdout == b""
-    return [orjson.loads(line) for line in said.stderr.splitlines()]
+    return said.stderr.decode()
 
 
 def test_all_lines_have_one_form_and_libraries_say_only_what_matters() -> None:
@@ -78,3 +95,12 @@ def test_of_a_long_text_of_somebody_elses_the_beginning_and_the_end_are_logged()
     assert failed["exception"].startswith("Traceback")
     assert failed["exception"].endswith("xend")
     assert len(failed["exception"]) <= LONGEST + 5
+
+
+def test_for_eyes_a_failure_has_its_calls_and_not_what_these_were_given() -> None:
+    said = logged(SPEAKING_TO_EYES)
+
+    assert "reconcile failed" in said
+    assert "Traceback (most recent call last)" in said
+    assert "canary" not in said
+    assert len(said) <= LONGEST + 1000

@@ -54,7 +54,7 @@ def strange() -> st.SearchStrategy[tuple[str, Any]]:
     suppress_health_check=list(HealthCheck),
     database=None,
 )
-@given(specs=st.lists(strange(), min_size=BATCH, max_size=BATCH))
+@given(specs=st.lists(st.deferred(strange), min_size=BATCH, max_size=BATCH))
 async def test_no_input_ends_the_operator_or_holds_up_others(
     stage: FaultyStage, watcher: Watcher, specs: list[tuple[str, Any]]
 ) -> None:

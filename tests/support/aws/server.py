@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,9 @@ REVIEWS = "/token-reviews/"
 _SERVICE = re.compile(r"/\d{8}/[^/]+/([^/]+)/aws4_request")
 RESERVATIONS = "DescribeCapacityReservations"
 _READS = ("Describe", "Get", "List")
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = (
+    "false"  # read at every reset: hundreds of images, which nobody here asks for
+)
 Fault = Literal["before", "after", "throttled"]
 """503 without effect; the effect, and a connection that ends without an answer; too many requests."""
 
