@@ -76,7 +76,7 @@ def test_whoever_asks_for_as_many_workers_as_fit_gets_one_more_than_cores_and_on
 def test_the_worker_behind_has_what_computes_and_leaves_the_others_their_time(tmp_path: Path) -> None:
     (folder := tmp_path / "tests/kube").mkdir(parents=True)
     (folder / "test_computes.py").write_text(TELLS)
-    others = 2 * fit()  # at least one for each worker before this one
+    others = 2 * fit()  # at least one for each worker before this one, which takes some, too, once it has computed
     ended = run(tmp_path, "--numprocesses=auto", *RULES, **{f"waits_{number}": TELLS for number in range(others)})
     assert ended.returncode == pytest.ExitCode.OK, ended.stdout
     found = sorted(int(one) for one in re.findall(r"nice: (-?\d+)", ended.stdout))

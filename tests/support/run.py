@@ -26,8 +26,12 @@ from tests.support.groups import group_of, is_computed
 EVERY_SECONDS = 30.0
 GROUPS_TOLD = 12
 NICE = 10  # a tenth of what the other workers get, where they want it
+LEAST = 19  # how nice a process can be
 BEHIND = pytest.StashKey[str]()
 """Which worker is the one behind the others."""
+COMES_FORWARD = pytest.StashKey[bool]()
+"""Whether that one is another like them once nothing is left to compute: where there is memory for one more, and where
+a process may be as important again as it was, which is root's right alone."""
 MEMORY_PER_WORKER = 5 << 30  # a fleet of three clusters with its operator, and what a test starts beside it
 GO = {"GOGC": "400", "GOMAXPROCS": "1"}
 """What the fleet's programs in Go are told, as they are many, and processors few: a quarter less of their time for half
@@ -40,12 +44,34 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Those that fit, and one behind them, which has what nobody else needs of the processors."""
     front = fit()
     config.stash[BEHIND] = f"gw{front}"
+    config.stash[COMES_FORWARD] = os.geteuid() == 0 and in_memory() > front
     return front + 1
 
 
 def fit() -> int:
     """One more than cores, because whoever drives a fleet mostly waits for it; fewer where memory is short."""
-    return max(1, min(len(os.sched_getaffinity(0)) + 1, binaries.available_memory() // MEMORY_PER_WORKER))
+    return max(1, min(len(os.sched_getaffinity(0)) + 1, in_memory()))
+
+
+def in_memory() -> int:
+    return binaries.available_memory() // MEMORY_PER_WORKER
+
+
+class Behind:
+    """The worker behind the others, which leaves them their time while it collects and computes."""
+
+    def __init__(self) -> None:
+        self.first = os.nice(0)
+        self.stand(behind=True)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        self.stand(behind=is_computed(group_of(item.nodeid)))
+
+    def stand(self, *, behind: bool) -> None:
+        wanted = min(self.first + NICE * behind, LEAST)
+        if wanted != os.nice(0):
+            os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
 @pytest.hookimpl
@@ -54,7 +80,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 class Groups(LoadScopeScheduling):
-    """Gives a worker one group after the other; to the one behind only those that compute, from their end."""
+    """Gives a worker one group after the other; to the one behind first those that compute, from their end."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -64,6 +90,8 @@ class Groups(LoadScopeScheduling):
             super()._assign_work_unit(node)
         elif self.workqueue and is_computed(last := next(reversed(self.workqueue))):
             self.workqueue.move_to_end(last, last=False)
+            super()._assign_work_unit(node)
+        elif self.workqueue and self.config.stash.get(COMES_FORWARD, False):
             super()._assign_work_unit(node)
         else:
             node.shutdown()
@@ -93,8 +121,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     if workerinput := getattr(config, "workerinput", None):
-        os.nice(NICE if workerinput["behind"] else 0)
         os.environ.update(GO)
+        if workerinput["behind"]:
+            config.pluginmanager.register(Behind())
     else:
         config.pluginmanager.register(Run(config.pluginmanager.getplugin("terminalreporter")))
 
