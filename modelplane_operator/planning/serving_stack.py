@@ -230,7 +230,7 @@ def _installed(seen: Observed, statuses: Iterable[PartStatus], removals: Sequenc
     said = {
         Installed.FAILED: [one for one in statuses if one.state == "Failed"],
         Installed.ROLLED_BACK: [one for one in statuses if one.state in {"RollingBack", "RolledBack"}],
-        Installed.INSTALLING: [one for one in statuses if not one.runs],
+        Installed.INSTALLING: [one for one in statuses if not one.runs or one.state == "Installing"],
         Installed.UPGRADING: [one for one in statuses if one.state in {"Upgrading", "Waiting"}],
     }
     for reason, concerned in said.items():

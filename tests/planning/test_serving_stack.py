@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -129,6 +129,19 @@ def test_at_rest_it_is_ready_and_does_nothing_new() -> None:
     assert found.status.gateway is not None
     assert found.status.gateway.address == "192.0.2.7"
     assert found.requeue_after is None
+
+
+def test_a_chart_is_being_installed_until_its_helm_has_ended() -> None:
+    """Which writes that it is deployed before it does so."""
+    known = stack()
+    first = deployed(parts(known)[0])
+    helm = Run("install", datetime.fromtimestamp(first.modified, UTC) - timedelta(seconds=1), first.digest)
+    found = planned(known, there(known, *children(known), releases=history(known), runs={first.release: helm}))
+
+    assert said(found) == {
+        "Installed": ("Installing", "Chart cert-manager: installing"),
+        "Ready": ("Available", ""),
+    }
 
 
 def test_a_gateway_that_answers_the_hub_alone_stays_so_while_nobody_tells_what_is_wanted() -> None:
