@@ -34,7 +34,7 @@ from tests.support.permissions import (
 
 Manifest = dict[str, Any]
 
-pytestmark = pytest.mark.fleet
+pytestmark = [pytest.mark.fleet, pytest.mark.slow]
 
 TEAM = "team"
 COPIES = ("-n", f"modelplane-{TEAM}")
@@ -161,7 +161,6 @@ def namespaces(hub: Hub) -> set[str]:
     return set(hub.kubectl("get", "namespace", "-oname", on="worker-1").split())
 
 
-@pytest.mark.slow
 def test_a_stack_that_no_cluster_has_is_installed_and_goes(bare: Fleet, settings: Settings) -> None:
     """An administrator makes one alone: to try another version of a part, say, before a cluster is brought."""
     hub = Hub(bare)
