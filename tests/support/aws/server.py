@@ -40,9 +40,8 @@ REVIEWS = "/token-reviews/"
 _SERVICE = re.compile(r"/\d{8}/[^/]+/([^/]+)/aws4_request")
 RESERVATIONS = "DescribeCapacityReservations"
 _READS = ("Describe", "Get", "List")
-os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = (
-    "false"  # read at every reset: hundreds of images, which nobody here asks for
-)
+# Else moto reads hundreds of images at every reset, which nobody here asks for.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 Fault = Literal["before", "after", "throttled"]
 """503 without effect; the effect, and a connection that ends without an answer; too many requests."""
 
