@@ -25,6 +25,9 @@ QUIET = {
     **dict.fromkeys(("aiohttp.access", "asyncio", "boto3", "botocore", "hpack", "urllib3"), logging.WARNING),
 }
 
+# Its own way with exceptions shows what each call has in its variables, Secrets too, and takes seconds for it.
+FOR_EYES = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+
 
 def configure(*, level: str, json: bool) -> None:
     """Log from this level on. For the whole process, so `__main__` calls it once."""
@@ -33,9 +36,7 @@ def configure(*, level: str, json: bool) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    # Its own way with exceptions shows what each call has in its variables, Secrets too, and takes seconds for it.
-    for_eyes = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    renderer = [structlog.processors.format_exc_info, _bounded, _to_json if json else for_eyes]
+    renderer = [structlog.processors.format_exc_info, _bounded, _to_json if json else FOR_EYES]
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

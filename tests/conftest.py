@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from localfleet.apiserver import api_server
 from localfleet.kubeclient import connect
+from modelplane_operator.logs import FOR_EYES
 from tests.support import groups
 from tests.support.api import Api, State
 from tests.support.manifests import ROOT
@@ -26,13 +27,7 @@ settings.register_profile("quick", patient, max_examples=20)
 settings.register_profile("usual", patient)
 settings.load_profile("usual")
 
-# What a test logs has no variables of all calls with an exception, which takes seconds to write.
-structlog.configure(
-    processors=[
-        *structlog.get_config()["processors"][:-1],
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
-    ]
-)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], FOR_EYES])
 
 # tests/e2e runs on clusters by kind, with clients that are in an environment of its own: make e2e-kind.
 collect_ignore = [] if find_spec("kubernetes_asyncio") else ["e2e"]

@@ -10,7 +10,7 @@ import yaml
 from tests.integration.kinds import endpoint, service
 from tests.support.api import Api
 from tests.support.chart import rendered
-from tests.support.policies import obeyed
+from tests.support.policies import hold_to
 
 Manifest = dict[str, Any]
 
@@ -39,8 +39,7 @@ async def warning(api: Api, manifest: Manifest) -> str:
 async def hinting(api: Api) -> Api:
     """The API server once it holds to the policies."""
     policies = [one for one in await rendered() if one["metadata"]["name"].endswith("-hints")]
-    await api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(policies))
-    await obeyed(api)
+    await hold_to(api, policies)
     return api
 
 

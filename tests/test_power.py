@@ -255,7 +255,6 @@ async def test_of_the_secrets_beside_it_the_account_makes_and_deletes_those_of_g
 
     ours = "modelplane-gateway-authority-1"
     await by_default.kubectl("create", "secret", "generic", ours, f"-n{NAMESPACE}")
-
     assert "makes and deletes no other" in await refusal(by_default, *CREATE, stdin=beside("trap"))
     assert "makes and deletes no other" in await refusal(by_default, *drop("openai"))
     assert await refusal(by_default, *CREATE, stdin=beside("modelplane-gateway-certificate")) == ""

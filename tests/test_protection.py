@@ -12,7 +12,7 @@ from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.chart import rendered
-from tests.support.policies import obeyed
+from tests.support.policies import hold_to
 
 Manifest = dict[str, Any]
 
@@ -43,8 +43,7 @@ def using(kind: str, name: str, count: int | None, **metadata: Any) -> Manifest:
 async def protected(api: Api) -> Api:
     """The API server once it holds to the policies."""
     policies = [one for one in await rendered() if one["kind"].startswith("ValidatingAdmissionPolicy")]
-    await api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(policies))
-    await obeyed(api)
+    await hold_to(api, policies)
     return api
 
 

@@ -15,7 +15,7 @@ from modelplane_operator.api import labels
 from tests.api.contract import rich
 from tests.support.api import Api, named
 from tests.support.manifests import ROOT
-from tests.support.policies import obeyed
+from tests.support.policies import hold_to, obeyed
 from tests.test_chart import rendered
 
 Manifest = dict[str, Any]
@@ -61,11 +61,6 @@ class Cluster:
             return str(refusal)
         return ""
 
-    async def holds_to(self, policies: list[Manifest]) -> None:
-        """Have the server hold to policies."""
-        await self.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump_all(policies))
-        await obeyed(self.api)
-
 
 @pytest.fixture(scope="module")
 async def cluster(api: Api) -> AsyncIterator[Cluster]:
@@ -97,7 +92,7 @@ async def policies(*values: str) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 async def guarded(cluster: Cluster) -> Cluster:
-    await cluster.holds_to(await policies())
+    await hold_to(cluster.api, await policies())
     return cluster
 
 
@@ -367,9 +362,9 @@ REFUSED = [
 async def shared(guarded: Cluster) -> AsyncIterator[Cluster]:
     """The same, where namespaces may bring routes below their own prefix; and afterwards as before."""
     usual = await policies()
-    await guarded.holds_to(await policies("admission.routes=OwnPrefix"))
+    await hold_to(guarded.api, await policies("admission.routes=OwnPrefix"))
     yield guarded
-    await guarded.holds_to(usual)
+    await hold_to(guarded.api, usual)
 
 
 async def test_a_route_stays_below_the_prefix_of_its_namespace(shared: Cluster) -> None:
@@ -450,7 +445,7 @@ async def workload(guarded: Cluster) -> AsyncIterator[Cluster]:
     await guarded.api.kubectl("delete", "-f-", stdin=yaml.safe_dump_all(bindings))
     await obeyed(guarded.api)
     yield guarded
-    await guarded.holds_to(usual)
+    await hold_to(guarded.api, usual)
 
 
 async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workload: Cluster) -> None:
@@ -458,7 +453,7 @@ async def test_the_gateway_of_a_workload_cluster_takes_no_strangers_routes(workl
     said = list(yaml.safe_load_all((ROOT / "examples" / "access" / "routes.yaml").read_text()))
     ours = "system:serviceaccount:modelplane-access:modelplane-operator"
     await workload.api.kubectl("create", "clusterrolebinding", "ours", "--clusterrole=all", f"--user={ours}")
-    await workload.holds_to(said)
+    await hold_to(workload.api, said)
 
     assert "comes from the operator" in await workload.applied(named(STRANGER, "another"))
     assert await workload.applied(named(STRANGER, "ours"), by=ours) == ""

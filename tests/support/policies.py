@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable
 from uuid import uuid4
 
-from localfleet.kubeclient import ApiError
+import yaml
+
+from localfleet.creation import Creator
 from tests.support.api import Api
 from tests.support.manifests import Manifest
+from tests.support.processes import eventually
 
 REGISTRATION = "admissionregistration.k8s.io/v1"
-DEADLINE_SECONDS = 60.0
+
+
+async def hold_to(api: Api, policies: Iterable[Manifest]) -> None:
+    """Have the server obey these policies, as they are now."""
+    await api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump_all(policies))
+    await obeyed(api)
 
 
 async def obeyed(api: Api) -> None:
@@ -21,38 +29,23 @@ async def obeyed(api: Api) -> None:
     nothing of the others.
     """
     name = f"last-{uuid4().hex}"
-    trial = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-    for plural, manifest in (
-        ("validatingadmissionpolicies", refusing(name)),
-        ("validatingadmissionpolicybindings", binding(name)),
-    ):
-        await api.client.request("POST", f"/apis/{REGISTRATION}/{plural}", manifest)
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await refused(api, trial):  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.1)
-
-
-async def refused(api: Api, trial: Manifest) -> bool:
-    try:
-        await api.client.request("POST", "/api/v1/namespaces/default/configmaps", trial, params={"dryRun": "All"})
-    except ApiError as error:
-        assert trial["metadata"]["name"] in str(error), "refused for another reason"
-        return True
-    return False
+    await Creator(api.client).create([refusing(name), binding(name)])
+    metadata = {"name": name, "namespace": "default"}
+    trial = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+    await eventually(lambda: api.refusal(trial), lambda said: name in said, "the policies to be obeyed")
 
 
 def refusing(name: str) -> Manifest:
-    """A policy that refuses a ConfigMap of its own name."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    spec = {
-        "matchConstraints": {"resourceRules": [{**rule, "resourceNames": [name]}]},
-        "validations": [{"expression": "false"}],
-    }
+    """A policy that refuses a Lease of its own name."""
+    rule = {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "resources": ["leases"]}
     return {
         "apiVersion": REGISTRATION,
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": name},
-        "spec": spec,
+        "spec": {
+            "matchConstraints": {"resourceRules": [{**rule, "operations": ["CREATE"], "resourceNames": [name]}]},
+            "validations": [{"expression": "false"}],
+        },
     }
 
 

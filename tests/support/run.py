@@ -26,7 +26,6 @@ from tests.support.groups import group_of, is_computed
 EVERY_SECONDS = 30.0
 GROUPS_TOLD = 12
 NICE = 10  # a tenth of what the other workers get, where they want it
-LEAST = 19  # how nice a process can be
 BEHIND = pytest.StashKey[str]()
 """Which worker is the one behind the others."""
 COMES_FORWARD = pytest.StashKey[bool]()
@@ -69,9 +68,7 @@ class Behind:
         self.stand(behind=is_computed(group_of(item.nodeid)))
 
     def stand(self, *, behind: bool) -> None:
-        wanted = min(self.first + NICE * behind, LEAST)
-        if wanted != os.nice(0):
-            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        os.setpriority(os.PRIO_PROCESS, 0, self.first + NICE * behind)
 
 
 @pytest.hookimpl
@@ -86,15 +83,14 @@ class Groups(LoadScopeScheduling):
         return group_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if not node.workerinput["behind"]:
-            super()._assign_work_unit(node)
-        elif self.workqueue and is_computed(last := next(reversed(self.workqueue))):
-            self.workqueue.move_to_end(last, last=False)
-            super()._assign_work_unit(node)
-        elif self.workqueue and self.config.stash.get(COMES_FORWARD, False):
-            super()._assign_work_unit(node)
-        else:
-            node.shutdown()
+        if node.workerinput["behind"]:
+            last = next(reversed(self.workqueue), "")
+            if is_computed(last):
+                self.workqueue.move_to_end(last, last=False)
+            elif not self.workqueue or not self.config.stash.get(COMES_FORWARD, False):
+                node.shutdown()
+                return
+        super()._assign_work_unit(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker is gone: the others get what it had left, but for the one that it died of, which is the answer.
