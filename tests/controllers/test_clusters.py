@@ -56,7 +56,7 @@ def resize(hub: Hub, memory: str) -> None:
     hub.kubectl("patch", "icl", "h100", "--type=json", f"-p={json.dumps(patch)}")
 
 
-def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_namespace: str, hub: Hub) -> None:
+def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, hub_namespace: str, hub: Hub) -> None:
     with operating(fleet):
         comes(hub)
         is_told_under_another_name(hub)
@@ -68,7 +68,7 @@ def test_a_cluster_comes_serves_is_lost_returns_and_goes(fleet: Fleet, fleet_nam
         assert nodes(hub) == [2]
         fleet.heal("worker-1")
         hub.says("worker-1", "Ready", "Available")
-        goes(hub, fleet_namespace)
+        goes(hub, hub_namespace)
 
 
 def comes(hub: Hub) -> None:

@@ -29,14 +29,14 @@ async def watcher(stage: Stage) -> AsyncGenerator[Watcher]:
 
 
 @pytest.fixture
-async def space(stage: Stage, watcher: Watcher, fleet_namespace: str) -> AsyncGenerator[str]:
+async def space(stage: Stage, watcher: Watcher, hub_namespace: str) -> AsyncGenerator[str]:
     """A namespace of the test's own; afterwards the invariants are checked, and all of it must go."""
-    yield fleet_namespace
+    yield hub_namespace
     if not stage.operator.is_up:
         await stage.operator.start()
     stage.operator.resume()
     problems = await watcher.check()
-    await emptied(stage, fleet_namespace)
+    await emptied(stage, hub_namespace)
     assert not problems, "\n".join(problems)
 
 

@@ -175,12 +175,12 @@ async def test_https_verifies_the_name_and_who_vouches_for_it(stage: Stage, spac
             assert json.loads((await stage.answered(space, "secure")).text)["provider"] == "secure"
 
 
-async def test_no_client_steers_what_is_behind_the_gateway_of_a_cluster(stage: Stage, fleet_namespace: str) -> None:
+async def test_no_client_steers_what_is_behind_the_gateway_of_a_cluster(stage: Stage, hub_namespace: str) -> None:
     """Past the hub, even: by these headers a picker names the pods that a request goes to, or any other address.
 
     However they are spelt, and however often they are there.
     """
-    worker, home, path = stage.workers["worker-1"], f"{fleet_namespace}-behind", f"/{fleet_namespace}/behind/"
+    worker, home, path = stage.workers["worker-1"], f"{hub_namespace}-behind", f"/{hub_namespace}/behind/"
     url = f"http://127.0.0.1:{stage.fleet.cluster(worker.name)['ports']['gateway']}{path}"
     spelt = (spell(name) for name in STEERING for spell in (str.lower, str.title, str.upper))
     steering = [(name, "10.96.0.1:443") for name in spelt]

@@ -191,9 +191,9 @@ def gateways(fleet: Fleet) -> Iterator[str]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_completion_is_answered_and_then_refused_with_503(
-    fleet: Fleet, fleet_namespace: str, gateways: str, shape: str
+    fleet: Fleet, hub_namespace: str, gateways: str, shape: str
 ) -> None:
-    written = deployment(fleet_namespace, "qwen", *SHAPES[shape])
+    written = deployment(hub_namespace, "qwen", *SHAPES[shape])
     owner = stored(fleet, ModelDeployment, written)
     members = tuple(MemberPlacement(m["role"], "h100", 1, (CLAIM,)) for m in SHAPES[shape])
     placement = Placement(WORKER, 0, (EnginePlacement("main", members),))
@@ -207,28 +207,28 @@ def test_a_completion_is_answered_and_then_refused_with_503(
         backend = parse_url(endpoint.spec.url)
         assert isinstance(backend, Backend)
         apply(fleet, "hub", traefik.render_endpoint(endpoint, backend))
-        service = stored(fleet, ModelService, service_over("chat", fleet_namespace))
+        service = stored(fleet, ModelService, service_over("chat", hub_namespace))
         found = weighted(
             service, selected(service, [endpoint]), {endpoint.key: Target(backend, path=endpoint.spec.rewrite_path)}
         )
         apply(fleet, "hub", render_model_service(service, found))
 
-        assert answered(fleet, fleet_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
+        assert answered(fleet, hub_namespace, "chat")["choices"][0]["message"]["role"] == "assistant"
 
         # The same endpoint so many times that the gateway has to call itself for all of them.
-        many = stored(fleet, ModelService, service_over("many", fleet_namespace))
+        many = stored(fleet, ModelService, service_over("many", hub_namespace))
         apply(fleet, "hub", render_model_service(many, found * (MAX_BACKENDS**2)))
 
-        answered(fleet, fleet_namespace, "many")
+        answered(fleet, hub_namespace, "many")
 
         apply(fleet, "hub", render_model_service(service, ()))
         until(
-            lambda: ask(fleet, fleet_namespace, "chat")[0] == 503 or None,
+            lambda: ask(fleet, hub_namespace, "chat")[0] == 503 or None,
             seconds=60,
             what="the service to answer 503",
             interval=0.2,
         )
     finally:
-        fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(fleet_namespace), "--wait=false")
+        fleet.kubectl(WORKER, "delete", "namespace", names.remote_namespace(hub_namespace), "--wait=false")
         # A namespace takes its time to go, and an operator that begins until then would do as they say.
-        fleet.kubectl("hub", "delete", "md,mr,me,ms", "--all", f"--namespace={fleet_namespace}")
+        fleet.kubectl("hub", "delete", "md,mr,me,ms", "--all", f"--namespace={hub_namespace}")
