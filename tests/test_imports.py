@@ -59,14 +59,13 @@ def test_no_module_is_longer_than_four_hundred_lines() -> None:
 
 
 def test_no_test_module_imports_from_another() -> None:
-    """What two of them need is in `tests/support`; three are left that lend to others."""
-    lenders = {"test_chart", "test_gateways", "test_permissions"}
+    """What two of them need is in `tests/support`."""
     found = {
         name
         for file in (ROOT / "tests").rglob("*.py")
         for name in re.findall(r"^(?:from|import) tests\.(?:\w+\.)*(test_\w+)", file.read_text(), flags=re.MULTILINE)
     }
-    assert found <= lenders
+    assert found == set()
 
 
 def test_what_runs_controllers_knows_no_kind() -> None:
