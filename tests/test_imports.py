@@ -39,6 +39,13 @@ def test_a_package_that_decides_loads_nothing_that_reaches_the_world(package: st
     assert {name.partition(".")[0] for name in loaded} & WORLD == set()
 
 
+def test_the_architecture_tells_the_layers_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["type"] == "layers")
+
+    assert f"\n{'  >  '.join(layers)}\n" in (ROOT / "docs/architecture.md").read_text()
+
+
 def test_nothing_is_installed_that_the_operator_does_not_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
