@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from modelplane_operator.clients.access import Access
+from modelplane_operator.clients.access import Access, read_token
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.tokens import Token
 
 
 @dataclass(slots=True)
@@ -47,11 +48,17 @@ class Fleet:
         """Have each new connection told before it runs."""
         self._opened.append(opened)
 
-    def set(self, name: str, access: Access) -> None:
-        """Reach a cluster this way; nothing happens when that is how it is reached already."""
-        self._ways[name] = access
-        if not self.admits(name):
-            return
+    def set(self, name: str, access: Access) -> bool:
+        """Reach a cluster this way; nothing happens when that is how it is reached already.
+
+        Answers whether that is news to others: a renewed token is none, unless it says how long it lasts.
+        """
+        before, self._ways[name] = self._ways.get(name), access
+        if self.admits(name):
+            self._reach(name, access)
+        return before is None or _told(before) != _told(access)
+
+    def _reach(self, name: str, access: Access) -> None:
         known = self._connections.get(name)
         if known is not None:
             known.update(access)
@@ -71,7 +78,7 @@ class Fleet:
         if not self.admits(name):
             self._close(name)
         elif (way := self._ways.get(name)) is not None:
-            self.set(name, way)
+            self._reach(name, way)
 
     def _close(self, name: str) -> None:
         if self._connections.pop(name, None) is not None:
@@ -99,3 +106,8 @@ class Fleet:
     def _start(self, connection: Connection) -> None:
         if self._group is not None:
             self._tasks[connection.name] = self._group.create_task(connection.run(), name=f"cluster {connection.name}")
+
+
+def _told(access: Access) -> tuple[Access, Token | None]:
+    """What others than the connection know of a way."""
+    return access.without_token(), read_token(access.token)

@@ -42,9 +42,10 @@ class _Fleet:
     def admits(self, name: str) -> bool:
         return name not in self.left_out
 
-    def set(self, name: str, access: Access) -> None:
-        self.known[name] = access
+    def set(self, name: str, access: Access) -> bool:
+        before, self.known[name] = self.known.get(name), access
         self.sets += 1
+        return before is None or before.without_token() != access.without_token()
 
     def remove(self, name: str) -> None:
         self.known.pop(name, None)
@@ -158,6 +159,30 @@ async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _
     world.known.refused("berlin")
     await world.tokens.renew()
     assert world.fleet.sets == 3
+
+
+async def test_a_token_that_is_renewed_wakes_nobody(world: _World) -> None:
+    woken = list[str]()
+    world.known.changed = woken.append
+    world.say(NAME, None, _cluster(ENDPOINT))
+    for _ in range(3):
+        await world.tokens.renew()
+        world.clock[0] += LASTS
+    assert (world.fleet.sets, woken) == (3, ["berlin"])
+
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    for _ in range(3):
+        await world.tokens.renew()
+        world.clock[0] += AGAIN
+    assert woken == ["berlin"] * 2, "that none can be made is told once"
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    assert woken == ["berlin"] * 3, "and that one can"
+
+    world.say(NAME, None, _cluster({**ENDPOINT, "server": "https://elsewhere.eks"}))
+    await world.tokens.renew()
+    assert woken == ["berlin"] * 4
 
 
 async def test_a_status_that_says_the_same_makes_no_other_token(world: _World) -> None:
