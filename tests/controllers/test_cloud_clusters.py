@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,19 +14,22 @@ import pytest
 
 from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.clouds.gke.session import Credentials
+from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.fleet import Fleet
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.kube import Event
+from modelplane_operator.clients.store import Store
 from modelplane_operator.controllers import cloud_accounts, eks_cluster
 from modelplane_operator.controllers.cloud_accounts import Accounts
-from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, Tokens
+from modelplane_operator.controllers.cloud_clusters import AGAIN, CLUSTERS, EKS, LASTS, REST, Tokens
 from modelplane_operator.controllers.cloud_work import CloudWork
 from modelplane_operator.controllers.connections import Connections
 from modelplane_operator.kube.cloud import Account, Endpoint
-from modelplane_operator.kube.errors import ApiError, NotFound
+from modelplane_operator.kube.errors import ApiError, NotFound, Unauthorized
 from modelplane_operator.kube.objects import Key, Manifest
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.runtime.loop import Change
+from tests.controllers.virtual_time import run
 from tests.support.builders import EPOCH
 
 ENDPOINT = {"server": "https://berlin.eks", "authority": "Y2E=", "cluster": "berlin-0123456789"}
@@ -91,6 +95,18 @@ class _Accounts(Accounts):
         if self.error is not None:
             raise self.error
         return Endpoint(f"https://{len(self.asked)}.{cluster}", "Y2E=")
+
+
+@dataclass(slots=True)
+class _Made(_Accounts):
+    """Whose tokens have a number each."""
+
+    async def token(self, account: Account, cluster: str) -> str:
+        return f"{cluster}-{len(self.asked)}"
+
+    async def endpoint(self, account: Account, cluster: str) -> Endpoint:
+        self.asked.append((account, cluster))
+        return Endpoint(f"https://{cluster}", "Y2E=")
 
 
 @pytest.fixture
@@ -159,6 +175,69 @@ async def test_a_token_is_renewed_before_it_ends_and_when_it_is_refused(world: _
     world.known.refused("berlin")
     await world.tokens.renew()
     assert world.fleet.sets == 3
+
+
+async def test_tokens_that_are_refused_one_after_the_other_are_made_less_and_less_often(world: _World) -> None:
+    """As of a role without an access entry: the first may have been revoked, the next is no better than the last."""
+    world.say(NAME, None, _cluster(ENDPOINT))
+
+    async def made(seconds: float) -> list[float]:
+        """When tokens are made, by a clock that begins now, for a cluster that refuses each of them at once."""
+        began, found = world.clock[0], list[float]()
+        while world.clock[0] - began < seconds:
+            world.known.refused("berlin")
+            before = world.fleet.sets
+            await world.tokens.renew()
+            if world.fleet.sets > before:
+                found.append(world.clock[0] - began)
+            world.clock[0] += REST
+        return found
+
+    await world.tokens.renew()
+    assert await made(1600.0) == [0, 2, 6, 14, 30, 62, 126, 254, 510, 810, 1110, 1410]
+
+    for _ in range(2):  # the one that is taken lasts, and then what was before counts no more
+        world.clock[0] += LASTS
+        world.tokens._sources[EKS, "berlin"].is_refused = False
+        await world.tokens.renew()
+    assert await made(10.0) == [0, 2, 6]
+
+
+def test_a_cluster_that_refuses_us_costs_little_and_wakes_nobody_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, woken, accounts = list[str](), list[str](), _Made()
+
+    @asynccontextmanager
+    async def refusing(access: Access, **_: Any) -> AsyncIterator[None]:
+        tries.append(access.token)
+        raise Unauthorized("401")
+        yield
+
+    async def hour() -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(loop.time)
+
+        def opened(name: str, access: Access) -> Connection:
+            return Connection(name, access, (), store, chance=lambda: 0.5, on_unauthorized=refused)
+
+        def refused(name: str) -> None:
+            known.refused(name)
+
+        fleet = Fleet(store, opened)
+        known = Connections(fleet, woken.append)
+        tokens = Tokens(accounts, known, loop.time)
+        tokens._named_seen(Key("", "berlin"), None, NAMED)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one.run()) for one in (fleet, tokens)]
+            await asyncio.sleep(3600)
+            for task in tasks:
+                task.cancel()
+
+    monkeypatch.setattr("modelplane_operator.clients.connection.connect", refusing)
+    run(hour())
+
+    assert len(accounts.asked) == len({*tries}) < 25
+    assert len(tries) < 100, "the connection's own backoff goes on: some 45 s"
+    assert woken == ["berlin"], "when it was new"
 
 
 async def test_a_token_that_is_renewed_wakes_nobody(world: _World) -> None:
