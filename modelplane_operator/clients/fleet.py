@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from modelplane_operator.clients.access import Access, read_token
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.store import Store
-from modelplane_operator.kube.errors import Unreachable
+from modelplane_operator.kube.errors import Connecting, Unreachable
 from modelplane_operator.kube.tokens import Token
 
 
@@ -25,6 +25,8 @@ class Fleet:
     admits: Callable[[str], bool] = lambda _: True
     """Whether a cluster is to be connected to by this process; whoever knows that it does so no longer, calls `review`.
     """
+    awaits: Callable[[str], bool] = lambda _: False
+    """Whether somebody is making the credentials for a cluster to which there is no connection, and will call `set`."""
     _ways: dict[str, Access] = field(default_factory=dict[str, Access], init=False)
     _connections: dict[str, Connection] = field(default_factory=dict[str, Connection], init=False)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
@@ -94,8 +96,10 @@ class Fleet:
         return self._connections.get(name)
 
     def cluster(self, name: str) -> Connection:
-        """The connection to a cluster; raises Unreachable when there is none."""
+        """The connection to a cluster; raises Unreachable when there is none, and Connecting when there is none yet."""
         known = self._connections.get(name) or next(filter(None, (one.find(name) for one in self._beside)), None)
+        if known is None and self.awaits(name):
+            raise Connecting(f"cluster {name}: the credentials for it are being made")
         if known is None:
             raise Unreachable(f"cluster {name}: there is no connection to it")
         return known

@@ -134,9 +134,24 @@ class Tokens:
 
     async def run(self) -> None:
         """While we lead, or share the clusters: whoever does neither needs no way to any cluster yet."""
+        self._begin_anew()
         while True:
             await self.renew()
             await asyncio.sleep(REST)
+
+    def _begin_anew(self) -> None:
+        """Tokens of when we led before may have ended since: what is refused by them says nothing of a cluster."""
+        for source in self._sources.values():
+            if source.is_refused:
+                source.token, source.is_refused = "", False
+                self.known.fleet.remove(source.name)
+
+    def awaits(self, cluster: str) -> bool:
+        """Whether there is no way to a cluster only because its first token is still being made."""
+        each = [(kind, cluster) for kind in (CLUSTERS, *CLOUDS)]
+        found = [(which, source) for which in each if (source := self._sources.get(which))]
+        coming = any(not source.token and self._is_of_its_cluster(which) for which, source in found)
+        return coming and self.known.why(cluster) is None
 
     async def renew(self) -> None:
         """Make the tokens that are due, side by side: an account that does not answer holds up no other's."""

@@ -264,6 +264,48 @@ async def test_a_token_that_is_renewed_wakes_nobody(world: _World) -> None:
     assert woken == ["berlin"] * 4
 
 
+async def test_the_first_token_of_a_cluster_is_waited_for_until_it_is_made_or_cannot_be(world: _World) -> None:
+    assert not world.tokens.awaits("berlin")
+
+    world.say(NAME, None, _cluster(ENDPOINT, credentials="lab"))
+    assert world.tokens.awaits("berlin")
+    await world.tokens.renew()
+    assert not world.tokens.awaits("berlin"), "something is wrong, and is told"
+
+    world.say(NAME, None, None)
+    world.name(None, NAMED)
+    world.known.unfollow("berlin")
+    assert world.tokens.awaits("berlin")
+    await world.tokens.renew()
+    assert not world.tokens.awaits("berlin")
+
+
+async def test_labels_alone_have_nobody_wait(world: _World) -> None:
+    world.clusters.known.clear()
+
+    world.say(NAME, None, _cluster(ENDPOINT))
+
+    assert not world.tokens.awaits("berlin")
+
+
+async def test_whoever_leads_once_more_has_no_way_but_by_a_token_of_now(world: _World) -> None:
+    """While another led, nobody renewed the one of before, and clusters refuse it: that is no news of theirs."""
+    world.say(NAME, None, _cluster(ENDPOINT))
+    await world.tokens.renew()
+    world.known.refused("berlin")
+
+    world.fleet.left_out.add("berlin")  # so that none is made yet
+    async with asyncio.TaskGroup() as group:
+        leading = group.create_task(world.tokens.run())
+        await asyncio.sleep(0)
+        leading.cancel()
+    assert (world.fleet.known, world.tokens.awaits("berlin")) == ({}, True)
+
+    world.fleet.left_out.clear()
+    await world.tokens.renew()
+    assert world.fleet.known["berlin"].token
+
+
 async def test_a_status_that_says_the_same_makes_no_other_token(world: _World) -> None:
     world.say(NAME, None, _cluster(ENDPOINT))
     await world.tokens.renew()
