@@ -102,6 +102,8 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
         return Plan(status=told, requeue_after=AT_REST)
     site = seen.sites[target]
+    if site.connecting and target in known:  # what was known of it stays
+        return Plan(requeue_after=LOOK_AGAIN)
     if site.error is not None:
         words = f"In {target}: {site.error}"
         judged = _unanswered(target, site).condition(now, message=words)

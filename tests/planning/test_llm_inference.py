@@ -99,6 +99,13 @@ def applies(decided: Plan) -> list[tuple[str, str]]:
 BOTH = [("VLLMRuntime", "llminference:ml-team/dev"), ("Ingress", "llminference:ml-team/dev")]
 
 
+def test_a_cluster_that_is_yet_to_be_asked_changes_nothing_of_what_is_there() -> None:
+    unasked = {DEV: Site("a", Unreachable("not connected yet"), connecting=True)}
+
+    assert seen(inference(DEV), unasked) == Plan(requeue_after=20)
+    assert reasons(seen(inference(), unasked))["TargetResolved"] == "Connecting"
+
+
 def test_a_way_on_which_anybody_could_answer_is_told() -> None:
     judged = {
         one.type: one for one in seen(inference(DEV), {DEV: site(unverified="it says insecure")}).status.conditions
