@@ -209,6 +209,9 @@ def _in_fleet(seen: Observed) -> Condition:
         if not ready.is_true:
             words = f"{one['kind']} {one['metadata']['name']} is not ready: {ready.why}"
             return ModelReady.NOT_READY.condition(seen.now, message=words)
+        if not ready.current:
+            words = f"{one['kind']} {one['metadata']['name']} is being changed"
+            return ModelReady.NOT_READY.condition(seen.now, message=words)
     return ModelReady.READY.condition(seen.now)
 
 
