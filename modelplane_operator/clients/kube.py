@@ -123,10 +123,7 @@ class Kube:
         return await self.read_list(kind, lambda one: one, namespace=namespace, selector=selector, page=page, bare=bare)
 
     async def some(self, kind: ResourceType, limit: int, *, namespace: str, selector: str = "") -> Listing[Manifest]:
-        """The metadata of the first so many objects: whether there is any, however many there are, and how far it is.
-
-        No API server answers this by a version before one that it has told.
-        """
+        """The metadata of the first so many objects, however many there are, at the version that the server has now."""
         with translated(f"list {kind}"):
             asked = {"labelSelector": selector} if selector else {}
             return await self._lists.pages(
