@@ -75,7 +75,7 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterView:
     """An InferenceCluster as the scheduler sees it."""
 
     name: str
@@ -105,13 +105,13 @@ class Cluster:
 
 def read(
     cluster: InferenceCluster, *, unreachable_since: datetime | None = None, pools: Pools | None = None
-) -> Cluster:
+) -> ClusterView:
     """The cluster as the scheduler sees it; never raises. `pools`, when given, are its pools as read before."""
     status = cluster.status
     gateway = (status.gateway.address or "") if status and status.gateway else ""
     ready = next((c for c in cluster.conditions if c.type == "Ready"), None)
     phase = _phase(cluster, ready, gateway, unreachable_since)
-    return Cluster(
+    return ClusterView(
         name=cluster.metadata.name,
         labels=cluster.metadata.labels,
         taints=tuple(Taint(taint.key, taint.value or "", taint.effect) for taint in cluster.spec.taints),

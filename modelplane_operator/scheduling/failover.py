@@ -7,7 +7,7 @@ being deleted, until the cluster is back, and its nodes stay charged. Nothing ne
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from modelplane_operator.scheduling.cluster import Cluster, ClusterPhase
+from modelplane_operator.scheduling.cluster import ClusterPhase, ClusterView
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Displaced, Lost
@@ -72,7 +72,7 @@ def _short(replica: Replica, site: Site) -> Displaced | None:
     return next((Displaced(pool, -free[pool]) for pool in sorted(replica.charges) if free.get(pool, 0) < 0), None)
 
 
-def _due(replica: Replica, cluster: Cluster, after: timedelta) -> datetime | None:
+def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime | None:
     """From when on the replica is to be given up; None when there is no cause.
 
     A cluster that answers says which replicas work: these stay, whatever else is wrong with it.

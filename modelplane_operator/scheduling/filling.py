@@ -12,7 +12,7 @@ from modelplane_operator.scheduling.placement import Replica, charges
 from modelplane_operator.scheduling.reasons import Reason, Spare
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.settling import Settled
-from modelplane_operator.scheduling.survey import Answer, Fit, Fleet, answer, placed
+from modelplane_operator.scheduling.survey import Answer, Fit, FleetSnapshot, answer, placed
 
 STAGED, COMING, NEVER = range(3)
 """How far the weights are from a cluster."""
@@ -31,7 +31,7 @@ def fill(
     wanted: int,
     settled: Settled,
     namesakes: Iterable[Replica],
-    fleet: Fleet,
+    fleet: FleetSnapshot,
     *,
     staged: frozenset[str] = frozenset(),
     coming: frozenset[str] = frozenset(),

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from modelplane_operator.scheduling.cluster import Cluster
+from modelplane_operator.scheduling.cluster import ClusterView
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """A cluster and the free nodes of its pools, in their order. Free is negative where a pool has shrunk since."""
 
-    cluster: Cluster
+    cluster: ClusterView
     free: tuple[int, ...]
 
     @classmethod
-    def of(cls, cluster: Cluster, used: Mapping[str, int]) -> "Site":
+    def of(cls, cluster: ClusterView, used: Mapping[str, int]) -> "Site":
         """A pool that the cluster does not publish is charged nothing."""
         pools = cluster.pools
         return cls(cluster, tuple(n - used.get(name, 0) for name, n in zip(pools.names, pools.nodes, strict=True)))

@@ -54,13 +54,13 @@ from modelplane_operator.scheduling.reasons import (
 )
 from modelplane_operator.scheduling.requirement import Ask
 from modelplane_operator.scheduling.settling import Settled, settle
-from modelplane_operator.scheduling.survey import Fleet
+from modelplane_operator.scheduling.survey import FleetSnapshot
 from modelplane_operator.scheduling.taints import NO_EXECUTE, untolerated
 
 Leaver = tuple[Replica, Leaving | Moving]
 
 
-def schedule(ask: Ask, fleet: Fleet, *, now: datetime) -> Decision:
+def schedule(ask: Ask, fleet: FleetSnapshot, *, now: datetime) -> Decision:
     """Decide where the deployment's replicas shall be. Never raises for anything that users have written."""
     namesakes = fleet.replicas(ask.owner.namespace, ask.owner.name)
     ours = [replica for replica in namesakes if replica.owner == ask.owner and not replica.terminating]

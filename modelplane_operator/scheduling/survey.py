@@ -68,7 +68,7 @@ class Survey:
     """Why the others do not, nearest misses first."""
 
 
-class Fleet(Protocol):
+class FleetSnapshot(Protocol):
     """What is known of the fleet. Its answers are values, and stay the same while a decision is taken."""
 
     @property

@@ -16,7 +16,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import fleet as fleets
 from modelplane_operator.scheduling import placement as placements
-from modelplane_operator.scheduling.cluster import Cluster
+from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import Decision
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.requirement import ask
@@ -38,7 +38,7 @@ class FleetEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = FleetModel()
-        self.clusters: dict[str, Cluster] = {}
+        self.clusters: dict[str, ClusterView] = {}
         self.observed: dict[Key, ModelReplica] = {}
 
     @property

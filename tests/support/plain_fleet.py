@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelplane_operator.scheduling.cluster import Cluster
+from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import tally
 from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.placement import Replica
@@ -19,11 +19,11 @@ from modelplane_operator.scheduling.survey import Fit, Survey, answer
 
 @dataclass(frozen=True)
 class PlainFleet:
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterView, ...]
     known: tuple[Replica, ...]
 
     @classmethod
-    def of(cls, clusters: Iterable[Cluster], replicas: Iterable[Replica] = ()) -> PlainFleet:
+    def of(cls, clusters: Iterable[ClusterView], replicas: Iterable[Replica] = ()) -> PlainFleet:
         return cls(tuple(clusters), tuple(replicas))
 
     @property

@@ -16,7 +16,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, is_terminating, key_of
 from modelplane_operator.planning.rollout import Live
 from modelplane_operator.scheduling.requirement import NoCache
-from modelplane_operator.scheduling.survey import Fleet
+from modelplane_operator.scheduling.survey import FleetSnapshot
 
 FOLLOWING = timedelta(minutes=5)  # until routes lead to a replica that answers: Traefik takes minutes for thousands
 
@@ -27,7 +27,7 @@ class Observed:
 
     deployment: ModelDeployment
     cache: ModelCache | NoCache
-    fleet: Fleet
+    fleet: FleetSnapshot
     clusters: Mapping[str, InferenceCluster]
     """Its clusters as their platform teams have written them."""
     replicas: tuple[Manifest, ...]
