@@ -21,7 +21,7 @@ from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.initial_sync import InitialSync
 from modelplane_operator.clients.kube import Kube, connect
 from modelplane_operator.clients.limits import Limits, Share
-from modelplane_operator.clients.prober import Health, OnHealth, Pace, Prober
+from modelplane_operator.clients.prober import ConnectionPace, Health, OnHealth, Prober
 from modelplane_operator.clients.reflector import Reflector
 from modelplane_operator.clients.resolver import Refuse, unrefused
 from modelplane_operator.clients.store import Store
@@ -49,7 +49,7 @@ class Connection:
         store: Store,
         *,
         chance: Callable[[], float],
-        pace: Pace | None = None,
+        pace: ConnectionPace | None = None,
         on_call: OnCall = uncounted,
         on_health: OnHealth = lambda _, __: None,
         on_return: OnReturn = lambda _: None,
@@ -68,7 +68,7 @@ class Connection:
         """
         self.name = name
         self._access = access
-        self._pace = pace or Pace()
+        self._pace = pace or ConnectionPace()
         self._chance = chance
         self._on_call, self._on_return, self._on_unauthorized = on_call, on_return, on_unauthorized
         self._limits, self._share, self._refuse = limits, share, refuse

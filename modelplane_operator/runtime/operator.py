@@ -28,9 +28,8 @@ from modelplane_operator.clients.initial_sync import INITIAL_SYNCS
 from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.lease import Lease
 from modelplane_operator.clients.limits import OF_HUB, Bucket, Share
-from modelplane_operator.clients.prober import Pace as ConnectionPace
-from modelplane_operator.clients.reflector import RETURNING
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.prober import ConnectionPace
+from modelplane_operator.clients.reflector import RETURNING, WatchPace
 from modelplane_operator.clients.sharing import Sharing
 from modelplane_operator.clients.store import Store
 from modelplane_operator.kube.backoff import Backoff
@@ -46,7 +45,7 @@ from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.metrics import Metrics, State
 from modelplane_operator.runtime.probes import serving
 from modelplane_operator.runtime.quarantine import UNGUARDED, Guard
-from modelplane_operator.runtime.queue import Pace
+from modelplane_operator.runtime.queue import QueuePace
 from modelplane_operator.runtime.steps import KUBE
 from modelplane_operator.runtime.watched import OURS, Controllers, watched
 from modelplane_operator.runtime.wiring import Runners, runner
@@ -227,7 +226,7 @@ def assemble(settings: Settings, access: Access, build: Build, guard: Guard = UN
     controllers = build(world)
     executors = {**KUBE, **releases.by(helm), **{step: by for one in controllers for step, by in one.executors.items()}}
     clients = Clients(hub, fleet.cluster, lease.check, _wall_clock, recorder.record, helm, executors=executors)
-    resync, reconciled, workers = Pace(resync=settings.resync), metrics.reconciled, settings.workers
+    resync, reconciled, workers = QueuePace(resync=settings.resync), metrics.reconciled, settings.workers
     for one in controllers:
         made = runner(one, clients, on_reconciled=reconciled, pace=resync, workers=workers, guard=guard, sharing=share)
         runners.add(made)

@@ -20,8 +20,8 @@ from modelplane_operator.clients.access import Access
 from modelplane_operator.clients.connection import Connection
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.clients.kube import Kube
-from modelplane_operator.clients.prober import Pace
-from modelplane_operator.clients.reflector import Pace as WatchPace
+from modelplane_operator.clients.prober import ConnectionPace
+from modelplane_operator.clients.reflector import WatchPace
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.clients.store import Store
 from modelplane_operator.clients.watches import Watched
@@ -46,7 +46,7 @@ async def watching(
 ) -> AsyncIterator[tuple[Connection, Connection, list[Call]]]:
     """One API server as the hub, and under a name as a workload cluster, once all is seen; and what it is asked."""
     store, calls = Store(asyncio.get_running_loop().time), list[Call]()
-    pace = Pace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
+    pace = ConnectionPace(watch=WatchPace(unserved=Backoff(first=0.2, longest=0.2)))
     hub = Connection(HUB, access, near, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     site = Connection(name, access, afar, store, chance=lambda: 0.5, pace=pace, on_call=calls.append)
     async with asyncio.TaskGroup() as group:
