@@ -12,7 +12,7 @@ from modelplane_operator.clients.kube import Kube
 from modelplane_operator.clients.releases import revisions
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_of, section
 from modelplane_operator.kube.ownership import APPLIED, is_current, marked, owned_fields
-from modelplane_operator.kube.releases import Part, Revision
+from modelplane_operator.kube.releases import Component, Revision
 from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.runtime.loop import Clients
@@ -28,7 +28,7 @@ EVERYWHERE = ("",)
 async def look(
     site: Cluster,
     owner: str,
-    parts: Iterable[Part],
+    parts: Iterable[Component],
     clients: Clients,
     *,
     homes: Container[str],

@@ -40,7 +40,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Component:
     """One chart that is wanted, and the parts that have to be deployed before."""
 
     name: str

@@ -33,7 +33,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
 )
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.charts import REQUEUE_AFTER, PartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, Seen, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -154,7 +154,7 @@ def _in_service(seen: Observed, there: There) -> Plan:
     return Plan(steps, status, requeue_after=min(waits, default=None))
 
 
-def _steps(seen: Observed, there: There, statuses: Iterable[PartStatus]) -> Iterator[Step]:
+def _steps(seen: Observed, there: There, statuses: Iterable[ChartStatus]) -> Iterator[Step]:
     """What to write, each after what it needs: namespaces, charts, and the gateway once something can run it."""
     stack, cluster, opened = seen.stack, seen.cluster, _doors(seen, there)
     before = (*render_namespaces(stack), *render_before(stack))
@@ -183,7 +183,7 @@ def _doors(seen: Observed, there: There) -> Doors:
     return replace(found, http=found.http or bool(ports))  # what is asked for by name is not taken away
 
 
-def _gateway_problems(seen: Observed, statuses: Iterable[PartStatus], there: There, opened: Doors) -> Iterator[str]:
+def _gateway_problems(seen: Observed, statuses: Iterable[ChartStatus], there: There, opened: Doors) -> Iterator[str]:
     if all(one.runs for one in statuses if one.part.name == ENVOY) and not _address(there):
         waiting = f"the gateway of cluster {seen.cluster} has no address yet: {GIVE_ADDRESSES}"
         yield waits(seen.hub.why) if opened.shut else waiting
@@ -213,7 +213,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
     return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
 
 
-def _reported(one: PartStatus, charts: Seen) -> ComponentStatus:
+def _reported(one: ChartStatus, charts: Seen) -> ComponentStatus:
     deployed = charts.deployed(one.part.release.key)
     held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
@@ -225,7 +225,7 @@ def _reported(one: PartStatus, charts: Seen) -> ComponentStatus:
     )
 
 
-def _installed(seen: Observed, statuses: Iterable[PartStatus], removals: Sequence[str]) -> Condition:
+def _installed(seen: Observed, statuses: Iterable[ChartStatus], removals: Sequence[str]) -> Condition:
     """What most needs to be known, of all charts."""
     said = {
         Installed.FAILED: [one for one in statuses if one.state == "Failed"],

@@ -14,7 +14,7 @@ from modelplane_operator.api.inference_gateway import InferenceGateway, Inferenc
 from modelplane_operator.api.model_endpoint import ModelEndpoint
 from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.kube.objects import Key, Manifest
-from modelplane_operator.kube.releases import Part
+from modelplane_operator.kube.releases import Component
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.rendering.backend_url import Backend
 from modelplane_operator.rendering.credentials import Header
@@ -80,7 +80,7 @@ class DataPlane(Protocol):
         """Its settings."""
         ...
 
-    def chart(self, gateway: InferenceGateway, software: Software, allowed: Allowed, /) -> Part: ...
+    def chart(self, gateway: InferenceGateway, software: Software, allowed: Allowed, /) -> Component: ...
 
     def render_before(self, gateway: InferenceGateway, /) -> Sequence[Manifest]:
         """What the GatewayClass needs."""

@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Content, Part, Release, Revision, Run
+from modelplane_operator.kube.releases import Component, Content, Release, Revision, Run
 from modelplane_operator.planning.charts import REQUEUE_AFTER, Seen, Workload, judge, remove
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = Key("cert-manager", "mp-cert-manager")
 WANTED = Release(KEY, "cert-manager", "https://charts.example", "v1.1.0", {"a": 1, "none": None})
 BEFORE = replace(WANTED, version="v1.0.0")
-PART = Part("cert-manager", WANTED)
+PART = Component("cert-manager", WANTED)
 PATIENCE = 420.0
 HELD = Content("cert-manager", "v1.1.0", {"a": 1}, "said by Helm")
 
@@ -279,10 +279,10 @@ def test_what_failed_on_a_cluster_that_was_away_is_tried_again_as_soon_as_it_is_
     helm = Helm(lambda: NOW)
     key, failed = WANTED.key, run(ended=1, error="the cluster is unreachable", failures=6)
     helm._runs |= {("a", key): failed, ("b", key): failed}
-    assert [one.step for one in judge([Part("gateway", WANTED)], seen(helm))] == [None]
+    assert [one.step for one in judge([Component("gateway", WANTED)], seen(helm))] == [None]
     helm.forgive("a")
 
-    assert [type(one.step) for one in judge([Part("gateway", WANTED)], seen(helm))] == [Install]
+    assert [type(one.step) for one in judge([Component("gateway", WANTED)], seen(helm))] == [Install]
     assert helm.runs("b")[key].failures == 6
 
 
@@ -290,11 +290,11 @@ def seen(helm: Helm) -> Seen:
     return Seen("a", NOW, 300.0, runs=helm.runs("a"))
 
 
-def part(name: str, *after: str, version: str = "v1.1.0") -> Part:
-    return Part(name, replace(WANTED, key=Key(name, name), version=version), after)
+def part(name: str, *after: str, version: str = "v1.1.0") -> Component:
+    return Component(name, replace(WANTED, key=Key(name, name), version=version), after)
 
 
-def deployed(*parts: Part, was: str = "v1.1.0") -> dict[Key, tuple[Revision, ...]]:
+def deployed(*parts: Component, was: str = "v1.1.0") -> dict[Key, tuple[Revision, ...]]:
     return {
         one.release.key: (replace(revision(1, "deployed", replace(one.release, version=was)), release=one.release.key),)
         for one in parts

@@ -8,7 +8,7 @@ from typing import Any
 from modelplane_operator.api import labels
 from modelplane_operator.api.inference_gateway import EnvoyGateway, InferenceGateway, InferenceGatewayStatus
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Part, Revision
+from modelplane_operator.kube.releases import Component, Revision
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.inference_gateway import Observed, plan
 from modelplane_operator.planning.inference_gateway.gateway import serve
@@ -46,7 +46,7 @@ def by_envoy_gateway() -> InferenceGateway:
     return gateway().model_copy(update={"spec": spec})
 
 
-def revision(part: Part, status: str = "deployed", number: int = 1) -> Revision:
+def revision(part: Component, status: str = "deployed", number: int = 1) -> Revision:
     release = part.release
     when = NOW.timestamp() - 999 + number
     return Revision(release.key, number, status, Key("a", "b"), "s", "1", when, release.digest, "u")

@@ -12,7 +12,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import ARCHIVE, Content, Part, Revision, Run
+from modelplane_operator.kube.releases import ARCHIVE, Component, Content, Revision, Run
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
@@ -39,7 +39,7 @@ def stack(*, deleting: bool = False, **spec: Any) -> ServingStack:
     return ServingStack.parse({"metadata": metadata, "spec": {"secrets": secrets, **spec}})
 
 
-def deployed(part: Part, *, status: str = "deployed") -> Revision:
+def deployed(part: Component, *, status: str = "deployed") -> Revision:
     release = part.release
     secret = Key(release.key.namespace, f"sh.helm.release.v1.{release.key.name}.v1")
     return Revision(release.key, 1, status, secret, "s", "1", NOW.timestamp() - 999, release.digest, "u")

@@ -22,7 +22,7 @@ from modelplane_operator.api.model_service import ModelService
 from modelplane_operator.api.placement import Claim, EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.api.serving_stack import ServingStack
 from modelplane_operator.kube.cloud import Ref, Wanted
-from modelplane_operator.kube.releases import Part
+from modelplane_operator.kube.releases import Component
 from modelplane_operator.rendering import traefik
 from modelplane_operator.rendering.backend_url import Backend, InvalidUrl, Reach, parse_url
 from modelplane_operator.rendering.cluster_gateway import gateway_of, render_cluster_gateway, render_system_namespace
@@ -173,7 +173,7 @@ def _serving_stack(documents: Sequence[Manifest]) -> Sequence[Manifest]:
     return [*render_namespaces(stack), *render_before(stack), *(_chart(part) for part in parts(stack))]
 
 
-def _chart(part: Part) -> Manifest:
+def _chart(part: Component) -> Manifest:
     """A chart as Helm is asked for it."""
     release = part.release
     asked = {"part": part.name, "after": [*part.after], "release": str(release.key), "chart": release.chart}
