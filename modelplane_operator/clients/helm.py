@@ -40,7 +40,7 @@ from modelplane_operator.clients.releases import content, may_be_a_release, revi
 from modelplane_operator.clients.tracing import begun
 from modelplane_operator.kube.errors import ClientError, Foreign, NotLeading
 from modelplane_operator.kube.objects import Key, Manifest, key_of
-from modelplane_operator.kube.releases import ARCHIVE, Content, Release, Revision, Run, Verb
+from modelplane_operator.kube.releases import ARCHIVE, Release, Revision, RevisionContent, Run, Verb
 from modelplane_operator.kube.resources import SECRET, ResourceType
 
 OF_ONE_CLUSTER = 2  # a cluster on which everything hangs must not keep the others waiting
@@ -89,8 +89,8 @@ class Helm:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
     _slots: asyncio.Semaphore = field(init=False)
     _slots_by_cluster: dict[str, asyncio.Semaphore] = field(default_factory=dict[str, asyncio.Semaphore], init=False)
-    _contents: dict[str, dict[tuple[str, str], Content]] = field(
-        default_factory=dict[str, dict[tuple[str, str], Content]], init=False
+    _contents: dict[str, dict[tuple[str, str], RevisionContent]] = field(
+        default_factory=dict[str, dict[tuple[str, str], RevisionContent]], init=False
     )
 
     def __post_init__(self) -> None:
@@ -107,11 +107,13 @@ class Helm:
         """By release, the run that is under way on a cluster, or was the latest since we began."""
         return {release: run for (where, release), run in self._runs.items() if where == cluster}
 
-    async def contents(self, cluster: HelmTarget, wanted: Iterable[Revision]) -> Mapping[tuple[Key, int], Content]:
+    async def contents(
+        self, cluster: HelmTarget, wanted: Iterable[Revision]
+    ) -> Mapping[tuple[Key, int], RevisionContent]:
         """What these revisions hold. Each is read once; those that are not asked for are forgotten."""
         known = self._contents.get(cluster.name, {})
-        found: dict[tuple[str, str], Content] = {}
-        answer: dict[tuple[Key, int], Content] = {}
+        found: dict[tuple[str, str], RevisionContent] = {}
+        answer: dict[tuple[Key, int], RevisionContent] = {}
         for revision in wanted:
             identity = (revision.uid, revision.version)
             if (read := known.get(identity)) is None:

@@ -98,7 +98,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class RevisionContent:
     """What a revision holds, as its Secret's payload tells it."""
 
     chart: str

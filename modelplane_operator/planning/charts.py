@@ -21,7 +21,7 @@ from typing import Any, cast
 from modelplane_operator.api.serving_stack import ComponentState
 from modelplane_operator.kube.backoff import Backoff
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import PENDING, UNDECIDED, Component, Content, Release, Revision, Run
+from modelplane_operator.kube.releases import PENDING, UNDECIDED, Component, Release, Revision, RevisionContent, Run
 from modelplane_operator.kube.words import counted
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
@@ -63,7 +63,7 @@ class Seen:
     """The seconds after which no Helm can be at work any more on what it last wrote then."""
     history: Mapping[Key, tuple[Revision, ...]] = field(default_factory=dict[Key, tuple[Revision, ...]])
     """Revisions by release, the newest first."""
-    contents: Mapping[tuple[Key, int], Content] = field(default_factory=dict[tuple[Key, int], Content])
+    contents: Mapping[tuple[Key, int], RevisionContent] = field(default_factory=dict[tuple[Key, int], RevisionContent])
     runs: Mapping[Key, Run] = field(default_factory=dict[Key, Run])
     workloads: tuple[Workload, ...] = ()
 

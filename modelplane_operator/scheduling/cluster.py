@@ -10,7 +10,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.inference_cluster import GpuPool, InferenceCluster, PublishedDevice
 from modelplane_operator.api.shared import Attribute
-from modelplane_operator.scheduling.content import Content
+from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.taints import Taint
 from modelplane_operator.selectors.cel import Attribute as Value
 from modelplane_operator.selectors.cel import Device, Version
@@ -31,19 +31,19 @@ class NodeDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeShape(Content):
+class NodeShape(CachedHash):
     """What every node of a pool has. Pools with equal offers share all that is worked out for one."""
 
     devices: tuple[NodeDevice, ...]
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Profile(Content):
+class Profile(CachedHash):
     """The offers of a cluster's pools in their published order: all that decides which hardware fits there."""
 
     offers: tuple[NodeShape, ...]
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 class ClusterPhase(Enum):

@@ -10,7 +10,7 @@ from modelplane_operator.api.model_cache import CachedCluster, ModelCache
 from modelplane_operator.api.model_deployment import DeployedEngine, DeviceRequest, Member, ModelDeployment, ReplicaSpec
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
-from modelplane_operator.scheduling.content import Content
+from modelplane_operator.scheduling.cached_hash import CachedHash
 from modelplane_operator.scheduling.placement import Owner, pods
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
@@ -36,18 +36,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRequirement(Content):
+class MemberRequirement(CachedHash):
     """One kind of pod of an engine, and how many nodes all copies of it take when they claim devices."""
 
     role: str
     nodes: int
     requests: tuple[Request, ...]
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class EngineRequirement(Content):
+class EngineRequirement(CachedHash):
     """Pods that must run on the nodes of one pool; those of a gang, of which there may be copies, on one fabric."""
 
     name: str
@@ -55,18 +55,18 @@ class EngineRequirement(Content):
     gangs: int = 0
     """How many; none where each pod is for itself."""
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement(Content):
+class Requirement(CachedHash):
     """What one replica needs of a cluster. Deployments with equal needs share all that is worked out for one."""
 
     engines: tuple[EngineRequirement, ...]
     labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
 
-    __hash__ = Content.__hash__
+    __hash__ = CachedHash.__hash__
 
 
 @dataclass(frozen=True, slots=True)

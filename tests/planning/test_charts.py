@@ -9,7 +9,7 @@ import pytest
 
 from modelplane_operator.clients.helm import Helm
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import Component, Content, Release, Revision, Run
+from modelplane_operator.kube.releases import Component, Release, Revision, RevisionContent, Run
 from modelplane_operator.planning.charts import REQUEUE_AFTER, Seen, Workload, judge, remove
 from modelplane_operator.planning.plan import Install, MarkFailed, RollBack, Step, Uninstall
 
@@ -19,7 +19,7 @@ WANTED = Release(KEY, "cert-manager", "https://charts.example", "v1.1.0", {"a": 
 BEFORE = replace(WANTED, version="v1.0.0")
 PART = Component("cert-manager", WANTED)
 PATIENCE = 420.0
-HELD = Content("cert-manager", "v1.1.0", {"a": 1}, "said by Helm")
+HELD = RevisionContent("cert-manager", "v1.1.0", {"a": 1}, "said by Helm")
 
 
 def revision(
@@ -51,7 +51,7 @@ class Case:
     step: Step | None
     said: str = ""
     run: Run | None = None
-    held: dict[int, Content] = field(default_factory=dict)
+    held: dict[int, RevisionContent] = field(default_factory=dict)
     requeue_after: float | None = REQUEUE_AFTER
     workloads: tuple[Workload, ...] = ()
 

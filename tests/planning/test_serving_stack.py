@@ -12,7 +12,7 @@ from modelplane_operator.api import labels
 from modelplane_operator.api.serving_stack import ServingStack, ServingStackStatus
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
-from modelplane_operator.kube.releases import ARCHIVE, Component, Content, Revision, Run
+from modelplane_operator.kube.releases import ARCHIVE, Component, Revision, RevisionContent, Run
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
@@ -200,7 +200,7 @@ def test_it_tells_which_archive_was_installed_as_far_as_the_cluster_says_so(
     known = stack()
     release = next(part.release for part in parts(known) if part.name == "cert-manager")
     site = there(known, *children(known), releases=history(known))
-    contents = {(release.key, 1): Content(release.chart, release.version, {}, description)}
+    contents = {(release.key, 1): RevisionContent(release.chart, release.version, {}, description)}
     found = planned(known, replace(site, charts=replace(site.charts, contents=contents)))
 
     assert isinstance(found.status, ServingStackStatus)
