@@ -21,7 +21,7 @@ from modelplane_operator.api.isolation import Isolation
 from modelplane_operator.api.llm_inference_grant import LLMInferenceGrant
 from modelplane_operator.api.model import Model, Rule, list_map
 from modelplane_operator.api.node_pool import POOLS_OF_EKS_STAY, POOLS_OF_GKE_STAY, NodePool
-from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, Claim, Effect
+from modelplane_operator.api.shared import Amounts, Attribute, CacheStatus, ClaimMode, Effect
 
 # What it offers -------------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class PublishedDevice(Model):
 
     name: Annotated[str, Field(max_length=63)]
     """Name of the device in its class."""
-    claim: Claim | None = None
+    claim: ClaimMode | None = None
     """Whether pods claim it, or it only guides placement."""
     driver: Annotated[str, Field(max_length=253)]
     """DRA driver of the device."""
