@@ -29,9 +29,9 @@ from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, prune
 from modelplane_operator.rendering.backend_url import (
     DEFAULT_PORTS,
     Backend,
-    Fault,
     InvalidUrl,
     Reach,
+    UrlFault,
     leads_nowhere,
     misled,
     parse_url,
@@ -198,10 +198,10 @@ def _outside(seen: Observed, backend: Backend) -> Backend | InvalidUrl | _Unreso
     places = _places(seen, backend)
     if places & seen.outside.gateways and not _goes_on(seen, backend, places):
         words = f"{backend.host} is the gateway of a workload cluster, to which only endpoints of replicas lead"
-        return InvalidUrl(Fault.FORBIDDEN, words)
+        return InvalidUrl(UrlFault.FORBIDDEN, words)
     if places & seen.outside.hub_gateway and not seen.reach.allows(backend.address or backend.host):
         words = f"{backend.host} is this hub's own gateway: name the place that the model is asked at behind it"
-        return InvalidUrl(Fault.FORBIDDEN, words)
+        return InvalidUrl(UrlFault.FORBIDDEN, words)
     if found and found.unknown and not found.addresses and not _in_use(seen, backend):
         return leads_nowhere(backend.host)
     return backend

@@ -18,7 +18,7 @@ from modelplane_operator.selectors.evaluate import BUDGET, Frame
 from modelplane_operator.selectors.program import Program
 from modelplane_operator.selectors.reasons import nearness, reason
 from modelplane_operator.selectors.syntax import parse
-from modelplane_operator.selectors.tree import Fault, SelectorError
+from modelplane_operator.selectors.tree import CompileError, SelectorError
 from modelplane_operator.selectors.values import EvaluationError, OutOfBudget
 
 __all__ = ["Attribute", "Device", "Selector", "SelectorError", "Verdict", "Version", "compile", "evaluate"]
@@ -113,7 +113,7 @@ def _check(text: str) -> _Checked:
     try:
         program = compile_expression(parse(text))
         cost = worst_cost(program.root, program)
-    except Fault as fault:
+    except CompileError as fault:
         raise SelectorError(fault.message, text, fault.at, fault.hint) from None
     except Exception as error:  # our mistake; one selector must not stop the scheduler
         raise SelectorError(f"internal error: {error!r}", text, 0) from error
