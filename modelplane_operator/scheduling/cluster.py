@@ -53,7 +53,7 @@ class ClusterPhase(Enum):
     NOT_READY = "not Ready"
     UNREACHABLE = "unreachable"
     NO_GATEWAY = "no gateway"
-    GOING = "being deleted"
+    TERMINATING = "being deleted"
 
 
 class Largest(NamedTuple):
@@ -132,7 +132,7 @@ def _phase(
     cluster: InferenceCluster, ready: Condition | None, gateway: str, unreachable_since: datetime | None
 ) -> ClusterPhase:
     if cluster.metadata.deletion_timestamp is not None:
-        return ClusterPhase.GOING
+        return ClusterPhase.TERMINATING
     if unreachable_since is not None:
         return ClusterPhase.UNREACHABLE
     if ready is None or ready.status != "True":

@@ -44,13 +44,13 @@ from modelplane_operator.scheduling.reasons import (
     Displaced,
     Duplicate,
     Forced,
-    Going,
     Leaving,
     Lost,
     Moving,
     Outdated,
     ScaledDown,
     Tainted,
+    Terminating,
 )
 from modelplane_operator.scheduling.requirement import Ask
 from modelplane_operator.scheduling.settling import Settled, settle
@@ -145,9 +145,9 @@ def to_move(
     return {replica.key: (replica, reason) for replica, reason in found}
 
 
-def _drained(ask: Ask, site: Site) -> Going | Tainted | None:
-    if site.cluster.phase is ClusterPhase.GOING:
-        return Going()
+def _drained(ask: Ask, site: Site) -> Terminating | Tainted | None:
+    if site.cluster.phase is ClusterPhase.TERMINATING:
+        return Terminating()
     if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
         return Tainted(taint.key, taint.value, taint.effect)
     return None
@@ -186,7 +186,7 @@ def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
 
 def _is_forced(why: Moving, site: Site) -> bool:
     """Whether a replica without another place goes all the same."""
-    return isinstance(why, Going | Tainted) and site.cluster.drained_by_force
+    return isinstance(why, Terminating | Tainted) and site.cluster.drained_by_force
 
 
 def _in_order(placements: Iterable[Placement]) -> tuple[Placement, ...]:

@@ -12,9 +12,9 @@ from modelplane_operator.scheduling.ledger import Site
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
+    ClusterUnreachable,
     Crowded,
     Full,
-    Going,
     LabelDiffers,
     Nearness,
     NoGangs,
@@ -28,9 +28,9 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
+    Terminating,
     TooSmall,
     UnknownPools,
-    Unreachable,
 )
 from modelplane_operator.scheduling.requirement import EngineRequirement, Requirement
 from modelplane_operator.scheduling.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
@@ -104,8 +104,8 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
     for key, wanted in requirement.labels:
         if cluster.labels.get(key) != wanted:
             return LabelDiffers(key, wanted, cluster.labels.get(key))
-    if cluster.phase is ClusterPhase.GOING:
-        return Going()
+    if cluster.phase is ClusterPhase.TERMINATING:
+        return Terminating()
     if not cluster.pools.names:
         return NoPools(_unusable(site))
     hosting = hosting or hosts(requirement.engines, cluster.pools.profile)
@@ -222,12 +222,12 @@ def _usage(pools: Sequence[int], site: Site) -> float:
     return 1 - free / nodes if nodes else 1.0
 
 
-def _unusable(site: Site) -> NotReady | Unreachable | NoGateway | None:
+def _unusable(site: Site) -> NotReady | ClusterUnreachable | NoGateway | None:
     match site.cluster.phase:
         case ClusterPhase.NOT_READY:
             return NotReady(site.cluster.why)
         case ClusterPhase.UNREACHABLE:
-            return Unreachable()
+            return ClusterUnreachable()
         case ClusterPhase.NO_GATEWAY:
             return NoGateway()
         case _:

@@ -24,10 +24,10 @@ from modelplane_operator.scheduling.problems import (
     Problem,
 )
 from modelplane_operator.scheduling.reasons import (
+    ClusterUnreachable,
     Contended,
     Crowded,
     Full,
-    Going,
     LabelDiffers,
     NoGangs,
     NoGateway,
@@ -41,11 +41,11 @@ from modelplane_operator.scheduling.reasons import (
     Spare,
     Split,
     Tainted,
+    Terminating,
     TooFewDevices,
     TooSmall,
     UnknownPools,
     Unlike,
-    Unreachable,
 )
 from modelplane_operator.scheduling.requirement import NoCache, ask
 from modelplane_operator.scheduling.schedule import schedule
@@ -227,7 +227,7 @@ CASES = [
         NoPools(NotReady("Creating")),
         "it is not Ready (Creating)",
     ),
-    Case("a cluster on its way out", b.deployment(), b.cluster("a", terminating=True), Going(), "it is being deleted"),
+    Case("a terminating cluster", b.deployment(), b.cluster("a", terminating=True), Terminating(), "it is being deleted"),
     Case(
         "another label",
         b.deployment(labels={"region": "eu"}),
@@ -326,7 +326,7 @@ def test_a_cluster_that_does_not_answer_says_so() -> None:
     fleet.observe_cluster(b.cluster("a"), unreachable_since=NOW)
     decision = schedule(ask(b.deployment()), fleet, now=NOW)
 
-    assert decision.refusals == (Refusal(1, "a", Unreachable()),)
+    assert decision.refusals == (Refusal(1, "a", ClusterUnreachable()),)
 
 
 def test_the_summary_counts_groups_and_names_the_nearest_misses() -> None:

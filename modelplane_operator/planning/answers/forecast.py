@@ -11,7 +11,7 @@ from modelplane_operator.api.inference_cluster import Taint
 from modelplane_operator.api.placement import Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.words import sentence
-from modelplane_operator.planning.answers.documents import Going, Outcome
+from modelplane_operator.planning.answers.documents import LeavingReplica, Outcome
 from modelplane_operator.planning.answers.fixes import fixes
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.model_deployment.course import Course, decide
@@ -91,10 +91,12 @@ def _outcome(deployment: ModelDeployment, snapshot: Snapshot, fleet: FleetModel)
         settled=decision.settled,
         decision=sentence(summary(decision)),
         added=tuple(map(_place, decision.new)),
-        removed=tuple(Going(one.replica.key.name, one.replica.cluster, leaving(one.why)) for one in decision.removed),
+        removed=tuple(
+            LeavingReplica(one.replica.key.name, one.replica.cluster, leaving(one.why)) for one in decision.removed
+        ),
         restarted=tuple(key.name for key in course.changed),
         stuck=tuple(
-            Going(one.replica.key.name, one.replica.cluster, reason_to_move(one.why)) for one in decision.stuck
+            LeavingReplica(one.replica.key.name, one.replica.cluster, reason_to_move(one.why)) for one in decision.stuck
         ),
         waiting=decision.missing,
         help=tuple(sentence(str(fix)) for fix in told),
