@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from modelplane_operator.scheduling.cluster import ClusterPhase, ClusterView
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Displaced, Lost
 from modelplane_operator.scheduling.requirement import Ask
 
 
 def lost(
-    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+    ask: Ask, staying: Iterable[Replica], namesakes: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Lost], ...]:
     """The replicas to give up, each as soon as there is a place for another."""
     if ask.failover is None:
@@ -34,7 +34,7 @@ def lost(
     return tuple(overdue[: max(ask.failover.most - given_up, 0)])
 
 
-def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime) -> datetime | None:
+def next_loss(ask: Ask, staying: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime) -> datetime | None:
     """When the next replica will be overdue, if nothing changes until then."""
     if ask.failover is None:
         return None
@@ -46,7 +46,7 @@ PATIENCE = timedelta(minutes=5)  # a node that restarts is back by then
 
 
 def displaced(
-    staying: Iterable[Replica], sites: Mapping[str, Site], now: datetime
+    staying: Iterable[Replica], sites: Mapping[str, ClusterInfo], now: datetime
 ) -> tuple[tuple[Replica, Displaced], ...]:
     """The replicas that wait for nodes which their pools do not have any more."""
     return tuple(
@@ -64,7 +64,7 @@ def next_displaced(staying: Iterable[Replica], now: datetime) -> datetime | None
     return min((due for due in dues if due > now), default=None)
 
 
-def _short(replica: Replica, site: Site) -> Displaced | None:
+def _short(replica: Replica, site: ClusterInfo) -> Displaced | None:
     """The first of its pools that is known to have fewer nodes than its replicas take."""
     if site.cluster.phase is not ClusterPhase.READY:
         return None
@@ -84,5 +84,5 @@ def _due(replica: Replica, cluster: ClusterView, after: timedelta) -> datetime |
     return cluster.unhealthy_since + after
 
 
-def _is_unwell(site: Site | None) -> bool:
+def _is_unwell(site: ClusterInfo | None) -> bool:
     return site is not None and site.cluster.unhealthy_since is not None

@@ -22,7 +22,7 @@ from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.cluster import NodeShape, Pools, Profile
 from modelplane_operator.scheduling.decision import Refusal
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosting, Hosts, OnNodes, hosts_by
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import Group, Nearness, Spare
@@ -48,12 +48,12 @@ Entry = tuple[Nearness, str]
 class _Place:
     """Where a cluster stands in a view: as it was when it was asked, and which of its pools could host a replica."""
 
-    site: Site
+    site: ClusterInfo
     hosting: Hosting
     group: Group
     entry: Entry
 
-    def still_holds(self, site: Site) -> bool:
+    def still_holds(self, site: ClusterInfo) -> bool:
         """Whether nothing has changed that the answer depends on: other pools than those that could host do not."""
         if site.cluster is not self.site.cluster:
             return False
@@ -74,7 +74,7 @@ class _View:
     places: dict[str, _Place] = field(default_factory=dict[str, _Place])
     groups: dict[Group, list[Entry]] = field(default_factory=dict[Group, list[Entry]])
 
-    def put(self, sites: Sequence[Site]) -> None:
+    def put(self, sites: Sequence[ClusterInfo]) -> None:
         """Ask these clusters, as far as their answers may be others than before."""
         engines = [OnNodes(engine) for engine in self.requirement.engines]
         known: dict[Profile, Hosting] = {}
@@ -130,7 +130,7 @@ class FleetModel:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, ClusterInfo] = {}
         self._published: dict[str, tuple[tuple[GpuPool, ...], Pools]] = {}
         self._interned: dict[NodeShape | Profile, NodeShape | Profile] = {}
         self._contents = 0  # offers and profiles that are published, each as often as it is
@@ -163,7 +163,7 @@ class FleetModel:
         seen = clusters.read(cluster, pools=pools, unreachable_since=unreachable_since)
         known = self._sites.get(name)
         if known is None or known.cluster != seen:
-            self._put(Site.of(seen, self._used.get(name, {})))
+            self._put(ClusterInfo.of(seen, self._used.get(name, {})))
 
     def forget_cluster(self, name: str) -> None:
         """The cluster does not exist any more."""
@@ -201,7 +201,7 @@ class FleetModel:
             self._devices = frozenset(offered.device for offer in offers for offered in offer.devices)
         return self._devices
 
-    def site(self, cluster: str) -> Site | None:
+    def site(self, cluster: str) -> ClusterInfo | None:
         return self._sites.get(cluster)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
@@ -247,7 +247,7 @@ class FleetModel:
         view.revision = self._revision
         return view
 
-    def _put(self, site: Site) -> None:
+    def _put(self, site: ClusterInfo) -> None:
         name = site.cluster.name
         self._sites[name] = site
         self._revision += 1
@@ -288,7 +288,7 @@ class FleetModel:
         if not used:
             del self._used[cluster]
         if (site := self._sites.get(cluster)) is not None:
-            self._put(Site.of(site.cluster, used))
+            self._put(ClusterInfo.of(site.cluster, used))
 
     def _pools(self, name: str, published: tuple[GpuPool, ...]) -> Pools:
         """The pools as read before, while the same are published: most events of a cluster leave them alone."""

@@ -36,7 +36,7 @@ from modelplane_operator.scheduling.cluster import ClusterPhase
 from modelplane_operator.scheduling.decision import Decision, Held, Removal, Stuck
 from modelplane_operator.scheduling.failover import displaced, lost, next_displaced, next_loss
 from modelplane_operator.scheduling.filling import Filled, fill
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.problems import NoClusters
 from modelplane_operator.scheduling.reasons import (
@@ -108,7 +108,7 @@ def schedule(ask: Ask, fleet: FleetSnapshot, *, now: datetime) -> Decision:
     )
 
 
-def retain(ours: Iterable[Replica], sites: Mapping[str, Site]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
+def retain(ours: Iterable[Replica], sites: Mapping[str, ClusterInfo]) -> tuple[Sequence[Replica], Sequence[Leaver]]:
     """The replicas that stay on their clusters, and those that leave."""
     staying: dict[tuple[str, int], Replica] = {}
     leaving: list[Leaver] = []
@@ -128,7 +128,7 @@ def to_move(
     staying: Sequence[Replica],
     settled: Settled,
     given_up: Iterable[tuple[Replica, Lost | Displaced]],
-    sites: Mapping[str, Site],
+    sites: Mapping[str, ClusterInfo],
 ) -> Mapping[Key, tuple[Replica, Moving]]:
     """Which of the replicas are to run elsewhere, and why, in the order in which they are given.
 
@@ -145,7 +145,7 @@ def to_move(
     return {replica.key: (replica, reason) for replica, reason in found}
 
 
-def _drained(ask: Ask, site: Site) -> Terminating | Tainted | None:
+def _drained(ask: Ask, site: ClusterInfo) -> Terminating | Tainted | None:
     if site.cluster.phase is ClusterPhase.TERMINATING:
         return Terminating()
     if taint := untolerated(site.cluster.taints, ask.requirement.tolerations, {NO_EXECUTE}):
@@ -160,7 +160,7 @@ def scale_down(ask: Ask, order: Sequence[Replica], movable: Mapping[Key, tuple[R
     return leavers[: max(len(order) - max(ask.replicas, 0), 0)]
 
 
-def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequence[Replica]:
+def worst_first(staying: Iterable[Replica], sites: Mapping[str, ClusterInfo]) -> Sequence[Replica]:
     """The order in which replicas go.
 
     First one that works least; of those, one on the cluster that has most of ours by then, and the later by name; of
@@ -177,14 +177,14 @@ def worst_first(staying: Iterable[Replica], sites: Mapping[str, Site]) -> Sequen
     return [replica for _, replica in order]
 
 
-def _illness(replica: Replica, sites: Mapping[str, Site]) -> int:
+def _illness(replica: Replica, sites: Mapping[str, ClusterInfo]) -> int:
     site = sites.get(replica.cluster)
     if site is None or site.cluster.phase is not ClusterPhase.READY:
         return 2
     return 0 if replica.ready else 1
 
 
-def _is_forced(why: Moving, site: Site) -> bool:
+def _is_forced(why: Moving, site: ClusterInfo) -> bool:
     """Whether a replica without another place goes all the same."""
     return isinstance(why, Terminating | Tainted) and site.cluster.drained_by_force
 

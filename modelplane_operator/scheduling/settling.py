@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from modelplane_operator.api.placement import EnginePlacement, MemberPlacement, Placement
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.scheduling.decision import Held
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Hosts, Match, hosts, match
 from modelplane_operator.scheduling.placement import Replica, charges, larger
 from modelplane_operator.scheduling.reasons import Outdated, Refused
@@ -22,7 +22,7 @@ class Settled:
 
     kept: tuple[tuple[Replica, Placement], ...]
     held: tuple[Held, ...]
-    sites: Mapping[str, Site]
+    sites: Mapping[str, ClusterInfo]
 
     @property
     def staying(self) -> tuple[Replica, ...]:
@@ -37,7 +37,7 @@ class Settled:
         )
 
 
-def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, Site]) -> Settled:
+def settle(ask: Ask, staying: Sequence[Replica], sites: Mapping[str, ClusterInfo]) -> Settled:
     """Give every replica its present shape where there is room for it; the others are held as they are."""
     if not ask.readable:
         return Settled((), tuple(Held(replica, None) for replica in staying), sites)
@@ -80,7 +80,7 @@ def _needs_no_more(engines: Engines, replica: Replica) -> bool:
     return all(nodes <= has.get(pool, 0) for pool, nodes in charges(engines).items())
 
 
-def _pinned(requirement: Requirement, replica: Replica, site: Site) -> Engines | None:
+def _pinned(requirement: Requirement, replica: Replica, site: ClusterInfo) -> Engines | None:
     """The present shape in the replica's own pools, whether or not they have room; None when they do not match."""
     known = {engine.name: engine for engine in replica.engines}
     if len(requirement.engines) != len(replica.engines) or any(
@@ -91,7 +91,7 @@ def _pinned(requirement: Requirement, replica: Replica, site: Site) -> Engines |
     return tuple(filter(None, engines)) if None not in engines else None
 
 
-def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: Site) -> EnginePlacement | None:
+def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: ClusterInfo) -> EnginePlacement | None:
     if [member.role for member in engine.members] != [member.role for member in was.members]:
         return None
     pools = site.cluster.pools
@@ -106,7 +106,7 @@ def _pinned_engine(engine: EngineRequirement, was: EnginePlacement, site: Site) 
     return EnginePlacement(engine.name, tuple(members)) if any(member.claims for member in members) else None
 
 
-def _has_room(requirement: Requirement, engines: Engines, site: Site) -> bool:
+def _has_room(requirement: Requirement, engines: Engines, site: ClusterInfo) -> bool:
     pools = site.cluster.pools
     return all(nodes <= site.free_in(pool) for pool, nodes in charges(engines).items()) and all(
         gathers(engine, nodes, pools, pools.names.index(pool))
@@ -115,7 +115,7 @@ def _has_room(requirement: Requirement, engines: Engines, site: Site) -> bool:
     )
 
 
-def _refitted(requirement: Requirement, replica: Replica, site: Site) -> Engines | Refused:
+def _refitted(requirement: Requirement, replica: Replica, site: ClusterInfo) -> Engines | Refused:
     """The present shape on the replica's cluster, with its own nodes to spend: in its pools if that can be."""
     own = site.released(replica.charges)
     pinned = _pinned(requirement, replica, own)

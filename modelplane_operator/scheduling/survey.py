@@ -8,7 +8,7 @@ from modelplane_operator.api.placement import EnginePlacement, MemberPlacement
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.cluster import ClusterPhase, Pools
 from modelplane_operator.scheduling.decision import Refusal
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.matching import Claimless, Hosting, Hosts, Option, Unhosted, Unmatched, hosts
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.reasons import (
@@ -60,7 +60,7 @@ Answer = Fit | Refused
 class Survey:
     """What the clusters of a fleet answer to a need."""
 
-    candidates: tuple[Site, ...]
+    candidates: tuple[ClusterInfo, ...]
     """The first of those that fit: least used first, then by name."""
     fitting: int
     """How many fit in all."""
@@ -81,7 +81,7 @@ class FleetSnapshot(Protocol):
         """All different devices of the fleet."""
         ...
 
-    def site(self, cluster: str) -> Site | None:
+    def site(self, cluster: str) -> ClusterInfo | None:
         """A cluster and its free nodes."""
         ...
 
@@ -94,7 +94,7 @@ class FleetSnapshot(Protocol):
         ...
 
 
-def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None) -> Answer:
+def answer(requirement: Requirement, site: ClusterInfo, hosting: Hosting | None = None) -> Answer:
     """Whether the cluster takes one more replica; `hosting` says which of its pools could, when that is known.
 
     What is wrong for good is told before what may pass: a cluster that is called full, tainted or not Ready has the
@@ -121,7 +121,9 @@ def answer(requirement: Requirement, site: Site, hosting: Hosting | None = None)
     return fit(requirement.engines, hosting, site)
 
 
-def fit(engines: Sequence[EngineRequirement], hosts: Hosts, site: Site) -> Fit | Full | TooSmall | Scattered | Crowded:
+def fit(
+    engines: Sequence[EngineRequirement], hosts: Hosts, site: ClusterInfo
+) -> Fit | Full | TooSmall | Scattered | Crowded:
     """Give each engine the earliest pool that it can have once the others have theirs; or say what is short."""
     if site.cluster.pools.fabrics:
         gathered = _gathered(engines, hosts, site.cluster.pools)
@@ -174,7 +176,7 @@ def _scattered(engine: EngineRequirement, options: Sequence[Option], pools: Pool
     return min(told, key=lambda found: found.nearness)
 
 
-def _short(engine: EngineRequirement, options: Sequence[Option], site: Site) -> Full | TooSmall:
+def _short(engine: EngineRequirement, options: Sequence[Option], site: ClusterInfo) -> Full | TooSmall:
     """The pool that is nearest to having enough nodes for an engine: in all, if none ever has, else free ones."""
     pools = site.cluster.pools
     large = [option for option in options if option.nodes <= pools.nodes[option.pool]]
@@ -198,7 +200,9 @@ def _choose(options: tuple[tuple[Option, ...], ...], free: tuple[int, ...]) -> t
     return None if bins is None else tuple(row[pool] for row, pool in zip(by_pool, bins, strict=True))
 
 
-def placed(engines: Sequence[EngineRequirement], chosen: Sequence[Option], site: Site) -> tuple[EnginePlacement, ...]:
+def placed(
+    engines: Sequence[EngineRequirement], chosen: Sequence[Option], site: ClusterInfo
+) -> tuple[EnginePlacement, ...]:
     """The engines on the pools that were chosen for them."""
     names = site.cluster.pools.names
     return tuple(
@@ -213,7 +217,7 @@ def placed(engines: Sequence[EngineRequirement], chosen: Sequence[Option], site:
     )
 
 
-def _usage(pools: Sequence[int], site: Site) -> float:
+def _usage(pools: Sequence[int], site: ClusterInfo) -> float:
     total = site.cluster.pools.nodes
     nodes = free = 0
     for pool in pools:
@@ -222,7 +226,7 @@ def _usage(pools: Sequence[int], site: Site) -> float:
     return 1 - free / nodes if nodes else 1.0
 
 
-def _unusable(site: Site) -> NotReady | ClusterUnreachable | NoGateway | None:
+def _unusable(site: ClusterInfo) -> NotReady | ClusterUnreachable | NoGateway | None:
     match site.cluster.phase:
         case ClusterPhase.NOT_READY:
             return NotReady(site.cluster.why)
@@ -234,7 +238,7 @@ def _unusable(site: Site) -> NotReady | ClusterUnreachable | NoGateway | None:
             return None
 
 
-def unhosted(site: Site, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
+def unhosted(site: ClusterInfo, why: Unmatched | Claimless | Unhosted) -> NoMatch | NothingToClaim | Split:
     if isinstance(why, Unmatched):
         return NoMatch(why.engine, why.role, site.cluster.pools.names[why.pool], why.miss)
     if isinstance(why, Claimless):

@@ -6,7 +6,7 @@ from modelplane_operator.api.base import OwnerReference
 from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Owner
 from tests.support import builders as b
 
@@ -14,7 +14,7 @@ CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
 
 
 def test_what_is_charged_can_be_released() -> None:
-    site = Site.of(clusters.read(CLUSTER), {"x": 1})
+    site = ClusterInfo.of(clusters.read(CLUSTER), {"x": 1})
 
     assert site.free == (3, 2)
     assert site.charged({"x": 2, "y": 3}).free == (1, -1)
@@ -22,7 +22,7 @@ def test_what_is_charged_can_be_released() -> None:
 
 
 def test_a_pool_that_is_not_published_is_charged_nothing() -> None:
-    site = Site.of(clusters.read(CLUSTER), {"gone": 7})
+    site = ClusterInfo.of(clusters.read(CLUSTER), {"gone": 7})
 
     assert site.charged({"gone": 1}).free == (4, 2)
 

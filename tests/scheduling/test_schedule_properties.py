@@ -22,7 +22,7 @@ from modelplane_operator.scheduling import prose
 from modelplane_operator.scheduling import schedule as schedules
 from modelplane_operator.scheduling.assignment import assign
 from modelplane_operator.scheduling.decision import Decision
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.reasons import Displaced, Lost, Outdated, ScaledDown, Spare, Tainted, Terminating
 from modelplane_operator.scheduling.requirement import ask
 from modelplane_operator.scheduling.schedule import schedule
@@ -149,7 +149,7 @@ def test_weights_that_are_there_change_where_replicas_go_and_never_how_many(
         assert world.decide(deployment, *everywhere).new == plain.new
 
 
-def fits(deployment: ModelDeployment, site: Site) -> bool:
+def fits(deployment: ModelDeployment, site: ClusterInfo) -> bool:
     return isinstance(answer(ask(deployment).requirement, site), Fit)
 
 

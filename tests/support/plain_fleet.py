@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from modelplane_operator.scheduling.cluster import ClusterView
 from modelplane_operator.scheduling.decision import tally
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 from modelplane_operator.scheduling.placement import Replica
 from modelplane_operator.scheduling.requirement import Requirement
 from modelplane_operator.scheduling.survey import Fit, Survey, answer
@@ -30,9 +30,9 @@ class PlainFleet:
     def size(self) -> int:
         return len(self.clusters)
 
-    def site(self, cluster: str) -> Site | None:
+    def site(self, cluster: str) -> ClusterInfo | None:
         used = sum((Counter(r.charges) for r in self.known if r.cluster == cluster), Counter[str]())
-        return next((Site.of(found, used) for found in self.clusters if found.name == cluster), None)
+        return next((ClusterInfo.of(found, used) for found in self.clusters if found.name == cluster), None)
 
     def replicas(self, namespace: str, deployment: str) -> tuple[Replica, ...]:
         named = (r for r in self.known if (r.owner.namespace, r.owner.name) == (namespace, deployment))

@@ -9,13 +9,15 @@ from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.kube.words import counted, sentence
 from modelplane_operator.planning.admission.verdict import Verdict
 from modelplane_operator.planning.node_pools import declared
-from modelplane_operator.scheduling.ledger import Site
+from modelplane_operator.scheduling.ledger import ClusterInfo
 
 WAKES = frozenset({"GKE"})
 """Sources whose autoscaler knows what devices the node of a pool without nodes would have."""
 
 
-def judge(new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], site: Site | None) -> Verdict:
+def judge(
+    new: InferenceCluster, old: InferenceCluster | None, classes: Container[str], site: ClusterInfo | None
+) -> Verdict:
     """`classes`: those that exist; `site`: the cluster as the scheduler counts its nodes, when it knows it."""
     known = {pool.name: pool for pool in old.spec.node_pools} if old else dict[str, NodePool]()
     edited = [pool for pool in new.spec.node_pools if known.get(pool.name) != pool]
@@ -33,7 +35,7 @@ def _classes(pools: list[NodePool], classes: Container[str]) -> Iterator[str]:
             yield f"pool {pool.name} takes no replica until there is an InferenceClass {pool.class_name}"
 
 
-def _shrinks(new: InferenceCluster, known: dict[str, NodePool], site: Site) -> Iterator[str]:
+def _shrinks(new: InferenceCluster, known: dict[str, NodePool], site: ClusterInfo) -> Iterator[str]:
     asked = {pool.name: declared(pool) for pool in new.spec.node_pools}
     pools = site.cluster.pools
     for name, nodes, free in zip(pools.names, pools.nodes, site.free, strict=True):
