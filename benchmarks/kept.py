@@ -209,7 +209,7 @@ def _of_replica(replica: Manifest, numbers: Iterator[int]) -> Iterator[tuple[str
 
 
 def _of_endpoint(endpoint: Manifest, gateway: str, numbers: Iterator[int]) -> Iterator[Manifest]:
-    read, site = ModelEndpoint.parse(endpoint), model_endpoint.Site(gateway)
+    read, site = ModelEndpoint.parse(endpoint), model_endpoint.ClusterState(gateway)
     backend = parse_url(read.spec.url)
     if not isinstance(backend, Backend):
         raise TypeError(backend.message)

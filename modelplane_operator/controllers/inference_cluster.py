@@ -47,7 +47,15 @@ from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
 from modelplane_operator.kube.resources import GATEWAY, NAMESPACE, NODE, POLICIES, RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.inference_cluster import CHILDREN, ON_HUB, Observed, Secrets, There, is_emptied, plan
+from modelplane_operator.planning.inference_cluster import (
+    CHILDREN,
+    ON_HUB,
+    ClusterState,
+    Observed,
+    Secrets,
+    is_emptied,
+    plan,
+)
 from modelplane_operator.rendering.cluster_gateway import HTTPS_PORT
 from modelplane_operator.rendering.inference_gateway import address_of
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
@@ -194,7 +202,7 @@ def _pools_of(replica: Manifest) -> Iterator[str]:
         yield from (member["nodePoolName"] for member in entries(engine, "members"))
 
 
-def _told(there: There | None, stack: Manifest | None) -> Iterator[str]:
+def _told(there: ClusterState | None, stack: Manifest | None) -> Iterator[str]:
     """Where the gateway says to be."""
     gateways = [one for one in there.children if type_of(one) == GATEWAY] if there else []
     told = [*map(address_of, gateways), section(stack, "status", "gateway").get("address") if stack else None]

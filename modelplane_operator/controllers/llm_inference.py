@@ -15,7 +15,7 @@ from modelplane_operator.clients.tenant_clusters import KEY, TenantClusters, sec
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, key_of, labels_of, section
 from modelplane_operator.kube.resources import DEPLOYMENT, HUB, INGRESS, SECRET, SERVICE, VLLM_RUNTIME
-from modelplane_operator.planning.llm_inference import Observed, Refused, Site, ours, plan
+from modelplane_operator.planning.llm_inference import ClusterState, Observed, Refused, ours, plan
 from modelplane_operator.rendering.llm_inference import TOKEN_KEY, TOKEN_SECRET
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import Cluster, children, find
@@ -147,7 +147,7 @@ async def _site(
     clients: Clients,
     referenced: ReferencedObjects,
     tenants: TenantClusters,
-) -> Site:
+) -> ClusterState:
     name = place.name
     try:
         match place.target:
@@ -167,9 +167,11 @@ async def _site(
         token = VLLM_RUNTIME in kinds and await _token(kube, place.namespace, mine)
         if runtimes and not mine:
             others += await _engine_of_another(kube, Key(place.namespace, inference.key.name), inference.spec.runtime)
-        return Site(name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified)
+        return ClusterState(
+            name, runtimes=runtimes, children=mine, others=others, token=token, unverified=cluster.unverified
+        )
     except ClientError as error:
-        return Site(name, error, connecting=_connecting(clients, name))
+        return ClusterState(name, error, connecting=_connecting(clients, name))
 
 
 def _connecting(clients: Clients, name: str) -> bool:

@@ -35,7 +35,7 @@ from modelplane_operator.kube.resources import (
     SERVICE_ACCOUNT,
 )
 from modelplane_operator.planning.cache_status import is_meant, is_selected
-from modelplane_operator.planning.cached_cluster import Neighbour, Observed, Site, User
+from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, Observed, User
 from modelplane_operator.planning.model_cache import MOST, plan
 from modelplane_operator.planning.symptoms import symptoms, told
 from modelplane_operator.rendering.cache_sources import claim_of, content_of, credentials, source_of
@@ -130,15 +130,15 @@ async def _secret(cache: ModelCache, referenced: ReferencedObjects) -> Mapping[s
     return {variable: data[key] for variable, key in keys.items() if data.get(key)}
 
 
-async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
+async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[ClusterState]:
     """The clusters that it is meant for, and those that have something of it."""
     known = {one.name for one in cache.status.clusters} if cache.status else set[str]()
-    users, found, manifest = _users(cache, clients.hub), list[Site](), cache.to_manifest()
+    users, found, manifest = _users(cache, clients.hub), list[ClusterState](), cache.to_manifest()
     neighbours = list(_neighbours(cache, clients.hub))
     for cluster in clients.hub.find(CLUSTERS) or ():
         name = cluster["metadata"]["name"]
         storage = section(cluster, "status", "cache").get("storageClassName") or ""
-        site = Site(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
+        site = ClusterState(name, is_meant(manifest, cluster), storage, users=users.get(name, ()))
         site = _seen(site, cache, uid, clients)
         if not (site.meant or site.users or site.children or name in known):
             continue
@@ -154,7 +154,7 @@ async def _sites(cache: ModelCache, uid: str, clients: Clients) -> list[Site]:
     return sorted(found, key=lambda one: one.name)
 
 
-def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
+def _seen(site: ClusterState, cache: ModelCache, home: str, clients: Clients) -> ClusterState:
     """The same with what is on the cluster."""
     try:
         there = clients.fleet(site.name)
@@ -172,8 +172,8 @@ def _seen(site: Site, cache: ModelCache, home: str, clients: Clients) -> Site:
 
 
 def _with_sharers(
-    site: Site, cache: ModelCache, neighbours: Iterable[tuple[ModelCache, str, bool]], clients: Clients
-) -> Site:
+    site: ClusterState, cache: ModelCache, neighbours: Iterable[tuple[ModelCache, str, bool]], clients: Clients
+) -> ClusterState:
     """The same with caches that may share volumes with it there, and replicas of those that start from its own."""
     if not site.connected:
         return site
@@ -217,7 +217,7 @@ def _borrows(cache: Manifest) -> bool:
     return bool(lines) and all(one.get("volumeOf") for one in lines)
 
 
-async def _with_existing(site: Site, claim: Key, clients: Clients) -> Site:
+async def _with_existing(site: ClusterState, claim: Key, clients: Clients) -> ClusterState:
     """The same with a claim that somebody else has made: nothing of theirs is watched."""
 
     def ask(kube: Kube) -> Awaitable[Manifest | None]:

@@ -28,7 +28,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
     SERVICE,
 )
-from modelplane_operator.planning.model_endpoint import Observed, Outside, Site, plan
+from modelplane_operator.planning.model_endpoint import ClusterState, Observed, Outside, plan
 from modelplane_operator.planning.symptoms import is_unseen
 from modelplane_operator.rendering.backend_url import Backend, Reach, read_url
 from modelplane_operator.rendering.data_plane import DataPlane
@@ -123,7 +123,7 @@ def _plane(gateway: InferenceGateway | None, children: Iterable[Manifest]) -> Da
     return known or hub_gateway(gateway).plane
 
 
-def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
+def _site(endpoint: ModelEndpoint, hub: Cluster) -> ClusterState | None:
     """Where the replica of an endpoint is: that of its name, if one deployment owns both."""
     replica = find(hub, REPLICAS, endpoint.key)
     manifest = find(hub, ENDPOINTS, endpoint.key)
@@ -131,8 +131,8 @@ def _site(endpoint: ModelEndpoint, hub: Cluster) -> Site | None:
         return None
     cluster = find(hub, CLUSTERS, Key("", replica["spec"]["clusterName"]))
     if cluster is None:
-        return Site(None)
-    return Site(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
+        return ClusterState(None)
+    return ClusterState(next(_gateway(cluster), None), section(cluster, "status", "gateway").get("port"))
 
 
 def _owner(manifest: Manifest) -> str:

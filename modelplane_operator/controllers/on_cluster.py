@@ -30,7 +30,7 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.planning.hardware import Seen
-from modelplane_operator.planning.inference_cluster import CHILDREN, Registered, There
+from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Registered
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, children
 from modelplane_operator.runtime.reads import Reads
@@ -65,13 +65,13 @@ async def observe_there(  # noqa: PLR0917 - what was known, and what is seen
     registered: Registered,
     *,
     now: datetime,
-) -> There:
+) -> ClusterState:
     made = tuple(children(site, CHILDREN, cluster.metadata.uid or "", OUR_OWN))
     terminating = cluster.metadata.deletion_timestamp is not None
     has_namespace = await _has_namespace(site, made, reads, now)
     home = has_namespace or any(child["kind"] == NAMESPACE.kind for child in made)
     alike = [one["metadata"]["name"] for one in look_alike(site.name, registered.identity, hub)]
-    return There(
+    return ClusterState(
         version=await reads.of(site, ("version",), lambda kube: kube.version(), now, lasts=VERSION_LASTS),
         latency=site.health.latency,
         apis=frozenset(name for name, kind in APIS.items() if (found := site.find(kind)) and found.serves()),

@@ -18,7 +18,7 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key, Manifest, annotations_of, entries, key_of, labels_of
 from modelplane_operator.kube.resources import NAMESPACE, NODE, RESOURCE_SLICE, SECRET, SERVICE
-from modelplane_operator.planning.serving_stack import CHILDREN, Observed, There, homes, plan
+from modelplane_operator.planning.serving_stack import CHILDREN, ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.serving_stack import GPU_DRIVER, NAMESPACES, parts, render_namespaces
 from modelplane_operator.runtime.loop import Change, Clients, Controller, Indexes
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, applied, find, placed_on
@@ -86,7 +86,9 @@ def controller(
     )
 
 
-async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitions: tuple[Manifest, ...]) -> There:
+async def _there(
+    stack: ServingStack, site: Cluster, clients: Clients, definitions: tuple[Manifest, ...]
+) -> ClusterState:
     uid = stack.metadata.uid or ""
     wanted = parts(stack)
     children = tuple(applied(site, CHILDREN, uid, (*OUR_OWN, *NAMESPACES)))
@@ -94,7 +96,7 @@ async def _there(stack: ServingStack, site: Cluster, clients: Clients, definitio
     terminating = stack.metadata.deletion_timestamp is not None
     has_driver = any(part.name == GPU_DRIVER and charts.deployed(part.release.key) for part in wanted)
     lacking, having = _devices(site, clients.hub) if has_driver and not terminating else ((), ())
-    return There(
+    return ClusterState(
         charts=charts,
         children=children,
         taken=frozenset() if terminating else await _taken(stack, site, clients, children),

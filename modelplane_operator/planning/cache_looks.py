@@ -7,11 +7,11 @@ from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.planning.cached_cluster import (
     REQUEUE_SOON,
+    ClusterState,
     Look,
     Neighbour,
     Observed,
     Present,
-    Site,
     before,
     claims,
     owner_of,
@@ -24,7 +24,7 @@ from modelplane_operator.rendering.cache_sources import claim_of, content_of
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
 
-def look(seen: Observed, site: Site) -> Look | None:
+def look(seen: Observed, site: ClusterState) -> Look | None:
     last = seen.cache.on(site.name)
     if not site.connected:
         why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
@@ -43,7 +43,7 @@ def look(seen: Observed, site: Site) -> Look | None:
     return present.look(last)
 
 
-def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
+def existing(seen: Observed, site: ClusterState, last: CachedCluster | None) -> Look:
     """A cluster on which the cache is a claim that somebody else has made."""
     name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
     fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
@@ -67,7 +67,7 @@ def existing(seen: Observed, site: Site, last: CachedCluster | None) -> Look:
     return Look(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
 
 
-def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
+def _leaving(site: ClusterState, last: CachedCluster | None) -> Look | None:
     """The cache has nothing to do on a cluster any more."""
     steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
     if site.children:
@@ -81,7 +81,7 @@ def _leaving(site: Site, last: CachedCluster | None) -> Look | None:
 # A volume that is shared ----------------------------------------------------------------------------------------------
 
 
-def lender(seen: Observed, site: Site) -> Neighbour | None:
+def lender(seen: Observed, site: ClusterState) -> Neighbour | None:
     """The neighbour whose volume of the same content is started from, or waited for; None when it makes its own.
 
     Of several, one whose volume is complete, then one that has a volume; without any, the oldest cache makes it.
@@ -94,7 +94,7 @@ def lender(seen: Observed, site: Site) -> Neighbour | None:
     return min(able, key=lambda one: _rank(one, content_of(seen.cache)), default=None)
 
 
-def _lends(seen: Observed, site: Site, neighbour: Neighbour) -> bool:
+def _lends(seen: Observed, site: ClusterState, neighbour: Neighbour) -> bool:
     other, content, last = neighbour.cache, content_of(seen.cache), seen.cache.on(site.name)
     claim = lent(neighbour, content)
     staged = claim is not None and labels.STAGED in annotations_of(claim)
@@ -128,7 +128,7 @@ def _paused(cache: ModelCache) -> bool:
     return (cache.metadata.annotations or {}).get(labels.PAUSED) == "true"
 
 
-def borrowed(seen: Observed, site: Site, neighbour: Neighbour, last: CachedCluster | None) -> Look:
+def borrowed(seen: Observed, site: ClusterState, neighbour: Neighbour, last: CachedCluster | None) -> Look:
     """A cluster on which a neighbour fills the volume."""
     claim, name, theirs = lent(neighbour, content_of(seen.cache)), neighbour.cache.key.name, None
     staged = annotations_of(claim).get(labels.STAGED, "") if claim else ""

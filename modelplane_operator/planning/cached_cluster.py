@@ -68,7 +68,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """A cluster that the cache is meant for, or has something on."""
 
     name: str
@@ -101,7 +101,7 @@ class Observed:
     """A cache, and its clusters."""
 
     cache: ModelCache
-    sites: tuple[Site, ...]
+    sites: tuple[ClusterState, ...]
     namespace_uid: str
     """Of its namespace on the hub; empty before that has been seen."""
     hydrator: Hydrator
@@ -155,7 +155,7 @@ class Present:
     """One cluster on which the cache is to be."""
 
     seen: Observed
-    site: Site
+    site: ClusterState
 
     @property
     def claims(self) -> Sequence[Manifest]:
@@ -312,12 +312,12 @@ def settled(told: CachedCluster) -> CachedCluster:
     return told.model_copy(update={"refusals": None, "next_attempt": None, "message": None}) if told.refusals else told
 
 
-def claims(site: Site) -> Sequence[Manifest]:
+def claims(site: ClusterState) -> Sequence[Manifest]:
     """The volumes that the cache has made on a cluster."""
     return [one for one in site.children if type_of(one) == PERSISTENT_VOLUME_CLAIM]
 
 
-def before(seen: Observed, site: Site) -> Manifest | None:
+def before(seen: Observed, site: ClusterState) -> Manifest | None:
     """The complete volume that replicas started from until now, its own or a neighbour's."""
     last = seen.cache.on(site.name)
     named = last.volume if last else None
@@ -327,18 +327,18 @@ def before(seen: Observed, site: Site) -> Manifest | None:
     return min(complete, key=lambda one: (key_of(one).name != named, key_of(one)), default=None)
 
 
-def owner_of(claim: Manifest, site: Site) -> str | None:
+def owner_of(claim: Manifest, site: ClusterState) -> str | None:
     """The neighbour whose claim it is."""
     return next((one.cache.key.name for one in site.neighbours if claim in one.claims), None)
 
 
-def used(site: Site) -> dict[str, Any]:
+def used(site: ClusterState) -> dict[str, Any]:
     """Who starts from it there, for its status."""
     every = sorted(map(str, site.users))
     return {"used_by": tuple(every[:MOST_USERS]) or None, "users": len(every) or None}
 
 
-def volumes_in_use(site: Site, serving: Manifest | None = None) -> Iterator[Manifest]:
+def volumes_in_use(site: ClusterState, serving: Manifest | None = None) -> Iterator[Manifest]:
     """Those that replicas start from, or that new ones would."""
     used = {user.volume for user in site.users} | {key_of(one).name for one in (serving,) if one}
     return (one for one in claims(site) if key_of(one).name in used)

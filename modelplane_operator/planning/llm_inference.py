@@ -44,7 +44,7 @@ INSTALL: Final = "install the vLLM production-stack operator there, which brings
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """One place, as it was seen."""
 
     cluster: str = HUB
@@ -81,7 +81,7 @@ class Observed:
     target: Location | Refused | None
     """None with placement Fleet."""
     now: datetime
-    sites: Mapping[Location, Site] = field(default_factory=dict[Location, Site])
+    sites: Mapping[Location, ClusterState] = field(default_factory=dict[Location, ClusterState])
     in_fleet: tuple[Manifest, ...] = ()
     """The ModelDeployment and ModelService that are ours."""
 
@@ -145,7 +145,7 @@ def _cluster(seen: Observed, target: Location | Refused) -> Plan:
     return Plan(tuple(steps), told, AT_REST if at_rest else LOOK_AGAIN)
 
 
-def _unanswered(target: Location, site: Site) -> TargetResolved:
+def _unanswered(target: Location, site: ClusterState) -> TargetResolved:
     match site.error:
         case Forbidden():
             return TargetResolved.FORBIDDEN

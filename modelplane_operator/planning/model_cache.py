@@ -17,7 +17,16 @@ from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.cache_looks import look
 from modelplane_operator.planning.cache_pace import paced
 from modelplane_operator.planning.cache_status import TOLD, judged, progress_of, ready_of
-from modelplane_operator.planning.cached_cluster import PAUSE, REQUEUE_SOON, Look, Observed, Site, claims, settled, used
+from modelplane_operator.planning.cached_cluster import (
+    PAUSE,
+    REQUEUE_SOON,
+    ClusterState,
+    Look,
+    Observed,
+    claims,
+    settled,
+    used,
+)
 from modelplane_operator.planning.plan import LET_GO, Plan, delete
 from modelplane_operator.rendering.cache_sources import claim_of, credentials, fetched_by, shown, source_of
 
@@ -95,7 +104,7 @@ def _teardown(seen: Observed) -> Plan:
     return Plan(steps, status, requeue_after=again, refused=_refused(looks))
 
 
-def _leaving(seen: Observed, site: Site) -> Look:
+def _leaving(seen: Observed, site: ClusterState) -> Look:
     """What is deleted on one cluster, and what that waits for."""
     told = seen.cache.on(site.name) or CachedCluster(name=site.name)
     if not site.connected:
@@ -116,7 +125,7 @@ def _leaving(seen: Observed, site: Site) -> Look:
     return Look(settled(told).model_copy(update=used(site)), steps, why=why)
 
 
-def _users(site: Site) -> str:
+def _users(site: ClusterState) -> str:
     replicas, caches = (
         listed([one.name for one in site.users if (one.kind == KIND) is wanted], TOLD) for wanted in (False, True)
     )

@@ -51,7 +51,7 @@ REQUEUE_AFTER = 60.0  # until what a name stands for is worth another look
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterState:
     """Where the replica of an endpoint is reached."""
 
     gateway: str | None
@@ -110,7 +110,7 @@ class Observed:
     routes: tuple[str, ...]
     """The routes by which requests may still come: those that name it, and those that a gateway has not looked at."""
     now: datetime
-    site: Site | None = None
+    site: ClusterState | None = None
     """Where its replica is; None for an endpoint of a user."""
     outside: Outside = Outside()
     reached: Checked[Reached] | None = None
@@ -138,7 +138,7 @@ def plan(seen: Observed) -> Plan:
     return Plan(steps, _status(seen, read, wanted), _requeue_after(seen, read, wanted))
 
 
-def _leads_to_its_replica(endpoint: ModelEndpoint, site: Site) -> bool:
+def _leads_to_its_replica(endpoint: ModelEndpoint, site: ClusterState) -> bool:
     """Whether it is as its deployment writes it, and not as somebody has changed it."""
     there, wanted = read_url(endpoint.spec.url), read_url(url_of(site.gateway)) if site.gateway else None
     if not isinstance(there, Backend) or not isinstance(wanted, Backend):

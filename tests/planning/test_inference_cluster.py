@@ -25,7 +25,7 @@ from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
 from modelplane_operator.planning.hardware import Seen, cut_slice
-from modelplane_operator.planning.inference_cluster import CHILDREN, Observed, Registered, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
 from modelplane_operator.planning.inference_cluster.teardown import is_emptied
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
 from modelplane_operator.rendering.cluster_gateway import certificate, render_cluster_gateway, render_system_namespace
@@ -92,9 +92,9 @@ def made(*kinds: str, address: str | None = ADDRESS) -> tuple[Manifest, ...]:
     )
 
 
-def there(children: Sequence[Manifest] = (), **what: Any) -> There:
+def there(children: Sequence[Manifest] = (), **what: Any) -> ClusterState:
     defaults: Manifest = {"version": "v1.36.3", "latency": 0.004, "apis": APIS, "hardware": FOUR_NODES}
-    return There(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
+    return ClusterState(**{**defaults, "children": tuple(children), "has_namespace": False, **what})
 
 
 def seen(known: Any = None, **what: Any) -> Observed:

@@ -12,7 +12,7 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.llm_inference import Observed, Refused, Site, plan
+from modelplane_operator.planning.llm_inference import ClusterState, Observed, Refused, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from tests.support.builders import EPOCH
@@ -21,7 +21,7 @@ DEV = Location(target="Secret", name="dev", server="https://dev.example.com", na
 OLD = Location(target="Secret", name="old", server="https://old.example.com", namespace="models")
 ON_CLUSTER = Location(target="InferenceCluster", name="dev", namespace="models")
 MOVED = DEV.model_copy(update={"server": "https://new.example.com"})
-LOST = Site("llminference:ml-team/old", Unreachable("no answer in time"))
+LOST = ClusterState("llminference:ml-team/old", Unreachable("no answer in time"))
 SPEC = {
     "model": "Qwen/Qwen3-8B",
     "providerConfigName": "dev",
@@ -49,13 +49,13 @@ def inference(
     )
 
 
-def site(*, told: str = "Ready", name: str = "dev", children: bool = True, **fields: Any) -> Site:
+def site(*, told: str = "Ready", name: str = "dev", children: bool = True, **fields: Any) -> ClusterState:
     made = (
         [{**one, "metadata": {**one["metadata"], "uid": f"its-{one['kind']}"}} for one in _wanted()] if children else []
     )
     status = {"modelStatus": told, "replicas": 1}
     known = tuple({**one, "status": status} if one["kind"] == "VLLMRuntime" else one for one in made)
-    return Site(f"llminference:ml-team/{name}", children=known, **fields)
+    return ClusterState(f"llminference:ml-team/{name}", children=known, **fields)
 
 
 def _wanted() -> Sequence[Manifest]:
@@ -72,7 +72,7 @@ def fleet(ready: str = "True") -> tuple[Manifest, ...]:
 
 def seen(
     what: LLMInference,
-    sites: dict[Location, Site],
+    sites: dict[Location, ClusterState],
     target: Location | Refused | None = DEV,
     in_fleet: tuple[Manifest, ...] = (),
 ) -> Plan:
@@ -175,7 +175,7 @@ def test_a_cluster_without_the_kind_is_told_what_to_install() -> None:
 def test_a_cluster_that_refuses_is_told_from_one_that_does_not_answer(
     error: ClientError, target: Location, reason: str
 ) -> None:
-    decided = seen(inference(target), {target: Site("a", error)}, target=target)
+    decided = seen(inference(target), {target: ClusterState("a", error)}, target=target)
 
     assert applies(decided) == deletions(decided) == []
     assert reasons(decided)["TargetResolved"] == reasons(decided)["Ready"] == reason
@@ -190,7 +190,7 @@ SEE_PODS = (
 UP = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}
 
 
-def engine(status: Any, generation: Any = 2) -> Site:
+def engine(status: Any, generation: Any = 2) -> ClusterState:
     """A cluster without VLLMRuntimes, on which Kubernetes runs the engine."""
     made = render_on_cluster(inference(spec=DEPLOYMENT), token=False)
     children = tuple(
@@ -201,7 +201,7 @@ def engine(status: Any, generation: Any = 2) -> Site:
         }
         for one in made
     )
-    return Site("llminference:ml-team/dev", runtimes=False, children=children)
+    return ClusterState("llminference:ml-team/dev", runtimes=False, children=children)
 
 
 def test_an_engine_without_the_production_stack_has_a_service_and_an_ingress() -> None:
@@ -253,7 +253,7 @@ def test_a_deployment_tells_whether_the_model_is_ready(status: Manifest, reason:
 
 @pytest.mark.parametrize(("told", "replicas"), [(1, 1), (0, 0), ("1", None), (True, None), (2**40, None), (-1, None)])
 def test_the_copies_that_run_are_counted_if_they_are_a_count(told: Any, replicas: int | None) -> None:
-    of_runtime = Site("x", children=tuple({**one, "status": {"replicas": told}} for one in site().children))
+    of_runtime = ClusterState("x", children=tuple({**one, "status": {"replicas": told}} for one in site().children))
     as_deployment = inference(DEV, spec=DEPLOYMENT)
 
     assert seen(inference(DEV), {DEV: of_runtime}).status.replicas == replicas  # type: ignore[union-attr]
@@ -310,7 +310,9 @@ def test_old_copies_go_once_the_new_one_is_there() -> None:
         (DEV, {DEV: site(children=False, runtimes=False), OLD: site(name="old")}),
     ],
 )
-def test_bad_input_deletes_nothing_and_makes_nothing(target: Location | Refused, sites: dict[Location, Site]) -> None:
+def test_bad_input_deletes_nothing_and_makes_nothing(
+    target: Location | Refused, sites: dict[Location, ClusterState]
+) -> None:
     decided = seen(inference(OLD, DEV), sites, target)
 
     assert (applies(decided), deletions(decided)) == ([], [])
@@ -332,7 +334,7 @@ def test_it_is_let_go_of_by_annotation() -> None:
 
 
 def test_the_same_cluster_at_another_address_keeps_what_is_there() -> None:
-    lost = Site("llminference:ml-team/dev", Unreachable("leads to another API server"))
+    lost = ClusterState("llminference:ml-team/dev", Unreachable("leads to another API server"))
 
     same = seen(inference(DEV), {DEV: lost, MOVED: site()}, MOVED)
     another = seen(inference(DEV), {DEV: lost, MOVED: site(children=False)}, MOVED)

@@ -17,7 +17,7 @@ from modelplane_operator.kube.errors import ClientError, Forbidden, TooMany, Unr
 from modelplane_operator.kube.objects import Manifest, key_of
 from modelplane_operator.kube.resources import JOB, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SECRET
 from modelplane_operator.planning.cache_status import awaited, is_meant
-from modelplane_operator.planning.cached_cluster import CLAIMS, Site, User
+from modelplane_operator.planning.cached_cluster import CLAIMS, ClusterState, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Failure, Plan
 from modelplane_operator.rendering.model_cache import Hydrator, render_token
@@ -538,7 +538,7 @@ def test_what_a_deletion_waits_for_is_named() -> None:
 # What clusters refuse -------------------------------------------------------------------------------------------------
 
 
-def refused(of: ModelCache, *sites: Site, error: ClientError, at: datetime = NOW) -> Plan:
+def refused(of: ModelCache, *sites: ClusterState, error: ClientError, at: datetime = NOW) -> Plan:
     """What is told after the first of those clusters has refused a step."""
     now = replace(seen(of, *sites), now=at)
     step = next(one for one in plan(now).steps if getattr(one, "cluster", "") == sites[0].name)

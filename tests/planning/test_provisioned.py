@@ -11,7 +11,7 @@ from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_cluster import InferenceClusterStatus, ObservedCluster
 from modelplane_operator.kube.errors import KubeconfigError, Unreachable
 from modelplane_operator.planning.hardware import Seen
-from modelplane_operator.planning.inference_cluster import Observed, Secrets, There, plan
+from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.cluster_gateway import render_system_namespace
 from modelplane_operator.rendering.clusters.of_inference_cluster import render_infrastructure
@@ -75,8 +75,8 @@ def terminating() -> Manifest:
     return {"deletionTimestamp": EPOCH.isoformat(), "finalizers": [labels.FINALIZER]}
 
 
-def there(*children: Manifest) -> There:
-    return There("v1.36.3", 0.004, frozenset(), Seen((), ()), children, has_namespace=False)
+def there(*children: Manifest) -> ClusterState:
+    return ClusterState("v1.36.3", 0.004, frozenset(), Seen((), ()), children, has_namespace=False)
 
 
 def made() -> Manifest:

@@ -16,7 +16,7 @@ from modelplane_operator.kube.releases import ARCHIVE, Component, Revision, Revi
 from modelplane_operator.planning.charts import Seen, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
-from modelplane_operator.planning.serving_stack import Observed, There, homes, plan
+from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
 from modelplane_operator.rendering.gateway_pods import GIVE_ADDRESSES
 from modelplane_operator.rendering.serving_stack import parts, render_before, render_gateway, render_namespaces
 
@@ -50,10 +50,12 @@ def history(known: ServingStack, *names: str) -> dict[Key, tuple[Revision, ...]]
     return {part.release.key: (deployed(part),) for part in parts(known) if not names or part.name in names}
 
 
-def there(known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any) -> There:
+def there(
+    known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any
+) -> ClusterState:
     runs, pods = more.pop("runs", {}), more.pop("pods", ())
     seen = Seen("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
-    return There(seen, children, **more)
+    return ClusterState(seen, children, **more)
 
 
 def live(manifest: Manifest, **status: Any) -> Manifest:
@@ -68,7 +70,7 @@ def children(known: ServingStack, *, address: str | None = "192.0.2.7") -> tuple
     return tuple(live(one, **(given if one["kind"] == "Gateway" else {})) for one in objects)
 
 
-def planned(known: ServingStack, site: There | None, **more: Any) -> Plan:
+def planned(known: ServingStack, site: ClusterState | None, **more: Any) -> Plan:
     return plan(Observed(known, "platform/east", site, more.pop("unreachable", None), NOW, **more))
 
 

@@ -9,7 +9,7 @@ import pytest
 from modelplane_operator.api import labels, names
 from modelplane_operator.api.model_cache import CachedCluster, ModelCache
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.cached_cluster import Neighbour, Site, User
+from modelplane_operator.planning.cached_cluster import ClusterState, Neighbour, User
 from modelplane_operator.planning.model_cache import plan
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.cache_sources import content_of
@@ -191,7 +191,7 @@ def test_another_cluster_stages_the_revision_that_is_shared_on_the_first() -> No
 SHARER, REPLICA = User("qwen", THEIRS, "ModelCache"), User("r", THEIRS)
 
 
-def owning(*users: User, **changes: Any) -> Site:
+def owning(*users: User, **changes: Any) -> ClusterState:
     return site(volume(first(), THEIRS, staged=COMMIT), users=users, **changes)
 
 

@@ -18,10 +18,10 @@ from modelplane_operator.planning.inference_cluster.observed import (
     CHILDREN,
     ON_HUB,
     REQUEUE_SOON,
+    ClusterState,
     Observed,
     Registered,
     Secrets,
-    There,
 )
 from modelplane_operator.planning.inference_cluster.out_of_reach import silent, waiting
 from modelplane_operator.planning.inference_cluster.provisioned import provisioned
@@ -31,7 +31,7 @@ from modelplane_operator.planning.inference_cluster.teardown import is_emptied, 
 from modelplane_operator.planning.plan import LET_GO, Plan
 from modelplane_operator.rendering.clusters.of_inference_cluster import INFRASTRUCTURE
 
-__all__ = ["CHILDREN", "ON_HUB", "Observed", "Registered", "Secrets", "There", "is_emptied", "plan"]
+__all__ = ["CHILDREN", "ON_HUB", "ClusterState", "Observed", "Registered", "Secrets", "is_emptied", "plan"]
 
 
 def plan(seen: Observed) -> Plan:

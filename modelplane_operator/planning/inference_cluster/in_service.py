@@ -27,7 +27,7 @@ from modelplane_operator.planning.inference_cluster.gateway import (
     look_again,
     misleading,
 )
-from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import REQUEUE_SOON, SWEEP, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import marks
 from modelplane_operator.planning.inference_cluster.serving import from_stack, has_stack, own_gateway, unless_ours
 from modelplane_operator.planning.inference_cluster.status import (
@@ -56,7 +56,7 @@ def _going_secret(seen: Observed) -> str:
     )
 
 
-def in_service(seen: Observed, there: There) -> Plan:
+def in_service(seen: Observed, there: ClusterState) -> Plan:
     serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
     resolved = resolved_pools(seen)
     nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
@@ -101,7 +101,7 @@ def in_service(seen: Observed, there: There) -> Plan:
     )
 
 
-def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Condition:
+def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, Present]) -> Condition:
     if isinstance(there.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
             seen.now, message=f"the nodes of {seen.named} cannot be seen: {there.hardware}"
@@ -130,7 +130,7 @@ def _gpu_ready(seen: Observed, there: There, nodes: Mapping[str, Present]) -> Co
     return GPUReady.ALL_PRESENT.condition(seen.now)
 
 
-def _owned(seen: Observed, there: There) -> Iterator[Condition]:
+def _owned(seen: Observed, there: ClusterState) -> Iterator[Condition]:
     if there.orphans:
         words = (
             f"nothing on this hub owns {counted(len(there.orphans), 'object')} of the operator's on {seen.named}: "
@@ -146,7 +146,7 @@ def _at_least(pool: NodePool) -> int:
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed(seen: Observed, there: There, nodes: Mapping[str, Present]) -> ObservedCluster:
+def _observed(seen: Observed, there: ClusterState, nodes: Mapping[str, Present]) -> ObservedCluster:
     last = seen.cluster.status.observed if seen.cluster.status else None
     return ObservedCluster(
         version=there.version,
@@ -165,7 +165,7 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= found <= last * 3 else found
 
 
-def _ready(seen: Observed, there: There, resolved: Resolved, backend: Condition) -> Condition:
+def _ready(seen: Observed, there: ClusterState, resolved: Resolved, backend: Condition) -> Condition:
     """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
     lacks = [*unusable_pools(seen, resolved)]
     if backend.status == "Unknown":

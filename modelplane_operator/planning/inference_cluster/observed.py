@@ -56,7 +56,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ClusterState:
     """What was seen on the cluster itself."""
 
     version: str
@@ -107,7 +107,7 @@ class Observed:
     """Those that its pools name and that exist."""
     replicas: tuple[Key, ...]
     """The ModelReplicas that are placed on it."""
-    there: There | None
+    there: ClusterState | None
     """None while it does not answer, and until all of it has been seen."""
     unreachable: ClientError | None
     """Why it does not answer; None while it does, or while that is being found out."""

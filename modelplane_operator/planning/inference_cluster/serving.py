@@ -12,7 +12,7 @@ from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import key_of
 from modelplane_operator.kube.resources import SECRET, ResourceType
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import AGAIN, ClusterState, Observed
 from modelplane_operator.planning.inference_cluster.registered import mark_of
 from modelplane_operator.planning.mutual_tls import SHUT, Hub, doors, waits
 from modelplane_operator.planning.plan import Apply, Issue, Step
@@ -60,7 +60,7 @@ def unless_ours(seen: Observed, serving: Serving) -> Serving:
     return replace(serving, ready=refused, address=None, again=AGAIN)
 
 
-def has_stack(seen: Observed, there: There) -> bool:
+def has_stack(seen: Observed, there: ClusterState) -> bool:
     """Whether a ServingStack makes the gateway. One that is ours already stays so: another owner's would replace it."""
     mark = mark_of(seen, there.children)
     return seen.stack is not None or (seen.helm and all(one is mark for one in there.children))
@@ -104,7 +104,7 @@ def from_stack(seen: Observed) -> Serving:
     )
 
 
-def own_gateway(seen: Observed, there: There) -> Serving:
+def own_gateway(seen: Observed, there: ClusterState) -> Serving:
     if missing := _missing_software(there):
         words = f"{seen.named} has no gateway yet, as it lacks {missing}: install that there"
         return Serving(BackendReady.NOT_INSTALLED.condition(seen.now, message=words), _address(there), again=AGAIN)
@@ -142,7 +142,7 @@ def _made_by(step: Apply | Issue) -> ResourceType:
     return type_of(step.manifest) if isinstance(step, Apply) else SECRET
 
 
-def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shut: bool) -> Condition:
+def _own_gateway_ready(seen: Observed, there: ClusterState, address: str | None, *, shut: bool) -> Condition:
     if address:
         words = f"the gateway of {seen.named} is of before this operator ran Helm, which installs nothing there"
         words = words if seen.helm else ""
@@ -155,14 +155,14 @@ def _own_gateway_ready(seen: Observed, there: There, address: str | None, *, shu
     return BackendReady.INSTALLING.condition(seen.now, message=words)
 
 
-def _missing_software(there: There) -> str:
+def _missing_software(there: ClusterState) -> str:
     """What the gateway needs and the cluster does not serve; empty when it has all."""
     needed = {"GatewayAPI": "the Gateway API (gateway.networking.k8s.io/v1)"}
     needed["EnvoyGateway"] = "Envoy Gateway (gateway.envoyproxy.io/v1alpha1)"
     return " and ".join(words for name, words in needed.items() if name not in there.apis)
 
 
-def _address(there: There) -> str | None:
+def _address(there: ClusterState) -> str | None:
     """Where requests for the cluster's models go; None until its gateway is there for them."""
     gateway = gateway_among(there.children)
     if gateway is None or not condition(gateway, "Programmed").is_true:

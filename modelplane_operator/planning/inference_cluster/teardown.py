@@ -18,7 +18,13 @@ from modelplane_operator.kube.conditions import condition
 from modelplane_operator.kube.objects import Manifest, is_terminating, key_of
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import NAMED, listed
-from modelplane_operator.planning.inference_cluster.observed import AGAIN, CHILDREN, REQUEUE_SOON, Observed, There
+from modelplane_operator.planning.inference_cluster.observed import (
+    AGAIN,
+    CHILDREN,
+    REQUEUE_SOON,
+    ClusterState,
+    Observed,
+)
 from modelplane_operator.planning.inference_cluster.provisioned import ended, never_reached
 from modelplane_operator.planning.inference_cluster.status import resolved_pools, status_of
 from modelplane_operator.planning.plan import LET_GO, Plan, SetFinalizer, Step, delete
@@ -55,7 +61,7 @@ def teardown(seen: Observed) -> Plan:
     return _uninstalled(seen, seen.there)
 
 
-def _uninstalled(seen: Observed, there: There) -> Plan:
+def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
     """Delete the last of what we made there that is left; when none is, let go."""
     if seen.stack is not None:
         return _without(seen, seen.stack)
@@ -67,7 +73,7 @@ def _uninstalled(seen: Observed, there: There) -> Plan:
     return _leaving(seen, "UninstallServingStack", words, f"the gateway of {seen.named} is going", steps)
 
 
-def _leaving_behind(seen: Observed, there: There) -> Plan:
+def _leaving_behind(seen: Observed, there: ClusterState) -> Plan:
     """Say which namespaces stay (`is_emptied`)."""
     why = "others have something in them, or nobody knows whose they are"
     words = f"namespaces stay on {seen.named}, as {why}: {listed(there.spared)}"
