@@ -14,7 +14,7 @@ from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
-from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
+from modelplane_operator.planning.clouds.preflight import Need, PreflightResult, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.eks import kinds, quotas, resources
 from modelplane_operator.rendering.clusters.eks.nodes import first_nodes, group_key, with_system
@@ -94,7 +94,7 @@ _EACH: Final[Mapping[str, str]] = {"vpc": quotas.VPCS, "nat-eip": quotas.ADDRESS
 """What a cluster has one of, by its key, and whose quota that is."""
 
 
-def _before(seen: Observed) -> Verdict | None:
+def _before(seen: Observed) -> PreflightResult | None:
     if seen.offer is None:
         return None
     cluster, offer, pools = seen.cluster, seen.offer, unbegun(seen.cluster)

@@ -14,7 +14,7 @@ from modelplane_operator.planning.clouds import preflight
 from modelplane_operator.planning.clouds.cluster import Clouds, keep, refused, towards, without_the_cloud
 from modelplane_operator.planning.clouds.conditions import Parts
 from modelplane_operator.planning.clouds.decide import SOON
-from modelplane_operator.planning.clouds.preflight import Need, Verdict, judge
+from modelplane_operator.planning.clouds.preflight import Need, PreflightResult, judge
 from modelplane_operator.planning.plan import Plan
 from modelplane_operator.rendering.clusters.gke import (
     ZONES,
@@ -73,7 +73,7 @@ def unbegun(cluster: GKECluster) -> tuple[GKEPool, ...]:
     return preflight.unbegun(cluster, with_system(cluster.spec.node_pools), lambda pool: pool_key(pool.name))
 
 
-def _before(seen: Observed) -> Verdict | None:
+def _before(seen: Observed) -> PreflightResult | None:
     cluster, offer = seen.cluster, seen.offer
     if offer is None:
         return None

@@ -66,7 +66,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UnusableTarget:
     """Why nothing can be made where the object says."""
 
     reason: TargetResolved
@@ -78,7 +78,7 @@ class Observed:
     """An LLMInference, where it is to be, and all places that it is or was in."""
 
     inference: LLMInference
-    target: Location | Refused | None
+    target: Location | UnusableTarget | None
     """None with placement Fleet."""
     now: datetime
     sites: Mapping[Location, ClusterState] = field(default_factory=dict[Location, ClusterState])
@@ -95,9 +95,9 @@ def plan(seen: Observed) -> Plan:
 # A cluster that is named ----------------------------------------------------------------------------------------------
 
 
-def _cluster(seen: Observed, target: Location | Refused) -> Plan:
+def _cluster(seen: Observed, target: Location | UnusableTarget) -> Plan:
     inference, now, known = seen.inference, seen.now, seen.inference.locations
-    if isinstance(target, Refused):
+    if isinstance(target, UnusableTarget):
         judged = target.reason.condition(now, message=target.message)
         told = _status(seen, known, judged, _unasked(seen), _unknown(seen, target.message))
         return Plan(status=told, requeue_after=AT_REST)

@@ -35,7 +35,7 @@ def problems(devices: Iterable[PublishedDevice]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedPools:
     """What a cluster can publish of its pools."""
 
     pools: tuple[GpuPool, ...]
@@ -48,7 +48,9 @@ class Resolved:
     """The classes that say what cannot be read."""
 
 
-def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()) -> Resolved:
+def resolve(
+    pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], last: Iterable[GpuPool] = ()
+) -> ResolvedPools:
     """The pools with the devices of their classes. Where a class is missing or wrong, what was published last stays."""
     before = {pool.name: pool.devices for pool in last}
     fresh = {name: published(known) for name, known in classes.items()}
@@ -62,7 +64,7 @@ def resolve(pools: Sequence[NodePool], classes: Mapping[str, InferenceClass], la
             resolved.append(GpuPool(name=pool.name, devices=devices))
     known = {pool.name for pool in resolved}
     named = sorted({pool.class_name for pool in pools})
-    return Resolved(
+    return ResolvedPools(
         pools=tuple(resolved),
         unknown=tuple(pool.name for pool in pools if pool.name not in known),
         missing=tuple(name for name in named if name not in classes),

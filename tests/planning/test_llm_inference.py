@@ -12,7 +12,7 @@ from modelplane_operator.api.conditions import Condition
 from modelplane_operator.api.llm_inference import Location, TargetResolved
 from modelplane_operator.kube.errors import ClientError, Forbidden, Unauthorized, Unreachable
 from modelplane_operator.kube.objects import Manifest
-from modelplane_operator.planning.llm_inference import ClusterState, Observed, Refused, plan
+from modelplane_operator.planning.llm_inference import ClusterState, Observed, UnusableTarget, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.llm_inference import render_in_fleet, render_on_cluster
 from tests.support.builders import EPOCH
@@ -73,7 +73,7 @@ def fleet(ready: str = "True") -> tuple[Manifest, ...]:
 def seen(
     what: LLMInference,
     sites: dict[Location, ClusterState],
-    target: Location | Refused | None = DEV,
+    target: Location | UnusableTarget | None = DEV,
     in_fleet: tuple[Manifest, ...] = (),
 ) -> Plan:
     return plan(Observed(what, target, EPOCH, sites, in_fleet))
@@ -304,14 +304,17 @@ def test_old_copies_go_once_the_new_one_is_there() -> None:
 @pytest.mark.parametrize(
     ("target", "sites"),
     [
-        (Refused(TargetResolved.NOT_FOUND, "there is no Secret dev"), {DEV: site(), OLD: site(name="old")}),
-        (Refused(TargetResolved.NOT_GRANTED, "namespace models is not let in"), {DEV: site(), OLD: site(name="old")}),
+        (UnusableTarget(TargetResolved.NOT_FOUND, "there is no Secret dev"), {DEV: site(), OLD: site(name="old")}),
+        (
+            UnusableTarget(TargetResolved.NOT_GRANTED, "namespace models is not let in"),
+            {DEV: site(), OLD: site(name="old")},
+        ),
         (DEV, {DEV: LOST, OLD: site(name="old")}),
         (DEV, {DEV: site(children=False, runtimes=False), OLD: site(name="old")}),
     ],
 )
 def test_bad_input_deletes_nothing_and_makes_nothing(
-    target: Location | Refused, sites: dict[Location, ClusterState]
+    target: Location | UnusableTarget, sites: dict[Location, ClusterState]
 ) -> None:
     decided = seen(inference(OLD, DEV), sites, target)
 

@@ -26,7 +26,7 @@ from modelplane_operator.kube.cloud import Account, Call, Kind, Offer, Outcome, 
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
 from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
-from modelplane_operator.planning.clouds.preflight import Verdict
+from modelplane_operator.planning.clouds.preflight import PreflightResult
 from modelplane_operator.planning.plan import LET_GO, Plan
 
 UNTIL_MENDED = 60.0  # seconds until it is tried again what somebody has to mend elsewhere
@@ -98,7 +98,7 @@ def towards(
     seen: Observed[Any],
     account: Account,
     wanted: Sequence[Wanted],
-    before: Verdict | None = None,
+    before: PreflightResult | None = None,
     **facts: Any,
 ) -> Plan:
     """The next calls. `before`: what the cloud says of what is not made yet. `facts`: what the status of this cloud's
@@ -106,7 +106,7 @@ def towards(
     if seen.seen is None:
         return Plan(requeue_after=SOON)
     last: CloudStatus | None = seen.cluster.status
-    before = replace(before or Verdict(), begun=_has_begun(of, seen, seen.seen))
+    before = replace(before or PreflightResult(), begun=_has_begun(of, seen, seen.seen))
     decision = decide(
         Situation(
             account,

@@ -20,7 +20,7 @@ from modelplane_operator.api.conditions import Condition, Ready
 from modelplane_operator.kube.errors import Exhausted, Forbidden, Invalid, Unauthorized
 from modelplane_operator.kube.words import counted, listed
 from modelplane_operator.planning.clouds.decide import Decision, is_waiting
-from modelplane_operator.planning.clouds.preflight import Verdict
+from modelplane_operator.planning.clouds.preflight import PreflightResult
 
 NOTHING = "nothing is made:"
 WORKS = frozenset({"Ready", "Updating"})
@@ -36,7 +36,7 @@ class Parts:
 
 
 def judged(
-    decision: Decision, parts: Parts, now: datetime, before: Verdict, last: Iterable[Condition], *, going: bool
+    decision: Decision, parts: Parts, now: datetime, before: PreflightResult, last: Iterable[Condition], *, going: bool
 ) -> Iterator[Condition]:
     """Every condition of a cluster, the last of them Ready. `before`: what its cloud said before it was made."""
     records = decision.records
@@ -67,7 +67,9 @@ def _credentials(decision: Decision, now: datetime) -> Condition:
     return CredentialsValid.ACCEPTED.condition(now)
 
 
-def _quota(before: Verdict, last: Iterable[Condition], now: datetime, *, all_there: bool) -> Iterator[Condition]:
+def _quota(
+    before: PreflightResult, last: Iterable[Condition], now: datetime, *, all_there: bool
+) -> Iterator[Condition]:
     """What was told stays while it is not asked for again, and until all is there all the same."""
     known = next((one for one in last if one.type == QuotaAvailable.__name__), None)
     if before.short:
@@ -83,7 +85,7 @@ def _quota(before: Verdict, last: Iterable[Condition], now: datetime, *, all_the
         yield known
 
 
-def _capacity(decision: Decision, before: Verdict, now: datetime) -> Condition:
+def _capacity(decision: Decision, before: PreflightResult, now: datetime) -> Condition:
     if before.absent:
         return CapacityAvailable.NOT_OFFERED.condition(now, message=listed(before.absent))
     short = [f"{record.key}: {error}" for record, error in decision.troubles if isinstance(error, Exhausted)]
@@ -101,7 +103,7 @@ def _control_plane(record: CloudResource | None, now: datetime) -> Condition:
     return ControlPlaneReady.AVAILABLE.condition(now)
 
 
-def _stalled(decision: Decision, before: Verdict, now: datetime) -> Condition:
+def _stalled(decision: Decision, before: PreflightResult, now: datetime) -> Condition:
     """What takes long by itself, what is refused for good, and what would be."""
     if before.against:
         return Stalled.STALLED.condition(now, message=f"{NOTHING} {listed(before.against)}")
@@ -114,7 +116,7 @@ def _stalled(decision: Decision, before: Verdict, now: datetime) -> Condition:
     return Stalled.STALLED.condition(now, message=_named(held.values()))
 
 
-def _ready(records: Sequence[CloudResource], before: Verdict, now: datetime) -> Condition:
+def _ready(records: Sequence[CloudResource], before: PreflightResult, now: datetime) -> Condition:
     if before.holds:
         return Ready.CREATING.condition(now, message=f"{NOTHING} {listed(before.against) or before.later}")
     lacking = [one for one in records if one.state not in WORKS]

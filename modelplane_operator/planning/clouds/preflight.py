@@ -29,7 +29,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PreflightResult:
     """What an offer means for one cluster; all that is wrong with it is in words."""
 
     asked: bool = False
@@ -71,10 +71,10 @@ def unbegun(cluster: Resource[Any, Any], pools: Iterable[P], key: Callable[[P], 
     return tuple(pool for pool in pools if key(pool) not in made)
 
 
-def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> Verdict:
+def judge(offer: Offer, needs: Iterable[Need], version: str, raised: str) -> PreflightResult:
     """`version`: of Kubernetes, without its patch. `raised`: how a quota is."""
     short, tight = _quotas(needs, offer.quotas, raised)
-    found = Verdict(
+    found = PreflightResult(
         asked=not offer.later, short=short, tight=tight, absent=offer.absent, unasked=offer.unasked, later=offer.later
     )
     if not offer.versions or version in offer.versions:

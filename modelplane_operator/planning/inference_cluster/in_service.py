@@ -38,7 +38,7 @@ from modelplane_operator.planning.inference_cluster.status import (
     status_of,
     unusable_pools,
 )
-from modelplane_operator.planning.node_pools import Resolved
+from modelplane_operator.planning.node_pools import ResolvedPools
 from modelplane_operator.planning.plan import KEEP, Apply, Plan, SetFinalizer
 from modelplane_operator.rendering.gateway_relay import render_relay
 
@@ -165,7 +165,7 @@ def _latency(seconds: float | None, last: int | None) -> int | None:
     return last if last and last / 3 <= found <= last * 3 else found
 
 
-def _ready(seen: Observed, there: ClusterState, resolved: Resolved, backend: Condition) -> Condition:
+def _ready(seen: Observed, there: ClusterState, resolved: ResolvedPools, backend: Condition) -> Condition:
     """Whether models can be placed. A pool that is wrong keeps its last good devices, and closes no other pool."""
     lacks = [*unusable_pools(seen, resolved)]
     if backend.status == "Unknown":
