@@ -11,7 +11,7 @@ from modelplane_operator.api.model_deployment import DeployedEngine, DeviceReque
 from modelplane_operator.api.shared import ClusterSelector
 from modelplane_operator.scheduling import budget
 from modelplane_operator.scheduling.cached_hash import CachedHash
-from modelplane_operator.scheduling.placement import Owner, pods
+from modelplane_operator.scheduling.placement import ReplicaOwner, pods
 from modelplane_operator.scheduling.problems import (
     CacheNotFound,
     CacheNotRead,
@@ -81,7 +81,7 @@ class Failover:
 class Ask:
     """A deployment, as the scheduler sees it."""
 
-    owner: Owner
+    owner: ReplicaOwner
     replicas: int
     requirement: Requirement
     problems: tuple[Problem, ...] = ()
@@ -125,7 +125,7 @@ def ask(
         engines = tuple(_engine(engine, problems) for engine in spec.engines)
     clusters = _cached(cache) if spec.model_cache_ref and isinstance(cache, ModelCache) else ()
     return Ask(
-        owner=Owner(metadata.namespace or "", metadata.name, metadata.uid or ""),
+        owner=ReplicaOwner(metadata.namespace or "", metadata.name, metadata.uid or ""),
         replicas=max(deployment.spec.replicas, 0),
         requirement=Requirement(
             engines=engines,

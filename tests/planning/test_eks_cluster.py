@@ -10,7 +10,7 @@ import pytest
 
 from modelplane_operator.api import labels
 from modelplane_operator.api.clusters.eks import EKSCluster, EKSClusterStatus, EKSFacts, Machine
-from modelplane_operator.kube.cloud import Found, Outcome, Seen
+from modelplane_operator.kube.cloud import CallOutcome, Found, Seen
 from modelplane_operator.kube.errors import Exhausted, Forbidden, KubeconfigError, Unreachable
 from modelplane_operator.planning.clouds.decide import LAG, unsettled
 from modelplane_operator.planning.clouds.steps import CreateResource, DeleteResource, UpdateResource
@@ -143,7 +143,7 @@ def test_a_pool_without_capacity_is_told_in_the_clouds_words_and_the_rest_goes_o
     refused = next(step for step in asked if step.wanted.key == "nodegroup-l4")
     error = Exhausted("eks create_nodegroup: you have requested more vCPU capacity than your limit (VcpuLimitExceeded)")
 
-    decided = plan(replace(seen, journal={("create", "nodegroup-l4"): Outcome(refused.subject, EPOCH, error, 1)}))
+    decided = plan(replace(seen, journal={("create", "nodegroup-l4"): CallOutcome(refused.subject, EPOCH, error, 1)}))
 
     assert [str(step) for step in decided.steps] == ["create eks.Addon addon-coredns on EKS in us-west-2"]
     assert _conditions(decided)["CapacityAvailable"] == ("False", "Exhausted")

@@ -7,7 +7,7 @@ from modelplane_operator.scheduling import cluster as clusters
 from modelplane_operator.scheduling import placement as placements
 from modelplane_operator.scheduling.fleet import FleetModel
 from modelplane_operator.scheduling.ledger import ClusterInfo
-from modelplane_operator.scheduling.placement import Owner
+from modelplane_operator.scheduling.placement import ReplicaOwner
 from tests.support import builders as b
 
 CLUSTER = b.cluster("a", b.pool("x", nodes=4), b.pool("y", nodes=2))
@@ -74,4 +74,4 @@ def test_whose_a_replica_is_stands_in_its_owner_reference_or_its_labels() -> Non
     referenced = labelled.model_copy(update={"metadata": metadata})
 
     assert placements.read(labelled).owner == b.OWNER
-    assert placements.read(referenced).owner == Owner(b.NAMESPACE, "x" * 100, "u")
+    assert placements.read(referenced).owner == ReplicaOwner(b.NAMESPACE, "x" * 100, "u")

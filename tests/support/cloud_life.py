@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Account, Kind, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, CloudOwner, Kind, Seen, Wanted
 from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.planning.clouds.decide import Decision, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
 from modelplane_operator.runtime.clouds import Journal
 
-OWNER = Owner("uid-of-berlin", "berlin")
+OWNER = CloudOwner("uid-of-berlin", "berlin")
 ACCOUNT = Account("Fake", "here", "default")
 
 

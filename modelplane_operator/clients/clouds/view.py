@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from modelplane_operator.clients.clouds.cloud import Cloud
-from modelplane_operator.kube.cloud import Found, Owner, Seen
+from modelplane_operator.kube.cloud import CloudOwner, Found, Seen
 from modelplane_operator.kube.errors import ClientError
 
 AT_REST = timedelta(minutes=5) - timedelta(seconds=1)  # a look that comes when the last one is as old asks again
@@ -29,7 +29,7 @@ class View:
     _known: dict[str, dict[str, _Listed]] = field(default_factory=dict[str, dict[str, _Listed]], init=False)
 
     async def look(
-        self, cloud: Cloud, owner: Owner, kinds: Collection[str], unsettled: Collection[str], now: datetime
+        self, cloud: Cloud, owner: CloudOwner, kinds: Collection[str], unsettled: Collection[str], now: datetime
     ) -> Seen:
         """These kinds; those of which something is under way are listed anew, and what could not be listed is, too."""
         known = self._known.setdefault(owner.uid, {})

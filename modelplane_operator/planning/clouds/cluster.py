@@ -22,7 +22,7 @@ from modelplane_operator.api.clusters.provisioning import (
 from modelplane_operator.api.conditions import ConditionType, Ready
 from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.shared import CacheStatus
-from modelplane_operator.kube.cloud import Account, Call, Kind, Offer, Outcome, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, Call, CallOutcome, CloudOwner, Kind, Offer, Seen, Wanted
 from modelplane_operator.kube.errors import ClientError, Forbidden, KubeconfigError, Unauthorized
 from modelplane_operator.planning.clouds.conditions import Parts, judged
 from modelplane_operator.planning.clouds.decide import AT_REST, LAG, SOON, Situation, decide, may_let_go
@@ -44,7 +44,7 @@ class Observed(Generic[ClusterT]):
     """None while the account is not known, and when there is no way to it."""
     error: ClientError | None = None
     """Why there is none."""
-    journal: Mapping[Call, Outcome] = field(default_factory=dict[Call, Outcome])
+    journal: Mapping[Call, CallOutcome] = field(default_factory=dict[Call, CallOutcome])
     process: str
     now: datetime
     offer: Offer | None = None
@@ -77,8 +77,8 @@ class Clouds:
     """The kinds that nobody pays for, and that may have to be there before anything can be asked."""
 
 
-def owner_of(cluster: Resource[Any, Any]) -> Owner:
-    return Owner(cluster.metadata.uid or "", cluster.metadata.name)
+def owner_of(cluster: Resource[Any, Any]) -> CloudOwner:
+    return CloudOwner(cluster.metadata.uid or "", cluster.metadata.name)
 
 
 def without_the_cloud(of: Clouds, seen: Observed[Any]) -> Plan | None:

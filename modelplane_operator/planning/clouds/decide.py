@@ -19,7 +19,18 @@ from typing import Any, cast
 
 from modelplane_operator.api.clusters.provisioning import MESSAGE, CloudResource, ResourceState
 from modelplane_operator.kube.backoff import Backoff
-from modelplane_operator.kube.cloud import Account, Call, Found, Kind, Outcome, Owner, Seen, Verb, Wanted, token
+from modelplane_operator.kube.cloud import (
+    Account,
+    Call,
+    CallOutcome,
+    CloudOwner,
+    Found,
+    Kind,
+    Seen,
+    Verb,
+    Wanted,
+    token,
+)
 from modelplane_operator.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -71,13 +82,13 @@ class Situation:
     """One cluster on its cloud, and what is known of it."""
 
     account: Account
-    owner: Owner
+    owner: CloudOwner
     wanted: tuple[Wanted, ...]
     kinds: Mapping[str, Kind]
     seen: Seen
     records: tuple[CloudResource, ...]
     """What the status says."""
-    journal: Mapping[Call, Outcome]
+    journal: Mapping[Call, CallOutcome]
     """What became of this process's calls."""
     process: str
     """A word that no other process has."""
@@ -368,7 +379,7 @@ class _Deciding:
         return takes_long and record.state not in ("Ready", "Missing") and not is_waiting(record)
 
 
-def _pause(outcome: Outcome) -> float:
+def _pause(outcome: CallOutcome) -> float:
     error = outcome.error
     backoff = PAUSES.get(type(error), UNSURE) if isinstance(error, ApiError) else UNSURE
     return backoff.delay(outcome.failures, 0.5, at_least=error.retry_after if error else None)

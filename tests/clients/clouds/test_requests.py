@@ -23,7 +23,7 @@ from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.clusters.gke import GKECluster
 from modelplane_operator.clients.clouds.eks import changes as aws
 from modelplane_operator.clients.clouds.gke import changes as google
-from modelplane_operator.kube.cloud import Account, Found, Kind, Owner, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, CloudOwner, Found, Kind, Seen, Wanted
 from modelplane_operator.planning.clouds.decide import Situation, decide
 from modelplane_operator.planning.clouds.steps import DeleteResource
 from modelplane_operator.rendering.clusters import eks, gke
@@ -45,7 +45,7 @@ class Example:
     """What one cloud makes of its example."""
 
     name: str
-    owner: Owner
+    owner: CloudOwner
     wanted: Sequence[Wanted]
     kinds: Mapping[str, Kind]
     left: Sequence[Found]
@@ -83,7 +83,7 @@ def _eks() -> Example:
     facts = Facts(
         ("us-west-2a", "us-west-2b", "us-west-2c"), "arn:aws:iam::123456789012:role/modelplane", {"p5en.48xlarge": 16}
     )
-    owner = Owner(UID, "eks-oregon")
+    owner = CloudOwner(UID, "eks-oregon")
 
     def told(one: aws.Request) -> Manifest:
         return {"call": f"{one.service}.{one.operation}", "parameters": one.parameters}
@@ -110,7 +110,7 @@ def _eks() -> Example:
 
 
 def _gke() -> Example:
-    owner = Owner(UID, "gke-iowa")
+    owner = CloudOwner(UID, "gke-iowa")
 
     def told(one: google.Request) -> Manifest:
         if isinstance(one, google.Gke):
