@@ -14,7 +14,7 @@ from modelplane_operator.kube.objects import Key, Manifest, annotations_of, key_
 from modelplane_operator.kube.ownership import APPLIED, is_current, marked, owned_fields
 from modelplane_operator.kube.releases import Component, Revision
 from modelplane_operator.kube.resources import CUSTOM_RESOURCE_DEFINITION, DAEMON_SET, DEPLOYMENT, SECRET, STATEFUL_SET
-from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.runtime.loop import Clients
 from modelplane_operator.runtime.reading import Cluster
 from modelplane_operator.runtime.reads import A_MOMENT
@@ -33,7 +33,7 @@ async def look(
     *,
     homes: Container[str],
     namespaces: Collection[str] = EVERYWHERE,
-) -> Seen:
+) -> ObservedCharts:
     """How the releases stand that carry this owner's uid, and the pods that they bring, in these namespaces.
 
     `homes`: where the owner's releases can be. Records elsewhere are anybody's, and Helm deletes what a record says.
@@ -48,7 +48,7 @@ async def look(
     records = await _records(site, owner, clients, namespaces, ended)
     history = revisions(record for record in records if key_of(record).namespace in homes)
     asked |= history.keys()
-    return Seen(
+    return ObservedCharts(
         cluster=site.name,
         now=clients.now(),
         patience=helm.patience,

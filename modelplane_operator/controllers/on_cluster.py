@@ -29,7 +29,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
     ResourceType,
 )
-from modelplane_operator.planning.hardware import Seen
+from modelplane_operator.planning.hardware import ObservedHardware
 from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Registered
 from modelplane_operator.planning.serving_stack import CHILDREN as OF_STACKS
 from modelplane_operator.runtime.reading import OUR_OWN, Cluster, children
@@ -113,12 +113,12 @@ def _unpermitted(site: Cluster) -> str:
     return "" if found and found.serves() else "the cluster serves no ClientTrafficPolicy"
 
 
-def _hardware(site: Cluster) -> Seen | ClientError | None:
+def _hardware(site: Cluster) -> ObservedHardware | ClientError | None:
     nodes, slices = site.find(NODE), site.find(RESOURCE_SLICE)
     for found in (nodes, slices):
         if found is None or not found.synced:
             return found and site.failing(found.type)
-    return Seen(tuple(nodes or ()), tuple(slices or ()))
+    return ObservedHardware(tuple(nodes or ()), tuple(slices or ()))
 
 
 async def _has_namespace(site: Cluster, made: Iterable[Manifest], reads: Reads, now: datetime) -> bool:

@@ -7,8 +7,8 @@ from modelplane_operator.api.model_cache import CachedCluster, ModelCache, Phase
 from modelplane_operator.kube.objects import Manifest, annotations_of, is_terminating, key_of, section
 from modelplane_operator.planning.cached_cluster import (
     REQUEUE_SOON,
+    ClusterPlan,
     ClusterState,
-    Look,
     Neighbour,
     Observed,
     Present,
@@ -24,13 +24,13 @@ from modelplane_operator.rendering.cache_sources import claim_of, content_of
 from modelplane_operator.rendering.model_replica.fences import render_fences
 
 
-def look(seen: Observed, site: ClusterState) -> Look | None:
+def look(seen: Observed, site: ClusterState) -> ClusterPlan | None:
     last = seen.cache.on(site.name)
     if not site.connected:
         why = f"cluster {site.name} does not answer: {site.error}" if site.error else "cluster is being got to know"
         told = last or CachedCluster(name=site.name, phase="Pending", since=seen.now)
         told = settled(told).model_copy(update={"message": why[:1000]}) if site.error else told
-        return Look(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
+        return ClusterPlan(told, again=None if site.error else REQUEUE_SOON, counts=site.meant)
     if not site.meant and not site.users:
         return _leaving(site, last)
     if claim_of(seen.cache):
@@ -39,11 +39,11 @@ def look(seen: Observed, site: ClusterState) -> Look | None:
         return borrowed(seen, site, neighbour, last)
     present = Present(seen, site)
     if present.claim is None and not site.meant:  # it keeps what replicas start from, and gets nothing new
-        return Look(settled(last).model_copy(update=used(site)), counts=False) if last else None
+        return ClusterPlan(settled(last).model_copy(update=used(site)), counts=False) if last else None
     return present.look(last)
 
 
-def existing(seen: Observed, site: ClusterState, last: CachedCluster | None) -> Look:
+def existing(seen: Observed, site: ClusterState, last: CachedCluster | None) -> ClusterPlan:
     """A cluster on which the cache is a claim that somebody else has made."""
     name, home = claim_of(seen.cache), names.remote_namespace(seen.cache.key.namespace)
     fences = render_fences(seen.cache.key.namespace, seen.namespace_uid, site.isolation)
@@ -64,18 +64,18 @@ def existing(seen: Observed, site: ClusterState, last: CachedCluster | None) -> 
         volume=name if phase == "Ready" else None,
         **used(site),
     )
-    return Look(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
+    return ClusterPlan(told, tuple(steps), None if phase == "Ready" else seen.recheck, counts=site.meant)
 
 
-def _leaving(site: ClusterState, last: CachedCluster | None) -> Look | None:
+def _leaving(site: ClusterState, last: CachedCluster | None) -> ClusterPlan | None:
     """The cache has nothing to do on a cluster any more."""
     steps = tuple(delete(one, cluster=site.name) for one in site.children if not is_terminating(one))
     if site.children:
         told = settled(last or CachedCluster(name=site.name))
-        return Look(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
+        return ClusterPlan(told.model_copy(update={"message": "what is there is being deleted"}), steps, counts=False)
     if last is None or site.namespace is None:
         return None
-    return Look(settled(last), (delete(site.namespace, cluster=site.name),), counts=False)
+    return ClusterPlan(settled(last), (delete(site.namespace, cluster=site.name),), counts=False)
 
 
 # A volume that is shared ----------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _paused(cache: ModelCache) -> bool:
     return (cache.metadata.annotations or {}).get(labels.PAUSED) == "true"
 
 
-def borrowed(seen: Observed, site: ClusterState, neighbour: Neighbour, last: CachedCluster | None) -> Look:
+def borrowed(seen: Observed, site: ClusterState, neighbour: Neighbour, last: CachedCluster | None) -> ClusterPlan:
     """A cluster on which a neighbour fills the volume."""
     claim, name, theirs = lent(neighbour, content_of(seen.cache)), neighbour.cache.key.name, None
     staged = annotations_of(claim).get(labels.STAGED, "") if claim else ""
@@ -155,4 +155,4 @@ def borrowed(seen: Observed, site: ClusterState, neighbour: Neighbour, last: Cac
         volume_of=name if staged or serving is None else owner_of(serving, site),
         **used(site),
     )
-    return Look(told, tuple(steps))
+    return ClusterPlan(told, tuple(steps))

@@ -124,7 +124,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterPlan:
     """What is said of a cluster, what is done there, and when to look again."""
 
     told: CachedCluster
@@ -184,7 +184,7 @@ class Present:
             return self.claim
         return before(self.seen, self.site)
 
-    def look(self, last: CachedCluster | None) -> Look:
+    def look(self, last: CachedCluster | None) -> ClusterPlan:
         job, cluster, now = self.job, self.site.name, self.seen.now
         ended = job is not None and succeeded(job)
         told = reported(job, self.site.pods) if job else None
@@ -208,7 +208,7 @@ class Present:
         serving = self.serving
         was = last.since if last and last.phase == course.phase else None
         again = None if retry else course.retry or course.again or (now if done and untold else None)
-        return Look(
+        return ClusterPlan(
             CachedCluster(
                 name=cluster,
                 phase=course.phase,

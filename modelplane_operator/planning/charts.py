@@ -54,7 +54,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedCharts:
     """What was seen of a cluster's releases."""
 
     cluster: str
@@ -94,7 +94,7 @@ class ChartStatus:
     """Whether a revision of it is deployed."""
 
 
-def judge(parts: Sequence[Component], seen: Seen) -> tuple[ChartStatus, ...]:
+def judge(parts: Sequence[Component], seen: ObservedCharts) -> tuple[ChartStatus, ...]:
     """How the parts stand. Of the steps at most one upgrades something, and none while another part is on its way."""
     deployed = {part.name for part in parts if seen.deployed(part.release.key)}
     statuses = [_judge(part, seen, [name for name in part.after if name not in deployed]) for part in parts]
@@ -126,7 +126,7 @@ def lacking(statuses: Iterable[ChartStatus]) -> Iterator[str]:
             yield f"chart {one.part.name}: {one.message}"
 
 
-def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
+def remove(release: Key, seen: ObservedCharts) -> tuple[str, Step | None]:
     """What a release that is no longer wanted waits for, and the step that takes it away."""
     run, newest = seen.runs.get(release), seen.newest(release)
     if run is not None and run.ended is None:
@@ -140,7 +140,7 @@ def remove(release: Key, seen: Seen) -> tuple[str, Step | None]:
     return f"release {release} is being uninstalled", Uninstall(release, seen.cluster)
 
 
-def _judge(part: Component, seen: Seen, missing: Sequence[str]) -> ChartStatus:
+def _judge(part: Component, seen: ObservedCharts, missing: Sequence[str]) -> ChartStatus:
     key, cluster = part.release.key, seen.cluster
     run, newest, deployed = seen.runs.get(key), seen.newest(key), seen.deployed(key)
     runs = deployed is not None
@@ -195,7 +195,7 @@ def _under_way(run: Run, history: Iterable[Revision]) -> ComponentState:
             return "Uninstalling"
 
 
-def _another_works(newest: Revision, run: Run | None, seen: Seen) -> bool:
+def _another_works(newest: Revision, run: Run | None, seen: ObservedCharts) -> bool:
     """Whether somebody else's Helm may be at work: another operator's, or ours from before a restart."""
     if newest.status not in UNDECIDED:
         return False
@@ -216,7 +216,7 @@ class _Failure:
     """Whether it came as far as a revision of its own."""
 
 
-def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
+def _failure(release: Release, run: Run | None, seen: ObservedCharts) -> _Failure | None:
     records = [
         one
         for one in seen.history.get(release.key, ())
@@ -237,7 +237,7 @@ def _failure(release: Release, run: Run | None, seen: Seen) -> _Failure | None:
 
 
 def _roll_back(
-    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, seen: Seen
+    part: Component, deployed: Revision, failure: _Failure | None, run: Run | None, seen: ObservedCharts
 ) -> ChartStatus:
     words = failure.words if failure else "an earlier change failed"
     step, wait = RollBack(part.release.key, deployed.number, seen.cluster), REQUEUE_AFTER
@@ -248,7 +248,7 @@ def _roll_back(
     return ChartStatus(part, "RollingBack", words, step=step, requeue_after=wait, runs=True)
 
 
-def _as_asked(newest: Revision, release: Release, run: Run | None, seen: Seen) -> bool:
+def _as_asked(newest: Revision, release: Release, run: Run | None, seen: ObservedCharts) -> bool:
     """Whether the release is what is asked. Somebody who changes it by hand leaves our labels on it."""
     if newest.digest != release.digest:
         return False

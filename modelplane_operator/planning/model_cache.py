@@ -20,8 +20,8 @@ from modelplane_operator.planning.cache_status import TOLD, judged, progress_of,
 from modelplane_operator.planning.cached_cluster import (
     PAUSE,
     REQUEUE_SOON,
+    ClusterPlan,
     ClusterState,
-    Look,
     Observed,
     claims,
     settled,
@@ -50,7 +50,7 @@ def plan(seen: Observed) -> Plan:
     return Plan(steps, _status(seen, looks), requeue_after=min(again, default=None), refused=_refused(looks))
 
 
-def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
+def _status(seen: Observed, looks: Sequence[ClusterPlan]) -> ModelCacheStatus:
     meant = [one.told for one in looks if one.counts]
     waiting = [one for one in meant if one.phase != "Ready"]
     shared = bool(waiting) and all(one.volume_of for one in waiting)  # whoever fills those has the credentials
@@ -70,7 +70,7 @@ def _status(seen: Observed, looks: Sequence[Look]) -> ModelCacheStatus:
     )
 
 
-def _refused(looks: Iterable[Look]) -> str:
+def _refused(looks: Iterable[ClusterPlan]) -> str:
     return "; ".join(filter(None, (one.told.message for one in looks if one.told.refusals)))
 
 
@@ -104,12 +104,12 @@ def _teardown(seen: Observed) -> Plan:
     return Plan(steps, status, requeue_after=again, refused=_refused(looks))
 
 
-def _leaving(seen: Observed, site: ClusterState) -> Look:
+def _leaving(seen: Observed, site: ClusterState) -> ClusterPlan:
     """What is deleted on one cluster, and what that waits for."""
     told = seen.cache.on(site.name) or CachedCluster(name=site.name)
     if not site.connected:
         why = f"cluster {site.name} does not answer; what is there is deleted when it does"
-        return Look(settled(told) if site.error else told, again=None if site.error else REQUEUE_SOON, why=why)
+        return ClusterPlan(settled(told) if site.error else told, again=None if site.error else REQUEUE_SOON, why=why)
     volumes = claims(site)
     rest = [one for one in site.children if one not in volumes]
     going = rest if site.users else [*rest, *volumes]
@@ -122,7 +122,7 @@ def _leaving(seen: Observed, site: ClusterState) -> Look:
         why = f"waiting for what is on cluster {site.name} to go: {left}"
     elif site.namespace is not None and not is_terminating(site.namespace):
         steps = (*steps, delete(site.namespace, cluster=site.name))
-    return Look(settled(told).model_copy(update=used(site)), steps, why=why)
+    return ClusterPlan(settled(told).model_copy(update=used(site)), steps, why=why)
 
 
 def _users(site: ClusterState) -> str:

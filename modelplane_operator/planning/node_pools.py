@@ -13,7 +13,7 @@ from modelplane_operator.api.inference_cluster import Fabric, GpuPool, Published
 from modelplane_operator.api.node_pool import NodePool
 from modelplane_operator.api.shared import Amounts
 from modelplane_operator.kube.remembering import remembered
-from modelplane_operator.planning.hardware import Present
+from modelplane_operator.planning.hardware import PoolNodes
 from modelplane_operator.scheduling.cluster import read_device
 
 # What Kubernetes takes, and so what drivers can publish and pods can claim.
@@ -75,7 +75,7 @@ def resolve(
 def counted(
     pools: Iterable[NodePool],
     resolved: Iterable[GpuPool],
-    nodes: Mapping[str, Present],
+    nodes: Mapping[str, PoolNodes],
     last: Iterable[GpuPool] = (),
 ) -> tuple[GpuPool, ...]:
     """The resolved pools, each with the nodes that models can count on.

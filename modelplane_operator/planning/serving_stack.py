@@ -33,7 +33,7 @@ from modelplane_operator.kube.resources import (
     SECRET,
 )
 from modelplane_operator.kube.words import counted
-from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.connection import verified
 from modelplane_operator.planning.mutual_tls import Doors, Hub, doors, waits
 from modelplane_operator.planning.plan import LET_GO, Apply, Plan, Step, delete, prune
@@ -62,7 +62,7 @@ LISTED = 32  # components in a status
 class ClusterState:
     """What was seen on the cluster itself."""
 
-    charts: Seen
+    charts: ObservedCharts
     children: tuple[Manifest, ...] = ()
     """What we applied there for this stack."""
     taken: frozenset[str] = frozenset()
@@ -215,7 +215,7 @@ def homes(stack: ServingStack) -> frozenset[str]:
     return frozenset((*NAMESPACES, *(part.release.key.namespace for part in parts(stack)), *before))
 
 
-def _reported(one: ChartStatus, charts: Seen) -> ComponentStatus:
+def _reported(one: ChartStatus, charts: ObservedCharts) -> ComponentStatus:
     deployed = charts.deployed(one.part.release.key)
     held = charts.contents.get((deployed.release, deployed.number)) if deployed else None
     return ComponentStatus(
@@ -291,7 +291,7 @@ def _uninstalled(seen: Observed, there: ClusterState) -> Plan:
     return Plan((LET_GO,))
 
 
-def _last_ones(stack: ServingStack, charts: Seen) -> Iterator[Key]:
+def _last_ones(stack: ServingStack, charts: ObservedCharts) -> Iterator[Key]:
     """The releases that no other one that is left needs."""
     known = {part.name: part for part in parts(stack)}
     there = [part for part in known.values() if part.release.key in charts.releases]

@@ -24,7 +24,7 @@ from modelplane_operator.kube.errors import Forbidden, KubeconfigError, Misbehav
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.resources import RESOURCE_SLICE, SECRET
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen, cut_slice
+from modelplane_operator.planning.hardware import ObservedHardware, cut_slice
 from modelplane_operator.planning.inference_cluster import CHILDREN, ClusterState, Observed, Registered, Secrets, plan
 from modelplane_operator.planning.inference_cluster.teardown import is_emptied
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan, RenewToken, SetFinalizer
@@ -50,10 +50,12 @@ PUBLISHED = {"name": "gpu", "nodes": 4, "devices": [{**DEVICE, "capacity": {"mem
 KUBECONFIG = Key("modelplane-system", "kubeconfig")
 
 
-def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> Seen:
+def hardware(*nodes: Manifest, slices: Sequence[Manifest] | None = None) -> ObservedHardware:
     """Nodes with one GPU of the class each, unless said otherwise."""
     names = [each["metadata"]["name"] for each in nodes]
-    return Seen(nodes, tuple(slice_of(name, "141Gi") for name in names) if slices is None else tuple(slices))
+    return ObservedHardware(
+        nodes, tuple(slice_of(name, "141Gi") for name in names) if slices is None else tuple(slices)
+    )
 
 
 FOUR_NODES = hardware(*map(node, "abcd"))

@@ -10,7 +10,7 @@ from modelplane_operator.api import InferenceClass, InferenceCluster, labels, na
 from modelplane_operator.api.clusters.eks import EKSCluster
 from modelplane_operator.api.inference_cluster import InferenceClusterStatus, ObservedCluster
 from modelplane_operator.kube.errors import KubeconfigError, Unreachable
-from modelplane_operator.planning.hardware import Seen
+from modelplane_operator.planning.hardware import ObservedHardware
 from modelplane_operator.planning.inference_cluster import ClusterState, Observed, Secrets, plan
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Delete, Plan
 from modelplane_operator.rendering.cluster_gateway import render_system_namespace
@@ -76,7 +76,7 @@ def terminating() -> Manifest:
 
 
 def there(*children: Manifest) -> ClusterState:
-    return ClusterState("v1.36.3", 0.004, frozenset(), Seen((), ()), children, has_namespace=False)
+    return ClusterState("v1.36.3", 0.004, frozenset(), ObservedHardware((), ()), children, has_namespace=False)
 
 
 def made() -> Manifest:

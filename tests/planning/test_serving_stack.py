@@ -13,7 +13,7 @@ from modelplane_operator.api.serving_stack import ServingStack, ServingStackStat
 from modelplane_operator.kube.errors import Unreachable
 from modelplane_operator.kube.objects import Key
 from modelplane_operator.kube.releases import ARCHIVE, Component, Revision, RevisionContent, Run
-from modelplane_operator.planning.charts import Seen, Workload
+from modelplane_operator.planning.charts import ObservedCharts, Workload
 from modelplane_operator.planning.mutual_tls import Hub
 from modelplane_operator.planning.plan import LET_GO, Apply, Delete, Install, Plan, Step, Uninstall
 from modelplane_operator.planning.serving_stack import ClusterState, Observed, homes, plan
@@ -54,7 +54,7 @@ def there(
     known: ServingStack, *children: Manifest, releases: dict[Key, tuple[Revision, ...]], **more: Any
 ) -> ClusterState:
     runs, pods = more.pop("runs", {}), more.pop("pods", ())
-    seen = Seen("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
+    seen = ObservedCharts("platform/east", NOW, 420.0, history=releases, runs=runs, workloads=pods)
     return ClusterState(seen, children, **more)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 from modelplane_operator.api.clusters.provisioning import CloudResource
-from modelplane_operator.kube.cloud import Account, CloudOwner, Kind, Seen, Wanted
+from modelplane_operator.kube.cloud import Account, CloudOwner, Kind, ObservedResources, Wanted
 from modelplane_operator.kube.errors import ApiError, NotFound
 from modelplane_operator.planning.clouds.decide import Decision, Situation, decide, may_let_go
 from modelplane_operator.planning.clouds.steps import CloudStep, DeleteResource
@@ -32,7 +32,7 @@ class World(Protocol):
     @property
     def kinds(self) -> Mapping[str, Kind]: ...
 
-    def seen(self) -> Seen: ...
+    def seen(self) -> ObservedResources: ...
 
     def call(self, step: CloudStep) -> str: ...
 
@@ -99,7 +99,7 @@ class Life(Generic[W]):
             self.over = True
         return decision
 
-    def _decide(self, seen: Seen) -> Decision:
+    def _decide(self, seen: ObservedResources) -> Decision:
         return decide(
             Situation(
                 ACCOUNT,

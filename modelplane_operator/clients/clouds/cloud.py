@@ -10,13 +10,13 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from modelplane_operator.kube.cloud import CloudOwner, Found, Seen, Wanted
+from modelplane_operator.kube.cloud import CloudOwner, Found, ObservedResources, Wanted
 
 
 class Cloud(Protocol):
     """One account of one cloud in one region."""
 
-    async def observe(self, owner: CloudOwner, kinds: Collection[str], now: datetime) -> Seen:
+    async def observe(self, owner: CloudOwner, kinds: Collection[str], now: datetime) -> ObservedResources:
         """All resources of these kinds that are an owner's or have a name of its: a stranger's too, but told apart.
 
         What cannot be listed is told as such, and nothing is taken for absent that could not be.

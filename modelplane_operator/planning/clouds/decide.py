@@ -26,7 +26,7 @@ from modelplane_operator.kube.cloud import (
     CloudOwner,
     Found,
     Kind,
-    Seen,
+    ObservedResources,
     Verb,
     Wanted,
     token,
@@ -85,7 +85,7 @@ class Situation:
     owner: CloudOwner
     wanted: tuple[Wanted, ...]
     kinds: Mapping[str, Kind]
-    seen: Seen
+    seen: ObservedResources
     records: tuple[CloudResource, ...]
     """What the status says."""
     journal: Mapping[Call, CallOutcome]
@@ -401,7 +401,7 @@ def _words(said: str) -> str:
     return said[:MESSAGE]
 
 
-def may_let_go(gone_since: datetime | None, seen: Seen, lag: timedelta = LAG) -> bool:
+def may_let_go(gone_since: datetime | None, seen: ObservedResources, lag: timedelta = LAG) -> bool:
     """Whether nothing can be left: nothing was seen then, nor is now, and whatever was called for would have shown."""
     return gone_since is not None and seen.at - gone_since >= lag
 

@@ -20,7 +20,7 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.kube.errors import ClientError
 from modelplane_operator.kube.resources import SECRET
 from modelplane_operator.kube.words import counted, listed
-from modelplane_operator.planning.hardware import Present, Seen, present
+from modelplane_operator.planning.hardware import ObservedHardware, PoolNodes, present
 from modelplane_operator.planning.inference_cluster.gateway import (
     gateway_secured,
     gateway_status,
@@ -59,7 +59,7 @@ def _going_secret(seen: Observed) -> str:
 def in_service(seen: Observed, there: ClusterState) -> Plan:
     serving = unless_ours(seen, from_stack(seen) if has_stack(seen, there) else own_gateway(seen, there))
     resolved = resolved_pools(seen)
-    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, Seen) else {}
+    nodes = present(resolved.pools, there.hardware) if isinstance(there.hardware, ObservedHardware) else {}
     running = ClusterReady.CLUSTER_RUNNING
     if resolved.missing and not resolved.pools:
         running = ClusterReady.WAITING_FOR_CLASSES
@@ -101,7 +101,7 @@ def in_service(seen: Observed, there: ClusterState) -> Plan:
     )
 
 
-def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, Present]) -> Condition:
+def _gpu_ready(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> Condition:
     if isinstance(there.hardware, ClientError):
         return GPUReady.NOT_SEEN.condition(
             seen.now, message=f"the nodes of {seen.named} cannot be seen: {there.hardware}"
@@ -146,7 +146,7 @@ def _at_least(pool: NodePool) -> int:
     return (pool.min_node_count or 0) if pool.max_node_count else pool.node_count
 
 
-def _observed(seen: Observed, there: ClusterState, nodes: Mapping[str, Present]) -> ObservedCluster:
+def _observed(seen: Observed, there: ClusterState, nodes: Mapping[str, PoolNodes]) -> ObservedCluster:
     last = seen.cluster.status.observed if seen.cluster.status else None
     return ObservedCluster(
         version=there.version,

@@ -25,7 +25,7 @@ from modelplane_operator.kube.resources import (
     ResourceType,
 )
 from modelplane_operator.kube.tokens import Token
-from modelplane_operator.planning.hardware import Seen
+from modelplane_operator.planning.hardware import ObservedHardware
 from modelplane_operator.planning.mutual_tls import Hub
 
 CHILDREN = (NAMESPACE, SECRET, ENVOY_PROXY, GATEWAY_CLASS, *POLICIES, GATEWAY)
@@ -64,7 +64,7 @@ class ClusterState:
     """The seconds that its API server took to answer."""
     apis: frozenset[str]
     """The optional APIs that it serves, by the names that the status has for them."""
-    hardware: Seen | ClientError | None
+    hardware: ObservedHardware | ClientError | None
     """Its nodes and devices; why they cannot be listed; None while they have not been seen."""
     children: tuple[Manifest, ...]
     """What we made there for the cluster."""

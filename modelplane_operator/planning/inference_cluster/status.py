@@ -18,7 +18,7 @@ from modelplane_operator.api.shared import CacheStatus
 from modelplane_operator.kube.objects import section
 from modelplane_operator.kube.words import listed
 from modelplane_operator.planning.connection import verified
-from modelplane_operator.planning.hardware import Present
+from modelplane_operator.planning.hardware import PoolNodes
 from modelplane_operator.planning.inference_cluster.observed import Observed
 from modelplane_operator.planning.node_pools import ResolvedPools, counted, resolve
 
@@ -78,7 +78,7 @@ def resolved_pools(seen: Observed) -> ResolvedPools:
 
 
 def counted_pools(
-    seen: Observed, resolved: ResolvedPools, nodes: Mapping[str, Present], *, last: bool = True
+    seen: Observed, resolved: ResolvedPools, nodes: Mapping[str, PoolNodes], *, last: bool = True
 ) -> tuple[GpuPool, ...]:
     """The pools with their nodes; `last`: those that cannot be seen count as they did."""
     before = seen.cluster.status.gpu_pools if last and seen.cluster.status else ()

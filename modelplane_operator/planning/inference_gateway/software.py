@@ -20,7 +20,7 @@ from modelplane_operator.api.reasons import not_ready
 from modelplane_operator.api.types import type_of
 from modelplane_operator.kube.objects import is_terminating, key_of
 from modelplane_operator.kube.resources import GATEWAY
-from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, Seen, judge, lacking, remove
+from modelplane_operator.planning.charts import REQUEUE_AFTER, ChartStatus, ObservedCharts, judge, lacking, remove
 from modelplane_operator.planning.inference_gateway.observed import Observed
 from modelplane_operator.planning.plan import KEEP, LET_GO, Apply, Plan, Step, delete
 from modelplane_operator.rendering.inference_gateway import render_inference_gateway
@@ -35,7 +35,7 @@ UNREADY = 15.0  # until we look again for what no event tells of: pods that come
 AT_REST = 60.0  # the same for releases and pods that somebody changes
 
 
-def install(seen: Observed, charts: Seen, served: Plan) -> Plan:
+def install(seen: Observed, charts: ObservedCharts, served: Plan) -> Plan:
     """Install what answers requests, and then do what is to be `served`."""
     gateway = seen.gateway
     wanted = gateway_parts(gateway, seen.allowed)
@@ -115,7 +115,7 @@ def _change(seen: Observed, statuses: Iterable[ChartStatus]) -> Condition | None
 # On its way out -------------------------------------------------------------------------------------------------------
 
 
-def teardown(seen: Observed, charts: Seen) -> Plan:
+def teardown(seen: Observed, charts: ObservedCharts) -> Plan:
     """Take the Gateway away, and then its software."""
     if children := seen.children:
         first = next((child for child in children if type_of(child) == GATEWAY), children[0])
