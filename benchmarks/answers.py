@@ -27,7 +27,7 @@ from modelplane_operator.controllers.fleet_view import FleetView
 from modelplane_operator.kube.resources import ResourceType
 from modelplane_operator.planning.answers.documents import Outcomes
 from modelplane_operator.planning.answers.forecast import drained, edited, forecast, scaled, without
-from modelplane_operator.planning.answers.questions import Answer, asked
+from modelplane_operator.planning.answers.questions import QuestionAnswer, asked
 from modelplane_operator.planning.answers.schema import document
 from modelplane_operator.planning.answers.snapshot import Snapshot
 from modelplane_operator.planning.answers.why import why
@@ -88,7 +88,7 @@ def answers(size: int) -> Iterator[Figure]:
     for what, of_reading, spec in questions:
         asked_for = {"metadata": {"namespace": runs.key.namespace}, "spec": spec}
 
-        def of_operator(manifest: dict[str, Any] = asked_for) -> Answer:
+        def of_operator(manifest: dict[str, Any] = asked_for) -> QuestionAnswer:
             question = asked(manifest)
             return looked_up(question, stored(question, fleet, clients, None), None)
 

@@ -26,9 +26,9 @@ from modelplane_operator.clients.sockets import NewSocket
 from modelplane_operator.clients.transport import (
     CONNECT_SECONDS,
     CONNECTIONS,
-    Answer,
     NotConnected,
     Outgoing,
+    Response,
     Unprocessed,
 )
 
@@ -61,7 +61,7 @@ class Http2:
         self._closed = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def send(self, asking: Outgoing) -> Answer:
+    async def send(self, asking: Outgoing) -> Response:
         """The answer; raises NotSpoken, NotHttp or an OSError."""
         pseudo = {
             ":method": asking.method,

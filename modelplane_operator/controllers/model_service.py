@@ -22,7 +22,7 @@ from modelplane_operator.clients.hub_gateway import Asker, Way
 from modelplane_operator.clients.informer import Informer
 from modelplane_operator.clients.referenced import ReferencedObjects
 from modelplane_operator.controllers.checks import Checks
-from modelplane_operator.kube.answer import Answer
+from modelplane_operator.kube.answer import GatewayAnswer
 from modelplane_operator.kube.conditions import condition, gateways_of
 from modelplane_operator.kube.errors import Forbidden
 from modelplane_operator.kube.objects import Key, Manifest, entries, is_terminating, key_of, labels_of, section
@@ -102,13 +102,13 @@ INDEXES: Indexes = {
 }
 
 
-ServiceChecks = Checks[Route, Answer]
+ServiceChecks = Checks[Route, GatewayAnswer]
 
 
 def checks(asker: Asker, wake: Callable[[ResourceType, Key], None], on_checked: OnChecked = uncounted) -> ServiceChecks:
     """What asks services through the gateway."""
 
-    async def ask(route: Route) -> Answer:
+    async def ask(route: Route) -> GatewayAnswer:
         return await asker.ask(route.way)
 
     return Checks(
@@ -180,7 +180,7 @@ def controller(
 
 def _asked(
     service: ModelService, gateway: InferenceGateway | None, children: Iterable[Manifest], asking: ServiceChecks
-) -> Checked[Answer] | None:
+) -> Checked[GatewayAnswer] | None:
     """What requests have met with by the way that is there now; None while there is none."""
     address, models = (gateway.status.address, models_url(gateway)) if gateway and gateway.status else (None, None)
     place = read_url(models) if models else None

@@ -20,8 +20,8 @@ from modelplane_operator.kube.objects import Key, Manifest, key_of, section
 from modelplane_operator.planning.answers.questions import (
     BUSY,
     FORBIDDEN,
-    Answer,
     Question,
+    QuestionAnswer,
     QuestionError,
     answer,
     asked,
@@ -49,7 +49,7 @@ class Questions:
         self._turn = asyncio.Semaphore(1)
         self._waiting = Counter[str]()
 
-    async def __call__(self, request: Manifest, clients: Clients) -> Answer:
+    async def __call__(self, request: Manifest, clients: Clients) -> QuestionAnswer:
         """The answer to an AdmissionReview's request; raises QuestionError and ClientError."""
         namespace = str(request.get("namespace") or "")
         full = self._waiting.total() >= WAITING or self._waiting[namespace] >= WAITING_OF_ONE
@@ -70,7 +70,7 @@ class Questions:
         finally:
             self._waiting -= Counter((namespace,))
 
-    async def _look_up(self, question: Question, clients: Clients, named: Named) -> Answer:
+    async def _look_up(self, question: Question, clients: Clients, named: Named) -> QuestionAnswer:
         """Holds the turn until its thread ends, which nobody can end sooner, and while it rests."""
         began = time.monotonic()
         try:
@@ -157,7 +157,7 @@ def _waits(deployment: Manifest, fleet: FleetView) -> bool:
     return not isinstance(wanted, int) or len(fleet.model.replicas(key.namespace, key.name)) < wanted
 
 
-def looked_up(question: Question, found: Stored, named: Named) -> Answer:
+def looked_up(question: Question, found: Stored, named: Named) -> QuestionAnswer:
     """The answer, from what was stored at one moment."""
     seen = Snapshot(
         found.clusters,

@@ -100,7 +100,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionAnswer:
     """A document for programs, and a sentence for people."""
 
     document: dict[str, Any]
@@ -161,19 +161,19 @@ def _read(said: dict[str, Any], namespace: str, *kinds: Any) -> ModelDeployment 
 
 def answer(
     question: Question, services: tuple[ModelService, ...], seen: Snapshot, named: Collection[str] | None = None
-) -> Answer:
+) -> QuestionAnswer:
     """`seen`: the fleet, and of deployments and caches those that the question concerns. `named`: the namespaces of
     which deployments may be named; all, where it is None. Raises QuestionError."""
     if question.spec.ask == "Hardware":
         found = hardware(seen)
-        return Answer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
+        return QuestionAnswer(document("Hardware", found), f"{len(found)} kinds of devices may be asked for")
     if question.spec.ask == "Why":
         told = why(_live(question, seen), services, seen)
-        return Answer(document("Why", told), sentence(told.cause, *told.help))
+        return QuestionAnswer(document("Why", told), sentence(told.cause, *told.help))
     outcomes = _told(_planned(question, seen), question.keys, named)
     words = [f"{one.namespace}/{one.name}: {one.decision}" for one in outcomes.items]
     words += [str(outcomes.others)] if outcomes.others else []
-    return Answer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
+    return QuestionAnswer(document("Plan", outcomes), sentence(*words) if words else "Nothing would change.")
 
 
 def _live(question: Question, seen: Snapshot) -> ModelDeployment:
